@@ -1,0 +1,47 @@
+"""GPU memory for Python, under a cap, with an account of every byte.
+
+Importing arena opens no driver and needs no GPU. The first call that needs a driver opens the one that
+``ARENA_DRIVER`` names: ``auto`` (NVIDIA's if it has a device, otherwise the simulated one), ``cuda``,
+``sim``, or the path of a library.
+
+>>> import arena
+>>> arena.Driver.open("sim").is_simulated
+True
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from . import _core, errors, sim
+from ._core import DeviceInfo, Driver
+from .errors import ArenaError, DriverError, UsageError
+
+__all__ = [
+    "ArenaError",
+    "DeviceInfo",
+    "Driver",
+    "DriverError",
+    "UsageError",
+    "__version__",
+    "driver",
+    "errors",
+    "sim",
+]
+
+try:
+    __version__ = importlib.metadata.version("cuda-arena")
+except importlib.metadata.PackageNotFoundError:  # run from a build tree
+    __version__ = "unknown"
+
+# Beside the extension and not beside this file: in an editable install the two are not in one directory.
+_core.set_simulated_library(str(Path(_core.__file__).with_name("libcudasim.so")))
+
+
+def driver() -> Driver:
+    """Return the process's CUDA driver, opened by ``ARENA_DRIVER`` at the first call.
+
+    A call that fails changes nothing: mend the cause and call again.
+    """
+    return _core.default_driver()

@@ -1,0 +1,11 @@
+// The parts of the extension module, one function each, called by module.cpp.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace arena {
+
+void bind_errors();
+void bind_driver(pybind11::module_& module);
+
+}  // namespace arena

@@ -1,0 +1,72 @@
+// Driver and DeviceInfo for Python. Calls that may reach a device are made without the GIL.
+#include "driver/driver.hpp"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/units.hpp"
+#include "bindings/bindings.hpp"
+#include "driver/devices.hpp"
+#include "driver/select.hpp"
+
+namespace py = pybind11;
+
+namespace arena {
+namespace {
+
+std::shared_ptr<Driver> open(const std::optional<std::string>& text) {
+  Choice choice = text ? parse_choice(*text, "driver") : choice_from_environment();
+  py::gil_scoped_release release;
+  return open_driver(choice);
+}
+
+std::string describe_driver(const Driver& driver) {
+  return "<arena.Driver " + format_version(driver.version()) +
+         (driver.is_simulated() ? ", simulated, " : ", ") + driver.path() + ">";
+}
+
+std::string describe_device(const DeviceInfo& info) {
+  return "<arena.DeviceInfo " + std::to_string(info.number) + ": " + info.name + ", " +
+         format_bytes(info.free) + " of " + format_bytes(info.total) + " free, " +
+         (info.virtual_memory ? "granules of " + format_bytes(info.granularity) : "no virtual memory") + ">";
+}
+
+void bind_device_info(py::module_& module) {
+  py::class_<DeviceInfo>(module, "DeviceInfo", "One device, as it was when the driver was asked.")
+      .def_readonly("number", &DeviceInfo::number, "The driver's number for it, from 0.")
+      .def_readonly("name", &DeviceInfo::name, "What its maker calls it.")
+      .def_readonly("total", &DeviceInfo::total, "Bytes of memory it has.")
+      .def_readonly("free", &DeviceInfo::free, "Bytes that nobody had taken.")
+      .def_readonly(
+          "virtual_memory", &DeviceInfo::virtual_memory,
+          "Whether memory can be mapped piece by piece, which the arena needs to avoid fragmentation.")
+      .def_readonly("granularity", &DeviceInfo::granularity,
+                    "Bytes in a granule, the smallest piece that can be mapped; 0 without virtual memory.")
+      .def("__repr__", &describe_device);
+}
+
+}  // namespace
+
+void bind_driver(py::module_& module) {
+  bind_device_info(module);
+  py::class_<Driver, std::shared_ptr<Driver>>(module, "Driver",
+                                              "A CUDA driver: NVIDIA's, or the simulated one.")
+      .def_static("open", &open, py::arg("choice") = py::none(),
+                  "Open the driver that `choice` names: \"auto\", \"cuda\", \"sim\" or a path.\n\n"
+                  "Without a choice, ARENA_DRIVER decides, and \"auto\" if that is not set.")
+      .def_property_readonly("path", &Driver::path, "The file that was really loaded.")
+      .def_property_readonly("version", &Driver::version, "13000 for CUDA 13.0.")
+      .def_property_readonly("is_simulated", &Driver::is_simulated, "Whether this is the simulated driver.")
+      .def("devices", &device_infos, py::call_guard<py::gil_scoped_release>(),
+           "The devices, with their free memory now. Starts each for a moment if it is not in use.")
+      .def("__repr__", &describe_driver);
+  module.def("default_driver", &default_driver, py::call_guard<py::gil_scoped_release>(),
+             "The process's own driver, opened by ARENA_DRIVER at the first call that succeeds.");
+  module.def("set_simulated_library", &set_simulated_library, py::arg("path"),
+             "Say where libcudasim.so lies. Called when arena is imported.");
+}
+
+}  // namespace arena

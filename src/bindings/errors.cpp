@@ -1,0 +1,38 @@
+// C++ errors as the classes of arena.errors. Those are written in Python so that they pickle, copy and
+// subclass like any other; they are looked up when one is thrown, because arena.errors may not be imported
+// before this module.
+#include "base/errors.hpp"
+
+#include <exception>
+
+#include "bindings/bindings.hpp"
+
+namespace py = pybind11;
+
+namespace arena {
+namespace {
+
+py::object python_class(const char* name) { return py::module_::import("arena.errors").attr(name); }
+
+void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
+
+void translate(std::exception_ptr thrown) {
+  if (!thrown) return;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const DriverError& error) {
+    using py::literals::operator""_a;
+    raise(python_class("DriverError")(error.what(), "call"_a = error.call(), "code"_a = error.code(),
+                                      "name"_a = error.name()));
+  } catch (const UsageError& error) {
+    raise(python_class("UsageError")(error.what()));
+  } catch (const Error& error) {
+    raise(python_class("ArenaError")(error.what()));
+  }
+}
+
+}  // namespace
+
+void bind_errors() { py::register_local_exception_translator(translate); }
+
+}  // namespace arena

@@ -1,0 +1,10 @@
+// The extension module arena._core. Nothing here opens a driver: that happens at the first call that needs
+// one.
+#include "bindings/bindings.hpp"
+
+// Free-threaded Python may keep its GIL off: what is shared below is immutable or guarded by itself.
+PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
+  module.doc() = "The compiled half of arena. Use the names in arena itself: those in here may change.";
+  arena::bind_errors();
+  arena::bind_driver(module);
+}

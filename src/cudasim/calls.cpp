@@ -1,0 +1,131 @@
+#include "cudasim/calls.hpp"
+
+#include <system_error>
+
+#include "cudasim/contexts.hpp"
+#include "cudasim/machine.hpp"
+#include "cudasim/pools.hpp"
+#include "cudasim/prices.hpp"
+
+namespace cudasim {
+namespace {
+
+thread_local int per_thread_depth = 0;
+thread_local int host_function_depth = 0;
+
+Result check_need(Call& call, Need need) {
+  if (host_function_depth > 0 && need != Need::kNothing) return kNotPermitted;
+  if (need == Need::kNothing) return kSuccess;
+  if (!call.machine.initialised) return kNotInitialized;
+  call.context = current_context(call.machine);
+  if (need == Need::kDriver) return kSuccess;
+  if (!call.context) return kInvalidContext;
+  if (!call.context->alive) return kContextIsDestroyed;
+  return call.context->error.load();
+}
+
+Result run_body(Call& call, const std::function<Result(Call&)>& body) {
+  try {
+    return body(call);
+  } catch (const Refusal& refusal) {
+    return refusal.code;
+  } catch (const std::bad_alloc&) {  // of the host: memory, addresses or mappings
+    return kOutOfMemory;
+  } catch (const std::system_error&) {  // no thread to be had
+    return kOperatingSystem;
+  }
+}
+
+// The part of a call that other threads must not wait for.
+Result finish(Call& call, Result result) {
+  if (call.run_inline) call.run_inline->run_inline();
+  if (call.wait.empty()) return result;
+  for (const Mark& mark : call.wait) mark.wait();
+  const std::lock_guard lock(call.machine.mutex);
+  call.machine.checker.host_waited(call.waited);
+  trim_pools(call.machine);
+  const Result failed = call.context ? call.context->error.load() : kSuccess;
+  return result == kSuccess ? failed : result;
+}
+
+}  // namespace
+
+CallLog::CallLog() {
+#define CU_FUNCTION(name, version, symbol, stream, params) functions_[#name];
+#define CU_FUNCTION_13 CU_FUNCTION
+#include "abi/functions.def"
+#undef CU_FUNCTION_13
+#undef CU_FUNCTION
+}
+
+bool is_function(std::string_view name) {
+#define CU_FUNCTION(known, version, symbol, stream, params) \
+  if (name == #known) return true;
+#define CU_FUNCTION_13 CU_FUNCTION
+#include "abi/functions.def"
+#undef CU_FUNCTION_13
+#undef CU_FUNCTION
+  return false;
+}
+
+Result CallLog::count(std::string_view function) {
+  Function& f = functions_.at(function);
+  ++f.calls;
+  Result planned = kSuccess;
+  for (Fault& fault : f.faults) {
+    if (fault.skip > 0) {
+      --fault.skip;
+    } else if (planned == kSuccess) {
+      --fault.times;
+      planned = fault.error;
+    }
+  }
+  if (planned != kSuccess) std::erase_if(f.faults, [](const Fault& fault) { return fault.times == 0; });
+  return planned;
+}
+
+void CallLog::drop_plans() {
+  for (auto& [name, function] : functions_) function.faults.clear();
+}
+
+void CallLog::reset_counts() {
+  for (auto& [name, function] : functions_) function.calls = 0;
+  clock_ = 0;
+}
+
+void Call::wait_for(const StreamRef& stream) {
+  wait.push_back(stream->last());
+  waited.join(stream->clock);
+}
+
+Result enter(std::string_view name, Need need, const std::function<Result(Call&)>& body) {
+  if (forked() && (need != Need::kNothing || name == "cuInit")) return kNotInitialized;
+  Machine& m = machine();
+  Call call{m, nullptr, name, 0, nullptr, {}, {}};
+  Result result;
+  {
+    const std::lock_guard lock(m.mutex);
+    const Result planned = m.calls.count(name);
+    if (planned != kSuccess) return planned;
+    result = check_need(call, need);
+    if (result != kSuccess) return result;
+    result = run_body(call, body);
+    if (result == kSuccess) m.calls.charge(price(m.settings.prices, name, call.priced_bytes));
+  }
+  return finish(call, result);
+}
+
+PerThreadScope::PerThreadScope() { ++per_thread_depth; }
+PerThreadScope::~PerThreadScope() { --per_thread_depth; }
+bool null_stream_is_per_thread() { return per_thread_depth > 0; }
+
+std::uint64_t this_thread() {
+  static std::atomic<std::uint64_t> next{1};
+  thread_local const std::uint64_t number = next.fetch_add(1);
+  return number;
+}
+
+InHostFunction::InHostFunction() { ++host_function_depth; }
+InHostFunction::~InHostFunction() { --host_function_depth; }
+
+}  // namespace cudasim

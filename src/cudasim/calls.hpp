@@ -1,0 +1,99 @@
+// What happens at the door of every API function: counting, pricing, planned failures, the state a call needs, and
+// the waiting that it asked for, done after the machine's mutex was let go.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include "cudasim/checker.hpp"
+#include "cudasim/exports.hpp"
+#include "cudasim/settings.hpp"
+#include "cudasim/streams.hpp"
+
+namespace cudasim {
+
+struct Machine;
+struct ContextState;
+using enum cu::Result;
+using cu::Result;
+
+#define CUDASIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+bool is_function(std::string_view name);
+
+// Thrown to end a call with an error code.
+struct Refusal {
+  Result code;
+};
+inline void require(bool condition, Result code) {
+  if (!condition) throw Refusal{code};
+}
+
+// Counts, planned failures and the virtual clock.
+class CallLog {
+ public:
+  struct Function {
+    std::uint64_t calls = 0;
+    std::vector<Fault> faults;
+  };
+  CallLog();
+  // Counts a call; the error that was planned for it, or success.
+  Result count(std::string_view function);
+  void charge(double microseconds) { clock_ += microseconds; }
+  void plan(const Fault& fault) { functions_.at(fault.function).faults.push_back(fault); }
+  void drop_plans();
+  void reset_counts();
+  double clock() const { return clock_; }
+  const std::map<std::string_view, Function>& functions() const { return functions_; }
+
+ private:
+  std::map<std::string_view, Function> functions_;
+  double clock_ = 0;
+};
+
+enum class Need {
+  kNothing,  // may be called at any time
+  kDriver,   // after cuInit
+  kContext,  // with a current context that has not failed
+};
+
+// One call under way. The body runs with the machine's mutex held and says here what is to happen after it.
+struct Call {
+  Machine& machine;
+  std::shared_ptr<ContextState> context;  // the current one, if any
+  std::string_view name;
+  std::uint64_t priced_bytes = 0;
+  StreamRef run_inline;      // a stream whose task this thread works off
+  std::vector<Mark> wait;    // what the call returns after
+  Clock waited;              // what the host knows when it has waited
+
+  void wait_for(const StreamRef& stream);
+};
+
+Result enter(std::string_view name, Need need, const std::function<Result(Call&)>& body);
+
+// While one lives, the null stream of this thread's calls is its per-thread stream.
+class PerThreadScope {
+ public:
+  PerThreadScope();
+  ~PerThreadScope();
+};
+bool null_stream_is_per_thread();
+
+// A number for the calling thread, never given twice.
+std::uint64_t this_thread();
+
+// While one lives, API calls of this thread are refused: host functions in a stream may make none.
+class InHostFunction {
+ public:
+  InHostFunction();
+  ~InHostFunction();
+};
+
+}  // namespace cudasim

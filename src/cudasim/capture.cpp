@@ -1,0 +1,206 @@
+#include "cudasim/capture.hpp"
+
+namespace cudasim {
+namespace {
+
+thread_local cu::CaptureMode thread_mode = cu::CaptureMode::kGlobal;
+
+[[noreturn]] void invalidate(Capture& capture, Result code) {
+  capture.invalid = true;
+  throw Refusal{code};
+}
+
+void leave(Machine& m, const std::shared_ptr<Capture>& capture) {
+  for (const Capture::Member& member : capture->members) member.stream->capture.reset();
+  m.captures.erase(capture->id);
+}
+
+cu::CaptureStatus status_of(const StreamRef& stream) {
+  if (!stream->capture) return cu::CaptureStatus::kNone;
+  return stream->capture->invalid ? cu::CaptureStatus::kInvalidated : cu::CaptureStatus::kActive;
+}
+
+Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus* status, std::uint64_t* id,
+                    const std::function<void(const StreamRef&)>& more) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(status != nullptr, kInvalidValue);
+    const StreamRef stream = stream_of(call, handle);
+    *status = status_of(stream);
+    if (stream->capture && id != nullptr) *id = stream->capture->id;
+    if (stream->capture && more) more(stream);
+    return kSuccess;
+  });
+}
+
+}  // namespace
+
+Capture::Member* Capture::member(const StreamRef& stream) {
+  for (Member& m : members) {
+    if (m.stream == stream) return &m;
+  }
+  return nullptr;
+}
+
+void record_work(Call&, const StreamRef& stream, Work work) {
+  Capture& capture = *stream->capture;
+  require(!capture.invalid, kCaptureInvalidated);
+  work.after.clear();
+  capture.graph->work.push_back(std::move(work));
+  capture.member(stream)->work = ++capture.recorded;
+}
+
+CapturedMark mark_capture(const StreamRef& stream) {
+  return {stream->capture, stream, stream->capture->member(stream)->work};
+}
+
+void join_capture(const StreamRef& stream, const CapturedMark& mark) {
+  Capture& capture = *mark.capture;
+  require(!capture.invalid, kCaptureInvalidated);
+  if (stream->capture && stream->capture != mark.capture) invalidate(capture, kCaptureMerge);
+  if (!stream->capture) {
+    stream->capture = mark.capture;
+    capture.members.push_back({stream, capture.recorded, 0});
+  }
+  Capture::Member& from = *capture.member(mark.stream);
+  Capture::Member& to = *capture.member(stream);
+  from.joined = std::max(from.joined, mark.work);
+  to.work = ++capture.recorded;  // the waiting stream now holds something that must be joined in its turn
+}
+
+void check_not_captured(Call&, const StreamState& stream) {
+  if (stream.capture) invalidate(*stream.capture, kCaptureImplicit);
+}
+
+void check_no_capture(Call& call, const ContextState& context) {
+  for (const auto& [id, capture] : call.machine.captures) {
+    if (capture->origin->context.get() == &context) invalidate(*capture, kCaptureUnsupported);
+  }
+}
+
+void check_safe_in_capture(Call& call) {
+  if (thread_mode == cu::CaptureMode::kRelaxed) return;
+  for (const auto& [id, capture] : call.machine.captures) {
+    const bool mine = capture->thread == this_thread() && capture->mode != cu::CaptureMode::kRelaxed;
+    const bool everyones = capture->mode == cu::CaptureMode::kGlobal && thread_mode == cu::CaptureMode::kGlobal;
+    if (mine || everyones) invalidate(*capture, kCaptureUnsupported);
+  }
+}
+
+void check_may_wait(Call& call, const StreamRef& stream) {
+  if (stream->capture) invalidate(*stream->capture, kCaptureUnsupported);
+  check_safe_in_capture(call);
+}
+
+}  // namespace cudasim
+
+using namespace cudasim;
+
+CUDASIM_EXPORT Result cuStreamBeginCapture_v2(cu::Stream handle, cu::CaptureMode mode) {
+  return enter("cuStreamBeginCapture", Need::kContext, [&](Call& call) {
+    require(cu::bits(mode) <= cu::bits(cu::CaptureMode::kRelaxed), kInvalidValue);
+    const StreamRef stream = stream_of(call, handle);
+    require(stream != call.context->legacy, kCaptureUnsupported);
+    require(!stream->capture, kIllegalState);
+    auto capture = std::make_shared<Capture>();
+    capture->id = call.machine.next_id++;
+    capture->mode = mode;
+    capture->thread = this_thread();
+    capture->origin = stream;
+    capture->members.push_back({stream});
+    stream->capture = capture;
+    call.machine.captures.emplace(capture->id, capture);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamEndCapture(cu::Stream handle, cu::Graph* graph) {
+  return enter("cuStreamEndCapture", Need::kContext, [&](Call& call) {
+    require(graph != nullptr, kInvalidValue);
+    *graph = nullptr;
+    const StreamRef stream = stream_of(call, handle);
+    const std::shared_ptr<Capture> capture = stream->capture;
+    require(capture != nullptr, kIllegalState);
+    if (capture->origin != stream) invalidate(*capture, kCaptureUnmatched);
+    const bool my_thread = capture->mode == cu::CaptureMode::kRelaxed || capture->thread == this_thread();
+    if (!my_thread) invalidate(*capture, kCaptureWrongThread);
+    bool unjoined = false;
+    for (const Capture::Member& member : capture->members) {
+      unjoined |= member.stream != stream && member.joined < member.work;
+    }
+    leave(call.machine, capture);
+    require(!capture->invalid, kCaptureInvalidated);
+    require(!unjoined, kCaptureUnjoined);
+    *graph = call.machine.graphs.reserve();
+    call.machine.graphs.add(*graph, capture->graph);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamIsCapturing(cu::Stream stream, cu::CaptureStatus* status) {
+  return capture_info("cuStreamIsCapturing", stream, status, nullptr, {});
+}
+
+CUDASIM_EXPORT Result cuStreamGetCaptureInfo(cu::Stream stream, cu::CaptureStatus* status, std::uint64_t* id) {
+  return capture_info("cuStreamGetCaptureInfo", stream, status, id, {});
+}
+
+CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v2(cu::Stream stream, cu::CaptureStatus* status, std::uint64_t* id,
+                                                cu::Graph* graph, const cu::GraphNode** dependencies,
+                                                std::size_t* count) {
+  return cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, nullptr, count);
+}
+
+// Nodes of graphs have no handles here: the lists of dependencies are empty.
+CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v3(cu::Stream stream, cu::CaptureStatus* status, std::uint64_t* id,
+                                                cu::Graph* graph, const cu::GraphNode** dependencies,
+                                                const cu::GraphEdgeData** edges, std::size_t* count) {
+  return capture_info("cuStreamGetCaptureInfo", stream, status, id, [&](const StreamRef&) {
+    if (graph != nullptr) *graph = nullptr;
+    if (dependencies != nullptr) *dependencies = nullptr;
+    if (edges != nullptr) *edges = nullptr;
+    if (count != nullptr) *count = 0;
+  });
+}
+
+CUDASIM_EXPORT Result cuThreadExchangeStreamCaptureMode(cu::CaptureMode* mode) {
+  return enter("cuThreadExchangeStreamCaptureMode", Need::kDriver, [&](Call&) {
+    require(mode != nullptr && cu::bits(*mode) <= cu::bits(cu::CaptureMode::kRelaxed), kInvalidValue);
+    std::swap(*mode, thread_mode);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuGraphInstantiateWithFlags(cu::GraphExec* exec, cu::Graph handle, unsigned long long flags) {
+  return enter("cuGraphInstantiateWithFlags", Need::kContext, [&](Call& call) {
+    require(exec != nullptr && flags == 0, kInvalidValue);
+    const auto graph = call.machine.graphs.find(handle);
+    require(graph != nullptr, kInvalidValue);
+    *exec = call.machine.graph_execs.reserve();
+    call.machine.graph_execs.add(*exec, std::make_shared<GraphState>(*graph));
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_handle) {
+  return enter("cuGraphLaunch", Need::kContext, [&](Call& call) {
+    const auto exec = call.machine.graph_execs.find(handle);
+    require(exec != nullptr, kInvalidValue);
+    const StreamRef stream = stream_of(call, stream_handle);
+    for (const Work& work : exec->work) submit(call, stream, work);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuGraphExecDestroy(cu::GraphExec exec) {
+  return enter("cuGraphExecDestroy", Need::kDriver, [&](Call& call) {
+    require(call.machine.graph_execs.erase(exec), kInvalidValue);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuGraphDestroy(cu::Graph graph) {
+  return enter("cuGraphDestroy", Need::kDriver, [&](Call& call) {
+    require(call.machine.graphs.erase(graph), kInvalidValue);
+    return kSuccess;
+  });
+}

@@ -1,0 +1,60 @@
+// Stream capture: work queued in a captured stream becomes a graph, which can be launched.
+// A graph keeps its work in the order in which it was queued, which is one of the orders that its dependencies allow.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cudasim/calls.hpp"
+#include "cudasim/machine.hpp"
+#include "cudasim/submit.hpp"
+
+namespace cudasim {
+
+struct GraphState {
+  std::vector<Work> work;
+};
+
+struct Capture {
+  // A stream that takes part, and what of it has been joined by another that does.
+  struct Member {
+    StreamRef stream;
+    std::uint64_t work = 0;
+    std::uint64_t joined = 0;
+  };
+  std::uint64_t id = 0;
+  cu::CaptureMode mode = cu::CaptureMode::kGlobal;
+  std::uint64_t thread = 0;
+  StreamRef origin;
+  bool invalid = false;
+  std::shared_ptr<GraphState> graph = std::make_shared<GraphState>();
+  std::vector<Member> members;
+  std::uint64_t recorded = 0;
+
+  Member* member(const StreamRef& stream);
+};
+
+// What an event remembers when it was recorded in a captured stream.
+struct CapturedMark {
+  std::shared_ptr<Capture> capture;
+  StreamRef stream;
+  std::uint64_t work = 0;
+};
+
+void record_work(Call& call, const StreamRef& stream, Work work);
+CapturedMark mark_capture(const StreamRef& stream);
+// The stream waits for what was captured up to the mark, and takes part in the capture from now on.
+void join_capture(const StreamRef& stream, const CapturedMark& mark);
+
+// Refuses, and invalidates the capture, when the stream is being captured: the legacy stream would have to wait for it.
+void check_not_captured(Call& call, const StreamState& stream);
+// Refuses when a stream of the context is being captured: all of them would have to be waited for.
+void check_no_capture(Call& call, const ContextState& context);
+// Refuses calls that may wait or change mappings while a capture forbids them to this thread.
+void check_safe_in_capture(Call& call);
+// Refuses to wait for or ask about a stream that is being captured.
+void check_may_wait(Call& call, const StreamRef& stream);
+
+}  // namespace cudasim

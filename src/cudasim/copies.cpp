@@ -1,0 +1,231 @@
+// Copies and fills, in stream order.
+//
+// Pageable memory of the program is treated as the real driver does: a copy from it is staged before the call
+// returns, a copy to it is done when the call returns. Only copies between device and pinned memory are asynchronous.
+#include <cstring>
+
+#include "cudasim/capture.hpp"
+#include "cudasim/submit.hpp"
+
+namespace cudasim {
+namespace {
+
+// One end of a copy: memory that the driver manages, or pageable memory of the program.
+struct End {
+  std::uint64_t address;
+  bool managed;
+};
+
+struct Copy {
+  End dst, src;
+  std::size_t size;
+  std::shared_ptr<std::vector<char>> staged;  // what was in the pageable source when the call was made
+  std::shared_ptr<const ContextState> dst_context;
+  std::shared_ptr<const ContextState> src_context;
+};
+
+bool pieces_of(const End& end, const Effect& effect, char* staged, std::vector<Piece>& pieces) {
+  if (end.managed) return locate(machine(), effect, &pieces);
+  char* data = staged != nullptr ? staged : reinterpret_cast<char*>(end.address);
+  pieces.push_back({data, effect.size});
+  return true;
+}
+
+Effect effect_on(const End& end, const Copy& copy, bool write) {
+  return {end.address, copy.size, write, true, write ? copy.dst_context : copy.src_context};
+}
+
+// Runs on a worker, or on the calling thread after it let go of the machine.
+Result run_copy(const Copy& copy) {
+  std::vector<Piece> to, from;
+  {
+    const std::lock_guard lock(machine().mutex);
+    char* staged = copy.staged ? copy.staged->data() : nullptr;
+    if (!machine().initialised) return kSuccess;
+    if (!pieces_of(copy.dst, effect_on(copy.dst, copy, true), nullptr, to)) return kIllegalAddress;
+    if (!pieces_of(copy.src, effect_on(copy.src, copy, false), staged, from)) return kIllegalAddress;
+  }
+  for (std::size_t i = 0, j = 0; i < to.size() && j < from.size();) {
+    const std::uint64_t size = std::min(to[i].size, from[j].size);
+    std::memmove(to[i].data, from[j].data, size);
+    to[i].data += size;
+    from[j].data += size;
+    if ((to[i].size -= size) == 0) ++i;
+    if ((from[j].size -= size) == 0) ++j;
+  }
+  return kSuccess;
+}
+
+Result copy_bytes(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
+  Machine& m = call.machine;
+  if (synchronous) check_safe_in_capture(call);
+  const StreamRef stream = stream_of(call, handle);
+  if (copy.dst_context == nullptr) copy.dst_context = stream->context;
+  if (copy.src_context == nullptr) copy.src_context = stream->context;
+  if (copy.size == 0) return kSuccess;
+  require(copy.dst.address != 0 && copy.src.address != 0, kInvalidValue);
+  Work work{call.name, {}, {}, copy.size, {}, false};
+  if (copy.dst.managed) work.effects.push_back(effect_on(copy.dst, copy, true));
+  if (copy.src.managed) work.effects.push_back(effect_on(copy.src, copy, false));
+  for (const Effect& effect : work.effects) require(locate(m, effect, nullptr), kIllegalAddress);
+  if (!copy.src.managed && !stream->capture) {
+    const char* data = reinterpret_cast<const char*>(copy.src.address);
+    copy.staged = std::make_shared<std::vector<char>>(data, data + copy.size);
+  }
+  work.run = [copy] { return run_copy(copy); };
+  const bool captured = stream->capture != nullptr;
+  submit(call, stream, std::move(work));
+  if (!captured && (synchronous || !copy.dst.managed)) wait_for_stream(call, stream);
+  return kSuccess;
+}
+
+Copy unified(Call& call, std::uint64_t dst, std::uint64_t src, std::size_t size) {
+  Machine& m = call.machine;
+  return {{dst, is_managed_address(m, dst)}, {src, is_managed_address(m, src)}, size, nullptr, nullptr, nullptr};
+}
+
+std::uint64_t address_of(const void* ptr) { return reinterpret_cast<std::uint64_t>(ptr); }
+
+// Host to device, device to host and device to device say which end is whose, and are held to it.
+Copy directed(Call& call, std::uint64_t dst, bool dst_device, std::uint64_t src, bool src_device, std::size_t size) {
+  Copy copy = unified(call, dst, src, size);
+  require(size == 0 || ((copy.dst.managed || !dst_device) && (copy.src.managed || !src_device)), kIllegalAddress);
+  return copy;
+}
+
+Result enter_copy(std::string_view name, cu::Stream stream, bool synchronous,
+                  const std::function<Copy(Call&)>& make) {
+  return enter(name, Need::kContext,
+               [&](Call& call) { return copy_bytes(call, make(call), stream, synchronous); });
+}
+
+Copy peer(Call& call, cu::DevicePtr dst, cu::Context dst_context, cu::DevicePtr src, cu::Context src_context,
+          std::size_t size) {
+  const ContextRef to = call.machine.contexts.find(dst_context);
+  const ContextRef from = call.machine.contexts.find(src_context);
+  require(to != nullptr && from != nullptr, kInvalidContext);
+  Copy copy = directed(call, dst, true, src, true, size);
+  copy.dst_context = to;
+  copy.src_context = from;
+  return copy;
+}
+
+template <typename Value>
+Result run_fill(const Effect& effect, Value value) {
+  std::vector<Piece> pieces;
+  {
+    const std::lock_guard lock(machine().mutex);
+    if (!machine().initialised) return kSuccess;
+    if (!locate(machine(), effect, &pieces)) return kIllegalAddress;
+  }
+  for (const Piece& piece : pieces) {
+    if constexpr (sizeof(Value) == 1) {
+      std::memset(piece.data, value, piece.size);
+    } else {
+      for (std::uint64_t at = 0; at < piece.size; at += sizeof value) {
+        std::memcpy(piece.data + at, &value, sizeof value);
+      }
+    }
+  }
+  return kSuccess;
+}
+
+template <typename Value>
+Result fill(std::string_view name, cu::DevicePtr dst, Value value, std::size_t count, cu::Stream handle,
+            bool synchronous) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    if (synchronous) check_safe_in_capture(call);
+    const StreamRef stream = stream_of(call, handle);
+    require(dst % sizeof(Value) == 0 && count <= SIZE_MAX / sizeof(Value), kInvalidValue);
+    if (count == 0) return kSuccess;
+    const Effect effect{dst, count * sizeof(Value), true, false, stream->context};
+    submit(call, stream,
+           {call.name, [effect, value] { return run_fill(effect, value); }, {effect}, effect.size, {}, false});
+    // A synchronous fill of device memory is ordered like one, but the host need not wait for it; waiting is what
+    // programs see in practice.
+    if (synchronous) wait_for_stream(call, stream);
+    return kSuccess;
+  });
+}
+
+}  // namespace
+}  // namespace cudasim
+
+using namespace cudasim;
+using cu::Context;
+using cu::DevicePtr;
+using cu::Stream;
+
+CUDASIM_EXPORT Result cuMemcpy(DevicePtr dst, DevicePtr src, std::size_t size) {
+  return enter_copy("cuMemcpy", nullptr, true, [&](Call& call) { return unified(call, dst, src, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyAsync(DevicePtr dst, DevicePtr src, std::size_t size, Stream stream) {
+  return enter_copy("cuMemcpyAsync", stream, false, [&](Call& call) { return unified(call, dst, src, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyHtoD_v2(DevicePtr dst, const void* src, std::size_t size) {
+  return enter_copy("cuMemcpyHtoD", nullptr, true,
+                    [&](Call& call) { return directed(call, dst, true, address_of(src), false, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyDtoH_v2(void* dst, DevicePtr src, std::size_t size) {
+  return enter_copy("cuMemcpyDtoH", nullptr, true,
+                    [&](Call& call) { return directed(call, address_of(dst), false, src, true, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyDtoD_v2(DevicePtr dst, DevicePtr src, std::size_t size) {
+  return enter_copy("cuMemcpyDtoD", nullptr, true,
+                    [&](Call& call) { return directed(call, dst, true, src, true, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyHtoDAsync_v2(DevicePtr dst, const void* src, std::size_t size, Stream stream) {
+  return enter_copy("cuMemcpyHtoDAsync", stream, false,
+                    [&](Call& call) { return directed(call, dst, true, address_of(src), false, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyDtoHAsync_v2(void* dst, DevicePtr src, std::size_t size, Stream stream) {
+  return enter_copy("cuMemcpyDtoHAsync", stream, false,
+                    [&](Call& call) { return directed(call, address_of(dst), false, src, true, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyDtoDAsync_v2(DevicePtr dst, DevicePtr src, std::size_t size, Stream stream) {
+  return enter_copy("cuMemcpyDtoDAsync", stream, false,
+                    [&](Call& call) { return directed(call, dst, true, src, true, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyPeer(DevicePtr dst, Context dst_context, DevicePtr src, Context src_context,
+                                   std::size_t size) {
+  return enter_copy("cuMemcpyPeer", nullptr, true,
+                    [&](Call& call) { return peer(call, dst, dst_context, src, src_context, size); });
+}
+
+CUDASIM_EXPORT Result cuMemcpyPeerAsync(DevicePtr dst, Context dst_context, DevicePtr src, Context src_context,
+                                        std::size_t size, Stream stream) {
+  return enter_copy("cuMemcpyPeerAsync", stream, false,
+                    [&](Call& call) { return peer(call, dst, dst_context, src, src_context, size); });
+}
+
+CUDASIM_EXPORT Result cuMemsetD8_v2(DevicePtr dst, unsigned char value, std::size_t count) {
+  return fill("cuMemsetD8", dst, value, count, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemsetD16_v2(DevicePtr dst, unsigned short value, std::size_t count) {
+  return fill("cuMemsetD16", dst, value, count, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemsetD32_v2(DevicePtr dst, unsigned value, std::size_t count) {
+  return fill("cuMemsetD32", dst, value, count, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemsetD8Async(DevicePtr dst, unsigned char value, std::size_t count, Stream stream) {
+  return fill("cuMemsetD8Async", dst, value, count, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemsetD16Async(DevicePtr dst, unsigned short value, std::size_t count, Stream stream) {
+  return fill("cuMemsetD16Async", dst, value, count, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemsetD32Async(DevicePtr dst, unsigned value, std::size_t count, Stream stream) {
+  return fill("cuMemsetD32Async", dst, value, count, stream, false);
+}

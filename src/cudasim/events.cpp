@@ -1,0 +1,272 @@
+// The API's functions on streams and events.
+#include "cudasim/events.hpp"
+
+#include <algorithm>
+
+#include "cudasim/contexts.hpp"
+#include "cudasim/submit.hpp"
+
+namespace cudasim {
+namespace {
+
+using EventRef = std::shared_ptr<EventState>;
+
+EventRef event_of(Call& call, cu::Event handle) {
+  EventRef event = call.machine.events.find(handle);
+  require(event != nullptr, kInvalidHandle);
+  return event;
+}
+
+// For calls of the host that ask about an event or wait for it.
+EventRef event_for_host(Call& call, cu::Event handle) {
+  EventRef event = event_of(call, handle);
+  require(!event->captured.capture, kCapturedEvent);
+  check_safe_in_capture(call);
+  return event;
+}
+
+Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    const EventRef event = event_of(call, handle);
+    const StreamRef stream = stream_of(call, stream_handle);
+    require(event->context == stream->context.get(), kInvalidHandle);
+    if (stream->capture) {
+      require(!stream->capture->invalid, kCaptureInvalidated);
+      event->captured = mark_capture(stream);
+      return kSuccess;
+    }
+    auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+    const auto stamp = [time] {
+      *time = std::chrono::steady_clock::now();
+      return kSuccess;
+    };
+    event->mark = submit(call, stream, {"cuEventRecord", stamp, {}, 0, {}, false});
+    event->time = time;
+    event->clock = stream->clock;
+    event->captured = {};
+    event->recorded = true;
+    return kSuccess;
+  });
+}
+
+Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
+  return enter("cuEventElapsedTime", Need::kContext, [&](Call& call) {
+    require(milliseconds != nullptr, kInvalidValue);
+    const EventRef first = event_for_host(call, start);
+    const EventRef second = event_for_host(call, end);
+    for (const EventRef& event : {first, second}) {
+      require(event->recorded && (event->flags & cu::bits(cu::EventFlag::kDisableTiming)) == 0, kInvalidHandle);
+    }
+    if (!first->mark.reached() || !second->mark.reached()) return kNotReady;
+    *milliseconds = std::chrono::duration<float, std::milli>(*second->time - *first->time).count();
+    return kSuccess;
+  });
+}
+
+Result create_stream(std::string_view name, cu::Stream* out, unsigned flags, int priority) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(out != nullptr && flags <= cu::bits(cu::StreamFlag::kNonBlocking), kInvalidValue);
+    const cu::Stream handle = call.machine.streams.reserve();
+    const int clamped = std::clamp(priority, -5, 0);  // the driver clamps too
+    call.machine.streams.add(handle, std::make_shared<StreamState>(call.context, handle, flags, clamped));
+    *out = handle;
+    return kSuccess;
+  });
+}
+
+template <typename Value, typename Get>
+Result stream_property(std::string_view name, cu::Stream handle, Value* out, Get get) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(out != nullptr, kInvalidValue);
+    *out = get(stream_of(call, handle));
+    return kSuccess;
+  });
+}
+
+void run_host_function(const std::function<void()>& function) {
+  const InHostFunction scope;
+  function();
+}
+
+}  // namespace
+
+void forget_events(Machine& m, const ContextState& context) {
+  std::vector<cu::Event> gone;
+  for (const auto& [handle, event] : m.events.all()) {
+    if (event->context == &context) gone.push_back(handle);
+  }
+  for (const cu::Event handle : gone) m.events.erase(handle);
+}
+
+}  // namespace cudasim
+
+using namespace cudasim;
+
+CUDASIM_EXPORT Result cuStreamCreate(cu::Stream* stream, unsigned flags) {
+  return create_stream("cuStreamCreate", stream, flags, 0);
+}
+
+CUDASIM_EXPORT Result cuStreamCreateWithPriority(cu::Stream* stream, unsigned flags, int priority) {
+  return create_stream("cuStreamCreateWithPriority", stream, flags, priority);
+}
+
+// Returns at once; work that is queued still runs.
+CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
+  return enter("cuStreamDestroy", Need::kDriver, [&](Call& call) {
+    const StreamRef stream = call.machine.streams.find(handle);
+    require(stream != nullptr, kInvalidHandle);
+    if (stream->capture) stream->capture->invalid = true;
+    call.machine.streams.erase(handle);
+    stream->context->destroyed.push_back(stream);
+    retire_streams(call.machine, *stream->context);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamQuery(cu::Stream handle) {
+  return enter("cuStreamQuery", Need::kContext, [&](Call& call) {
+    const StreamRef stream = stream_of(call, handle);
+    check_may_wait(call, stream);
+    wait_for_stream(call, stream);
+    for (const Mark& mark : call.wait) {
+      if (mark.reached()) continue;
+      call.wait.clear();
+      return kNotReady;
+    }
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamSynchronize(cu::Stream handle) {
+  return enter("cuStreamSynchronize", Need::kContext, [&](Call& call) {
+    const StreamRef stream = stream_of(call, handle);
+    check_may_wait(call, stream);
+    wait_for_stream(call, stream);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handle, unsigned flags) {
+  return enter("cuStreamWaitEvent", Need::kContext, [&](Call& call) {
+    const StreamRef stream = stream_of(call, handle);
+    const EventRef event = event_of(call, event_handle);
+    require(flags == cu::bits(cu::EventWaitFlag::kDefault), kInvalidValue);
+    if (event->captured.capture) {
+      join_capture(stream, event->captured);
+      return kSuccess;
+    }
+    if (!event->recorded) return kSuccess;
+    // A captured stream may not come to depend on work outside the capture.
+    require(!stream->capture, kCaptureIsolation);
+    if (call.machine.checker.on()) stream->clock.join(event->clock);
+    if (!event->mark.reached()) submit(call, stream, {"cuStreamWaitEvent", {}, {}, 0, {event->mark}, false});
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuLaunchHostFunc(cu::Stream handle, cu::HostFunction function, void* data) {
+  return enter("cuLaunchHostFunc", Need::kContext, [&](Call& call) {
+    require(function != nullptr, kInvalidValue);
+    const auto run = [function, data] {
+      run_host_function([&] { function(data); });
+      return kSuccess;
+    };
+    submit(call, stream_of(call, handle), {"cuLaunchHostFunc", run, {}, 0, {}, true});
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamAddCallback(cu::Stream handle, cu::StreamCallback callback, void* data, unsigned flags) {
+  return enter("cuStreamAddCallback", Need::kContext, [&](Call& call) {
+    require(callback != nullptr && flags == 0, kInvalidValue);
+    const StreamRef stream = stream_of(call, handle);
+    require(!stream->capture, kCaptureUnsupported);
+    const auto run = [callback, handle, data] {
+      run_host_function([&] { callback(handle, kSuccess, data); });
+      return kSuccess;
+    };
+    submit(call, stream, {"cuStreamAddCallback", run, {}, 0, {}, true});
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamGetPriority(cu::Stream stream, int* priority) {
+  return stream_property("cuStreamGetPriority", stream, priority, [](const StreamRef& s) { return s->priority; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetFlags(cu::Stream stream, unsigned* flags) {
+  return stream_property("cuStreamGetFlags", stream, flags, [](const StreamRef& s) { return s->flags; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetId(cu::Stream stream, unsigned long long* id) {
+  return stream_property("cuStreamGetId", stream, id, [](const StreamRef& s) { return s->id; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetDevice(cu::Stream stream, cu::Device* device) {
+  return stream_property("cuStreamGetDevice", stream, device,
+                         [](const StreamRef& s) { return s->context->device->number; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetCtx(cu::Stream stream, cu::Context* context) {
+  return stream_property("cuStreamGetCtx", stream, context, [](const StreamRef& s) { return s->context->handle; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetCtx_v2(cu::Stream stream, cu::Context* context, cu::GreenContext* green) {
+  if (green != nullptr) *green = nullptr;
+  return cuStreamGetCtx(stream, context);
+}
+
+CUDASIM_EXPORT Result cuEventCreate(cu::Event* out, unsigned flags) {
+  return enter("cuEventCreate", Need::kContext, [&](Call& call) {
+    const unsigned interprocess = cu::bits(cu::EventFlag::kInterprocess);
+    require(out != nullptr && flags <= 7, kInvalidValue);
+    require((flags & interprocess) == 0 || (flags & cu::bits(cu::EventFlag::kDisableTiming)) != 0, kInvalidValue);
+    auto event = std::make_shared<EventState>();
+    event->context = call.context.get();
+    event->flags = flags;
+    *out = call.machine.events.reserve();
+    call.machine.events.add(*out, event);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventDestroy_v2(cu::Event event) {
+  return enter("cuEventDestroy", Need::kDriver, [&](Call& call) {
+    require(call.machine.events.erase(event), kInvalidHandle);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventRecord(cu::Event event, cu::Stream stream) {
+  return record("cuEventRecord", event, stream);
+}
+
+CUDASIM_EXPORT Result cuEventRecordWithFlags(cu::Event event, cu::Stream stream, unsigned flags) {
+  if (flags != 0) return kInvalidValue;  // external events exist in captures only, and not here
+  return record("cuEventRecordWithFlags", event, stream);
+}
+
+CUDASIM_EXPORT Result cuEventQuery(cu::Event handle) {
+  return enter("cuEventQuery", Need::kContext, [&](Call& call) {
+    const EventRef event = event_for_host(call, handle);
+    if (!event->recorded) return kSuccess;
+    if (!event->mark.reached()) return kNotReady;
+    call.machine.checker.host_waited(event->clock);
+    return event->mark.stream->context->error.load();
+  });
+}
+
+CUDASIM_EXPORT Result cuEventSynchronize(cu::Event handle) {
+  return enter("cuEventSynchronize", Need::kContext, [&](Call& call) {
+    const EventRef event = event_for_host(call, handle);
+    if (!event->recorded) return kSuccess;
+    call.wait.push_back(event->mark);
+    call.waited.join(event->clock);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventElapsedTime(float* ms, cu::Event start, cu::Event end) { return elapsed(ms, start, end); }
+CUDASIM_EXPORT Result cuEventElapsedTime_v2(float* ms, cu::Event start, cu::Event end) {
+  return elapsed(ms, start, end);
+}

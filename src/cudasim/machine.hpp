@@ -1,0 +1,118 @@
+// The simulated machine: devices, contexts and every live object, behind one mutex.
+// The mutex is never held while a stream is waited for or a task runs. The machine is never destroyed: worker threads
+// may outlive main.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "cudasim/calls.hpp"
+#include "cudasim/checker.hpp"
+#include "cudasim/settings.hpp"
+#include "cudasim/space.hpp"
+#include "cudasim/store.hpp"
+#include "cudasim/streams.hpp"
+
+namespace cudasim {
+
+struct Pool;
+struct EventState;
+struct Capture;
+struct GraphState;
+
+struct DeviceState {
+  int number = 0;
+  std::uint64_t total = 0;
+  std::uint64_t used = 0;
+  std::uint64_t peak = 0;
+  std::unique_ptr<Store> store;
+  std::shared_ptr<ContextState> primary;
+  unsigned primary_users = 0;
+  unsigned primary_flags = 0;
+  cu::MemPool default_pool = nullptr;
+  cu::MemPool current_pool = nullptr;
+
+  std::uint64_t bit() const { return std::uint64_t{1} << number; }
+};
+
+struct ContextState {
+  cu::Context handle = nullptr;
+  DeviceState* device = nullptr;
+  bool primary = false;
+  bool alive = true;
+  unsigned flags = 0;
+  std::uint64_t id = 0;
+  std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
+  std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
+  StreamRef legacy;
+  std::map<std::uint64_t, StreamRef> per_thread;  // by thread
+  std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
+};
+using ContextRef = std::shared_ptr<ContextState>;
+
+// Live objects of one kind. Handles are numbers that look like pointers, are never given twice and never followed,
+// so a stale or invented handle is always noticed.
+template <typename Handle, typename Object>
+class Registry {
+ public:
+  explicit Registry(std::uint64_t base) : next_(base) {}
+  Handle reserve() { return reinterpret_cast<Handle>(next_ += 16); }
+  void add(Handle handle, std::shared_ptr<Object> object) { objects_.emplace(handle, std::move(object)); }
+  std::shared_ptr<Object> find(Handle handle) const {
+    const auto it = objects_.find(handle);
+    return it == objects_.end() ? nullptr : it->second;
+  }
+  bool erase(Handle handle) { return objects_.erase(handle) > 0; }
+  void clear() { objects_.clear(); }
+  const std::map<Handle, std::shared_ptr<Object>>& all() const { return objects_; }
+
+ private:
+  std::uint64_t next_;
+  std::map<Handle, std::shared_ptr<Object>> objects_;
+};
+
+struct Machine {
+  std::mutex mutex;
+  Settings settings;
+  std::string bad_environment;  // why cuInit refuses; empty if it does not
+  bool initialised = false;
+  std::uint64_t generation = 0;  // counts resets, so that threads forget contexts of an earlier machine
+
+  CallLog calls;
+  Checker checker;
+  std::unique_ptr<Space> space;
+  std::unique_ptr<Store> host_store;
+  std::vector<std::unique_ptr<DeviceState>> devices;
+
+  Registry<cu::Context, ContextState> contexts{0x10'0000'0000};
+  Registry<cu::Stream, StreamState> streams{0x20'0000'0000};
+  Registry<cu::Event, EventState> events{0x30'0000'0000};
+  Registry<cu::MemPool, Pool> pools{0x40'0000'0000};
+  Registry<cu::Graph, GraphState> graphs{0x50'0000'0000};
+  Registry<cu::GraphExec, GraphState> graph_execs{0x60'0000'0000};
+  std::unordered_map<std::uint64_t, PhysicalRef> handles;  // cuMemCreate's, by id
+  std::uint64_t next_id = 1;
+  std::map<std::uint64_t, std::shared_ptr<Capture>> captures;  // under way, by id
+
+  void start();  // makes the devices; throws std::bad_alloc when the host has no room
+  void reset();  // everything ended and forgotten; the mutex is held, the streams are idle
+  DeviceState& add_device(std::uint64_t bytes);
+  DeviceState& device(int number);  // throws Refusal(kInvalidDevice)
+
+  std::uint64_t free_bytes(const DeviceState& device) const;
+  // Takes bytes of a device (null: of the host). Throws Refusal(kOutOfMemory).
+  PhysicalRef new_physical(DeviceState* device, std::uint64_t size, std::uint64_t unit);
+};
+
+Machine& machine();
+
+// Whether this process is the child of one that had initialised the driver. Then every call is refused.
+bool forked();
+
+}  // namespace cudasim

@@ -1,0 +1,246 @@
+#include "cudasim/settings.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+
+#include "cudasim/calls.hpp"
+#include "cudasim/store.hpp"
+
+extern char** environ;
+
+namespace cudasim {
+namespace {
+
+constexpr std::string_view kByteForms =
+    "a number of bytes (4294967296) or a number with a unit KiB, MiB, GiB or TiB (80GiB, 1.5GiB)";
+
+[[noreturn]] void refuse(std::string_view value, std::string_view forms) {
+  throw std::invalid_argument("'" + std::string(value) + "' is not accepted; write " + std::string(forms));
+}
+
+std::uint64_t parse_count(std::string_view text, std::uint64_t low, std::uint64_t high, std::string_view forms) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) refuse(text, forms);
+  return value;
+}
+
+std::uint64_t unit_of(std::string_view text, std::string_view whole, std::string_view forms) {
+  constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  if (text.empty()) return 1;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    if (text == units[i]) return std::uint64_t{1} << (10 * i);
+  refuse(whole, forms);
+}
+
+std::uint64_t parse_bytes(std::string_view text, std::string_view forms = kByteForms) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc{} || !std::isfinite(number) || number < 0) refuse(text, forms);
+  std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  const double bytes = number * static_cast<double>(unit_of(rest, text, forms));
+  if (bytes > 1e15 || bytes != std::floor(bytes)) refuse(text, forms);
+  return static_cast<std::uint64_t>(bytes);
+}
+
+bool parse_switch(std::string_view text) {
+  if (text == "0" || text == "1") return text == "1";
+  refuse(text, "0 or 1");
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+void set_devices(Settings& s, std::string_view text) {
+  const std::string forms = "a number from 0 to " + std::to_string(kMaxDevices);
+  s.devices = static_cast<int>(parse_count(text, 0, kMaxDevices, forms));
+}
+
+void set_memory(Settings& s, std::string_view text) {
+  const std::string forms = std::string(kByteForms) + ", from 2MiB to 1TiB; for several devices a list (8GiB,24GiB)";
+  std::vector<std::uint64_t> memory;
+  for (const std::string_view part : split(text, ',')) {
+    memory.push_back(parse_bytes(part, forms));
+    if (memory.back() < kMinDeviceMemory || memory.back() > kMaxDeviceMemory) refuse(text, forms);
+  }
+  if (memory.size() > kMaxDevices) refuse(text, forms);
+  if (memory.size() > 1) s.devices = static_cast<int>(memory.size());
+  s.memory = std::move(memory);
+}
+
+void set_granularity(Settings& s, std::string_view text) {
+  const std::string forms = "a power of two from 64KiB to 1GiB (2MiB)";
+  const std::uint64_t value = parse_bytes(text, forms);
+  if (value < (64 << 10) || value > (1 << 30) || (value & (value - 1)) != 0) refuse(text, forms);
+  s.granularity = value;
+}
+
+void set_version(Settings& s, std::string_view text) {
+  s.version = static_cast<int>(parse_count(text, 1000, 99990, "a version as the driver writes it: 13000 for 13.0"));
+}
+
+void set_delay(Settings& s, std::string_view text) {
+  s.delay_us = parse_count(text, 0, 10'000'000, "microseconds, a whole number from 0 to 10000000");
+}
+
+void set_prices(Settings& s, std::string_view text) {
+  if (text == "a100") {
+    s.prices = Prices::kA100;
+  } else if (text == "small") {
+    s.prices = Prices::kSmall;
+  } else if (text == "free") {
+    s.prices = Prices::kFree;
+  } else {
+    refuse(text, "a100, small or free");
+  }
+}
+
+void set_races(Settings& s, std::string_view text) {
+  if (text == "print") {
+    s.races = Races::kPrint;
+  } else if (text == "0" || text == "1") {
+    s.races = text == "1" ? Races::kOn : Races::kOff;
+  } else {
+    refuse(text, "0, 1, or print (which also writes each report to standard error)");
+  }
+}
+
+void set_fail(Settings& s, std::string_view text) {
+  const std::string forms = "FUNCTION:NTH:ERROR, several with commas (cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY)";
+  std::vector<Fault> faults;
+  if (!text.empty()) {
+    for (const std::string_view part : split(text, ',')) {
+      const auto fields = split(part, ':');
+      if (fields.size() != 3) refuse(text, forms);
+      faults.push_back(parse_fault(fields[0], parse_count(fields[1], 1, UINT64_MAX, forms), 1, fields[2]));
+    }
+  }
+  s.fail = std::move(faults);
+}
+
+std::string get_memory(const Settings& s) {
+  std::string text;
+  for (const std::uint64_t bytes : s.memory) text += (text.empty() ? "" : ",") + std::to_string(bytes);
+  return text;
+}
+
+std::string get_fail(const Settings& s) {
+  std::string text;
+  for (const Fault& f : s.fail) {
+    text += (text.empty() ? "" : ",") + f.function + ":" + std::to_string(f.skip + 1) + ":" + cu::error_name(f.error);
+  }
+  return text;
+}
+
+struct Entry {
+  std::string_view name;
+  bool machine;
+  void (*set)(Settings&, std::string_view);
+  std::string (*get)(const Settings&);
+};
+
+const std::array<Entry, 10> kEntries{{
+    {"devices", true, set_devices, [](const Settings& s) { return std::to_string(s.devices); }},
+    {"memory", true, set_memory, get_memory},
+    {"granularity", true, set_granularity, [](const Settings& s) { return std::to_string(s.granularity); }},
+    {"vmm", true, [](Settings& s, std::string_view v) { s.vmm = parse_switch(v); },
+     [](const Settings& s) { return std::string(s.vmm ? "1" : "0"); }},
+    {"version", true, set_version, [](const Settings& s) { return std::to_string(s.version); }},
+    {"delay", false, set_delay, [](const Settings& s) { return std::to_string(s.delay_us); }},
+    {"other", false, [](Settings& s, std::string_view v) { s.other = parse_bytes(v); },
+     [](const Settings& s) { return std::to_string(s.other); }},
+    {"prices", false, set_prices,
+     [](const Settings& s) {
+       return std::string(s.prices == Prices::kA100 ? "a100" : s.prices == Prices::kSmall ? "small" : "free");
+     }},
+    {"races", false, set_races,
+     [](const Settings& s) {
+       return std::string(s.races == Races::kOff ? "0" : s.races == Races::kOn ? "1" : "print");
+     }},
+    {"fail", false, set_fail, get_fail},
+}};
+
+const Entry& entry(std::string_view name) {
+  std::string known;
+  for (const Entry& e : kEntries) {
+    if (e.name == name) return e;
+    known += (known.empty() ? "" : ", ") + std::string(e.name);
+  }
+  throw std::invalid_argument("there is no setting '" + std::string(name) + "'; the settings are " + known);
+}
+
+}  // namespace
+
+std::uint64_t Settings::memory_of(int device) const {
+  return memory.size() == 1 ? memory.front() : memory.at(static_cast<std::size_t>(device));
+}
+
+bool describes_machine(std::string_view name) { return entry(name).machine; }
+
+void set(Settings& settings, std::string_view name, std::string_view value, std::string_view shown) {
+  const Entry& e = entry(name);
+  Settings changed = settings;
+  try {
+    e.set(changed, value);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string(shown) + ": " + error.what());
+  }
+  if (changed.memory.size() > 1 && changed.memory.size() != static_cast<std::size_t>(changed.devices)) {
+    throw std::invalid_argument(std::string(shown) + ": " + std::to_string(changed.devices) + " devices, but memory for " +
+                                std::to_string(changed.memory.size()) + "; give one size for all, or one for each");
+  }
+  settings = std::move(changed);
+}
+
+std::string get(const Settings& settings, std::string_view name) { return entry(name).get(settings); }
+
+Settings from_environment() {
+  Settings settings;
+  constexpr std::string_view prefix = "CUDASIM_";
+  std::string_view devices;  // set last, so that it is checked against the list of memory sizes
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text(*variable);
+    if (!text.starts_with(prefix)) continue;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string_view shown = text.substr(0, equals);
+    std::string name(shown.substr(prefix.size()));
+    for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    if (name == "devices") {
+      devices = text.substr(equals + 1);
+      continue;
+    }
+    set(settings, name, text.substr(equals + 1), shown);
+  }
+  if (!devices.empty()) set(settings, "devices", devices, "CUDASIM_DEVICES");
+  return settings;
+}
+
+cu::Result parse_error(std::string_view text) {
+#define CU_RESULT(ours, theirs, value, text_) \
+  if (text == #theirs || text == #value) return cu::Result::ours;
+#include "abi/results.def"
+#undef CU_RESULT
+  refuse(text, "the name or number of an error (CUDA_ERROR_OUT_OF_MEMORY or 2)");
+}
+
+Fault parse_fault(std::string_view function, std::uint64_t nth, std::uint64_t times, std::string_view error) {
+  if (!is_function(function)) {
+    refuse(function, "the name of a function of the driver, without _v2 (cuMemCreate)");
+  }
+  if (nth == 0 || times == 0) refuse("0", "a count from 1 up: 1 is the next call");
+  return {std::string(function), nth - 1, times, parse_error(error)};
+}
+
+}  // namespace cudasim

@@ -1,0 +1,70 @@
+// Physical memory: sparse files in memory, of which handles and allocations are ranges.
+// Owns file descriptors and which range is taken by whom; knows nothing of device addresses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+namespace cudasim {
+
+inline constexpr unsigned kMaxDevices = 16;
+inline constexpr std::uint64_t kMinDeviceMemory = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kMaxDeviceMemory = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
+constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+class Placed;
+
+// One sparse file, seen whole through one mapping of our own (`data`), so that the simulated device can reach any
+// byte whatever the program maps or unmaps meanwhile: a stray operation gives wrong bytes or an error, not a crash.
+class Store {
+ public:
+  explicit Store(std::uint64_t span);           // throws std::bad_alloc when the host refuses
+  Store(int descriptor, std::uint64_t span);    // from another process; takes the descriptor over
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  char* data(std::uint64_t offset) const { return window_ + offset; }
+  int descriptor() const { return descriptor_; }
+  std::uint64_t span() const { return span_; }
+
+  // Gives `owner` a range: at `wish` if nobody is there or all who are there can go elsewhere, otherwise anywhere.
+  void place(Placed& owner, std::uint64_t wish);
+  // Takes the range back; what was in it is gone.
+  void remove(Placed& owner);
+  // Moves the bytes too. For an owner that is mapped nowhere.
+  void move(Placed& owner, std::uint64_t wish);
+  bool touched(const Placed& owner) const;
+
+ private:
+  void open_window();
+  bool clear_range(std::uint64_t offset, std::uint64_t size, const Placed& for_whom, bool move_bytes);
+  std::uint64_t find_gap(std::uint64_t size);
+  void copy_bytes(std::uint64_t from, std::uint64_t to, std::uint64_t size);
+  void punch(std::uint64_t offset, std::uint64_t size);
+
+  int descriptor_ = -1;
+  std::uint64_t span_;
+  char* window_ = nullptr;
+  std::map<std::uint64_t, Placed*> owners_;  // by offset
+  std::uint64_t next_gap_;
+};
+
+// What owns a range of a store. Its place may change while nothing is mapped.
+class Placed {
+ public:
+  std::uint64_t offset = kNowhere;
+  std::uint64_t extent = 0;  // bytes, a multiple of the page
+  unsigned mappings = 0;
+};
+
+// Reserves `size` bytes of addresses, inaccessible. Halves `size` until the host agrees (sanitizers leave little
+// room), down to `least`; throws std::bad_alloc below that.
+char* reserve_addresses(std::uint64_t& size, std::uint64_t least);
+
+}  // namespace cudasim

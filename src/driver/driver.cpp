@@ -1,0 +1,126 @@
+// How a library becomes a Driver, and what is said when it does not.
+#include "driver/driver.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace arena {
+namespace {
+
+std::string join_missing(const std::vector<std::string>& missing) {
+  std::string text = missing.front();
+  if (missing.size() > 1) text += " and " + std::to_string(missing.size() - 1) + " more";
+  return text;
+}
+
+const char* or_empty(const char* text) { return text ? text : ""; }
+
+}  // namespace
+
+std::string format_version(int version) {
+  return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+OpenError::OpenError(std::string call, cu::Result code, const std::string& reason, const std::string& advice,
+                     std::string name)
+    : DriverError(std::move(call), static_cast<int>(code), reason + ". " + advice, std::move(name)),
+      reason_(reason) {}
+
+Driver::Driver(Library library) : library_(std::move(library)) {
+  // Everything that can be refused without a call that changes the process is refused first.
+  find_entry();
+  FoundFunctions found = find_functions(library_);
+  functions_ = found.functions;
+  read_version();
+  if (!found.missing.empty()) {
+    throw OpenError("cuGetProcAddress", cu::Result::kNotFound,
+                    path_ + " (" + (version_ ? format_version(version_) : "version unknown") +
+                        ") does not have " + join_missing(found.missing),
+                    "Update the driver, or name another one in ARENA_DRIVER.",
+                    name_of(cu::Result::kNotFound));
+  }
+  library_.keep_loaded();
+  initialise();
+}
+
+void Driver::find_entry() {
+  void* entry = library_.symbol("cuInit");
+  if (!entry) {
+    throw OpenError("dlsym", cu::Result::kSuccess,
+                    library_.name() + " is not a CUDA driver: it does not have cuInit",
+                    "Name a driver library in ARENA_DRIVER, or one of auto, cuda and sim.");
+  }
+  path_ = library_.path_of(entry);
+  simulator_error_ = library_.function<const char*()>("cudasimError");
+}
+
+void Driver::read_version() {
+  if (!functions_.cuDriverGetVersion) return;  // it will be among the missing
+  cu::Result result = functions_.cuDriverGetVersion(&version_);
+  if (result != cu::Result::kSuccess) fail_to_start(result, "cuDriverGetVersion");
+  if (version_ >= kOldestVersion) return;
+  throw OpenError("cuDriverGetVersion", cu::Result::kCallRequiresNewerDriver,
+                  "the driver " + path_ + " is too old: it is for " + format_version(version_) + ", and " +
+                      format_version(kOldestVersion) + " is needed",
+                  "Update the driver, or name another one in ARENA_DRIVER.",
+                  name_of(cu::Result::kCallRequiresNewerDriver));
+}
+
+void Driver::initialise() {
+  int count = 0;
+  cu::Result result = functions_.cuInit(0);
+  const char* call = "cuInit";
+  if (result == cu::Result::kSuccess) {
+    result = functions_.cuDeviceGetCount(&count);
+    call = "cuDeviceGetCount";
+  }
+  if (result == cu::Result::kSuccess && count == 0) result = cu::Result::kNoDevice;
+  if (result != cu::Result::kSuccess) fail_to_start(result, call);
+}
+
+void Driver::fail_to_start(cu::Result result, const char* call) const {
+  bool no_device = result == cu::Result::kNoDevice;
+  std::string reason = no_device ? "the driver " + path_ + " has no device"
+                                 : std::string(call) + " failed in " + path_ + ": " + describe(result);
+  std::string advice =
+      no_device ? "Check that nvidia-smi lists a device and that CUDA_VISIBLE_DEVICES does not hide it"
+                : "Check that nvidia-smi works";
+  advice += ", or set ARENA_DRIVER=sim to use the simulated driver.";
+  if (is_simulated()) {
+    // Bad settings of the simulated driver show here: its cuInit refuses them and says which.
+    std::string detail = or_empty(simulator_error_());
+    if (!detail.empty()) reason += ": " + detail;
+    advice = "Check the CUDASIM_* variables and the settings made through arena.sim.";
+  }
+  throw OpenError(call, result, reason, advice, name_of(result));
+}
+
+int Driver::device_count() const {
+  int count = 0;
+  check(functions_.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  return count;
+}
+
+void Driver::fail(cu::Result result, const char* call) const {
+  throw DriverError(call, static_cast<int>(result), std::string(call) + " failed: " + describe(result),
+                    name_of(result));
+}
+
+// The driver's own words first: it may know codes that are newer than our list.
+std::string Driver::name_of(cu::Result result) const {
+  const char* name = nullptr;
+  if (functions_.cuGetErrorName) functions_.cuGetErrorName(result, &name);
+  return name ? name : or_empty(cu::error_name(result));
+}
+
+std::string Driver::describe(cu::Result result) const {
+  const char* text = nullptr;
+  if (functions_.cuGetErrorString) functions_.cuGetErrorString(result, &text);
+  if (!text) text = or_empty(cu::error_text(result));
+  std::string name = name_of(result);
+  std::string described =
+      (name.empty() ? "unknown result" : name) + " (" + std::to_string(static_cast<int>(result)) + ")";
+  return *text ? described + ", " + text : described;
+}
+
+}  // namespace arena

@@ -1,0 +1,72 @@
+// A CUDA driver, ready to be called: a library that was found whole, new enough, initialised and with a
+// device. Does not choose which library that is (select.hpp) and does not know NVIDIA's from the simulated
+// one, except to say so.
+#pragma once
+
+#include <string>
+
+#include "abi/types.hpp"
+#include "base/errors.hpp"
+#include "driver/functions.hpp"
+#include "driver/library.hpp"
+
+namespace arena {
+
+// The oldest driver with all that the arena calls: CUDA 11.2.
+inline constexpr int kOldestVersion = 11020;
+
+// Why a library did not become a Driver. The text is the reason and what to do about it.
+class OpenError : public DriverError {
+ public:
+  OpenError(std::string call, cu::Result code, const std::string& reason, const std::string& advice,
+            std::string name = {});
+  // The reason alone, one line, without a full stop.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
+// Immutable once made, so safe to use from any thread. The library stays loaded when the Driver goes.
+class Driver {
+ public:
+  // Throws OpenError.
+  explicit Driver(Library library);
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  const Functions& functions() const { return functions_; }
+  // The file that was really loaded.
+  const std::string& path() const { return path_; }
+  // As the driver gives it: 13000 for CUDA 13.0.
+  int version() const { return version_; }
+  bool is_simulated() const { return simulator_error_ != nullptr; }
+  int device_count() const;
+
+  // Throws DriverError unless the call succeeded. `call` is the function's name: check(f.cuInit(0),
+  // "cuInit").
+  void check(cu::Result result, const char* call) const {
+    if (result != cu::Result::kSuccess) [[unlikely]]
+      fail(result, call);
+  }
+
+ private:
+  [[noreturn]] void fail(cu::Result result, const char* call) const;
+  std::string name_of(cu::Result result) const;
+  std::string describe(cu::Result result) const;
+  void find_entry();
+  void read_version();
+  void initialise();
+  [[noreturn]] void fail_to_start(cu::Result result, const char* call) const;
+
+  Library library_;
+  Functions functions_;
+  std::string path_;
+  int version_ = 0;
+  const char* (*simulator_error_)() = nullptr;  // only the simulated driver has it
+};
+
+// 13000 as "CUDA 13.0".
+std::string format_version(int version);
+
+}  // namespace arena
