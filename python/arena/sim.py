@@ -235,7 +235,7 @@ def reset() -> None:
 def add_device(memory: int | str) -> int:
     """Add a device with that much memory to the running machine, and return its number."""
     driver = _load()
-    number = int(driver.lib.cudasimAddDevice(_size(memory)))
+    number = int(driver.lib.cudasimAddDevice(_text("memory", memory).encode()))
     driver.check(number < 0)
     return number
 
@@ -314,19 +314,6 @@ def _text(name: str, value: object) -> str:
     raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; a number or a text is accepted")
 
 
-def _size(value: int | str) -> int:
-    """Read a size as the driver does, so that there is one grammar."""
-    if isinstance(value, int):
-        return max(value, 0)
-    driver = _load()
-    before = driver.get("other")
-    driver.set("other", value)
-    try:
-        return int(driver.get("other"))
-    finally:
-        driver.set("other", before)
-
-
 class _Library:
     """The library's own functions, typed."""
 
@@ -348,7 +335,7 @@ class _Library:
             ("Get", size, [text, text, size]),
             ("Error", text, []),
             ("Reset", ctypes.c_int, []),
-            ("AddDevice", ctypes.c_int, [count]),
+            ("AddDevice", ctypes.c_int, [text]),
             ("Fail", ctypes.c_int, [text, count, count, text]),
             ("Calls", count, [text]),
             ("CallTable", size, [text, size]),

@@ -118,18 +118,19 @@ int cudasimReset(void) {
   return guarded([](Machine& m) { m.reset(); });
 }
 
-int cudasimAddDevice(unsigned long long bytes) {
+int cudasimAddDevice(const char* memory) {
   int number = -1;
   guarded([&](Machine& m) {
+    if (memory == nullptr) throw std::invalid_argument("cudasimAddDevice: a size, not null");
     refuse_bad_environment(m);
     if (m.devices.size() >= kMaxDevices) {
       throw std::invalid_argument("there are " + std::to_string(kMaxDevices) + " devices already, and no more can be");
     }
-    if (bytes < kMinDeviceMemory || bytes > kMaxDeviceMemory) {
-      throw std::invalid_argument("a device has from 2MiB to 1TiB of memory, not " + std::to_string(bytes) + " bytes");
-    }
+    Settings one;
+    set(one, "memory", memory, "memory");
+    if (one.memory.size() > 1) throw std::invalid_argument("memory: one size for one device, not a list");
     if (!m.initialised) m.start();
-    number = m.add_device(bytes).number;
+    number = m.add_device(one.memory.front()).number;
   });
   return number;
 }

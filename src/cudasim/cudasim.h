@@ -35,8 +35,8 @@ CUDASIM_API const char* cudasimError(void);
  * streams and contexts from before are invalid afterwards. Settings are kept. */
 CUDASIM_API int cudasimReset(void);
 
-/* Adds a device of `bytes` bytes to the running machine and returns its number, or -1. */
-CUDASIM_API int cudasimAddDevice(unsigned long long bytes);
+/* Adds a device to the running machine and returns its number, or -1. `memory` is written as the setting is. */
+CUDASIM_API int cudasimAddDevice(const char* memory);
 
 /* Makes `times` calls of `function`, beginning with the `nth` from now (1 is the next), fail with `error`, a name or
  * a number. A call that fails in this way does nothing else. Names are those of the API, without _v2. */

@@ -53,7 +53,7 @@ Library open_library(const std::string& name, const std::string& described, cons
 
 std::shared_ptr<Driver> open_real() {
   Library library =
-      open_library(kRealName, std::string(kRealName) + ", looked for on the system's library path,",
+      open_library(kRealName, std::string(kRealName) + " (looked for on the system's library path)",
                    "Install NVIDIA's driver, or set ARENA_DRIVER=sim to use the simulated one.");
   if (void* simulated = library.symbol("cudasimError")) {
     throw OpenError("dlopen", cu::Result::kSuccess,
@@ -84,8 +84,8 @@ std::shared_ptr<Driver> open_path(const std::string& path) {
 void say_once_why_simulated(const std::string& reason) {
   static std::atomic_flag said = ATOMIC_FLAG_INIT;
   if (said.test_and_set()) return;
-  std::string line = "arena: no CUDA device can be used (" + reason +
-                     "), so the simulated driver is. Set ARENA_DRIVER=sim to silence this line.\n";
+  std::string line = "arena: using the simulated CUDA driver, because " + reason +
+                     ". Set ARENA_DRIVER=sim to silence this line.\n";
   std::fputs(line.c_str(), stderr);
 }
 

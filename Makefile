@@ -1,0 +1,59 @@
+# make demo   builds everything into .venv and shows the simulated device
+# make test   builds everything, installs what the tests need, and runs them
+# make lint   format, types and declarations; what CI checks beside the tests
+# make bench  the benchmarks
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
+CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
+
+.PHONY: demo test lint format bench clean
+
+demo: $(VENV)/.package
+	$(BIN)/python examples/simulated_device.py
+
+test: $(VENV)/.package $(VENV)/.test
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/.package $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	$(BIN)/mypy
+	cd /tmp && $(abspath $(BIN))/python -m mypy.stubtest arena._core
+	$(BIN)/python tools/check_includes.py
+	$(BIN)/python tools/check_abi.py --self-test
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+bench: $(VENV)/.package
+	$(BIN)/python benchmarks/driver_calls.py
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "arena needs Python 3.10 or later")'
+	$(PYTHON) -m venv $(VENV) || { echo "no virtual environment: install Python's venv module (Debian: python3-venv)"; exit 1; }
+	@touch $@
+
+$(VENV)/.build: $(VENV)/.python pyproject.toml
+	$(PIP) install 'scikit-build-core>=0.11' 'pybind11>=3.0' 'cmake>=3.20' ninja
+	@touch $@
+
+$(VENV)/.package: $(VENV)/.build $(SOURCES)
+	$(PIP) install --no-build-isolation --no-deps --force-reinstall -C cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.python pyproject.toml
+	$(PIP) install $$($(BIN)/python tools/extras.py test clients)
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.python pyproject.toml
+	$(PIP) install $$($(BIN)/python tools/extras.py lint)
+	@touch $@
