@@ -304,7 +304,9 @@ def test_auto_says_once_why_it_took_the_simulated_driver(without_cuda: dict[str,
     program = "print([make().is_simulated for make in [arena.driver] + [arena.Driver.open] * 3])"
     out, err = run(program, **without_cuda)
     assert out == "[True, True, True, True]"
-    assert re.fullmatch(r"arena: using the simulated .*libcuda\.so\.1.* Set ARENA_DRIVER=sim to silence this line\.\n", err)
+    assert re.fullmatch(
+        r"arena: using the simulated .*libcuda\.so\.1.* Set ARENA_DRIVER=sim to silence this line\.\n", err
+    )
 
 
 def test_auto_names_the_real_driver_that_has_no_device(stub: MakeStub, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ __all__ = [
     "races",
     "reset",
     "reset_counts",
+    "restart",
     "settings",
     "temporarily",
     "used",
@@ -102,8 +103,9 @@ class Race:
 
 @dataclass(frozen=True)
 class Census:
-    """How many objects of each kind are alive in the driver."""
+    """How many objects of each kind are alive in the driver. No devices: it is not initialised."""
 
+    devices: int
     handles: int
     mappings: int
     reservations: int
@@ -227,9 +229,17 @@ def temporarily(
 def reset() -> None:
     """End all work, free all memory, forget counts, races and faults, and go back to before initialisation.
 
-    Settings are kept. Pointers, streams and contexts from before are invalid, also for other libraries that hold some.
+    Settings are kept, and those that describe the machine can be changed. The next ``cuInit`` starts it again, whoever
+    calls it. Pointers, streams and contexts from before are invalid, also for other libraries that hold some.
     """
-    _load().check(_load().lib.cudasimReset())
+    driver = _load()
+    driver.check(driver.lib.cudasimReset())
+
+
+def restart() -> None:
+    """Do what :func:`reset` does, and initialise the driver again, for those who think that it still is."""
+    reset()
+    _load().initialise()
 
 
 def add_device(memory: int | str) -> int:
@@ -380,6 +390,11 @@ class _Library:
     def table(self, function: str) -> dict[str, int]:
         lines = (line.split() for line in self.text(function).splitlines())
         return {name: int(count) for name, count in lines}
+
+    def initialise(self) -> None:
+        code = self.lib.cuInit(0)
+        if code:
+            raise UsageError(self.error() or f"cuInit failed with error {code}")
 
     def enable(self) -> None:
         ctypes.CDLL(str(self.path), mode=ctypes.RTLD_GLOBAL)

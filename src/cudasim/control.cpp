@@ -184,6 +184,7 @@ size_t cudasimCensus(char* text, size_t size) {
     const auto line = [&](const char* name, std::size_t count) {
       census += std::string(name) + " " + std::to_string(count) + "\n";
     };
+    line("devices", m.devices.size());
     line("handles", m.handles.size());
     line("mappings", m.space ? m.space->mapping_count() : 0);
     line("reservations", m.space ? m.space->range_count(true) : 0);

@@ -53,7 +53,7 @@ CUDASIM_API double cudasimClock(void);
 /* The driver's own count of physical bytes taken on `device`, and their highest value so far. */
 CUDASIM_API unsigned long long cudasimUsed(int device);
 CUDASIM_API unsigned long long cudasimPeak(int device);
-/* What exists now, as "name count\n" lines: handles, mappings, reservations, allocations, streams, events, contexts. */
+/* What exists now, as "name count\n" lines: devices (0 before cuInit), handles, mappings, reservations, allocations, streams, events, contexts. */
 CUDASIM_API size_t cudasimCensus(char* text, size_t size);
 
 /* The race checker's reports, one line each; the count of those that were not kept is in the last line. */

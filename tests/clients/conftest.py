@@ -1,0 +1,56 @@
+"""Each test here runs in a process of its own, on a driver that nobody has used: clients keep state, and so does a driver.
+
+The simulated driver takes the place of NVIDIA's before any test module imports a client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arena import sim
+
+from .process import INSIDE, Server
+
+sim.enable()
+
+HERE = Path(__file__).parent
+SERVER = pytest.StashKey[Server]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Have a test run elsewhere, and report what is reported from there."""
+    if INSIDE in os.environ or HERE not in item.path.parents:
+        return None
+    stash = item.config.stash
+    if SERVER not in stash:
+        server = stash[SERVER] = Server()
+        item.config.add_cleanup(server.close)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    found, code = stash[SERVER].run(item.nodeid)
+    reports = [pytest.TestReport._from_json(report) for report in found]
+    if code != 0 or not reports:
+        text = f"the process of the test ended with {code}; standard error has more"
+        reports.append(pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "teardown"))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.fixture(autouse=True)
+def _machine() -> Iterator[None]:
+    """A machine that is not started, with the race checker on; at the end nothing may be left on it."""
+    sim.configure(races=True)
+    yield
+    gc.collect()
+    assert sim.races() == []
+    left = dataclasses.replace(sim.census(), devices=0, contexts=0)
+    assert left == sim.Census(*[0] * len(dataclasses.fields(sim.Census)))
+    assert [sim.used(device) for device in range(sim.census().devices)] == [0] * sim.census().devices
