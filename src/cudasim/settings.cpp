@@ -131,14 +131,18 @@ void set_fail(Settings& s, std::string_view text) {
 
 std::string get_memory(const Settings& s) {
   std::string text;
-  for (const std::uint64_t bytes : s.memory) text += (text.empty() ? "" : ",") + std::to_string(bytes);
+  for (const std::uint64_t bytes : s.memory) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(bytes);
+  }
   return text;
 }
 
 std::string get_fail(const Settings& s) {
   std::string text;
   for (const Fault& f : s.fail) {
-    text += (text.empty() ? "" : ",") + f.function + ":" + std::to_string(f.skip + 1) + ":" + cu::error_name(f.error);
+    if (!text.empty()) text += ',';
+    text += f.function + ":" + std::to_string(f.skip + 1) + ":" + cu::error_name(f.error);
   }
   return text;
 }

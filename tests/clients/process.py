@@ -9,18 +9,22 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+from _pytest.runner import runtestprotocol
+
 ROOT = Path(__file__).parents[2]
-INSIDE = "ARENA_TEST_INSIDE"  # set where tests run as they stand, in this process
+INSIDE = "ARENA_TEST_INSIDE"  # set where tests run as they stand, in the process that collected them
 TIME_LIMIT = 60
 
 
 class Server:
-    """The other end: a child that runs tests, for the pytest that collected them."""
+    """The other end: a child that runs tests, for the pytest that was asked to."""
 
     def __init__(self) -> None:
         # Threads of a numerical library would be there at the fork, and its copy would not have them.
@@ -56,37 +60,41 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
-def _run(test: str) -> str:
-    import pytest
+def run_client(code: str, **variables: str) -> str:
+    """Run a Python program in a process of its own, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment() | variables,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
-    reports = []
 
-    class Keep:
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            reports.append(report._to_json())
+class _ForkForEach:
+    """In place of pytest's loop over the tests it has collected."""
 
-    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), test], plugins=[Keep()])
-    return json.dumps(reports, default=str)
+    def __init__(self) -> None:
+        self.answers = os.fdopen(os.dup(1), "w")
+        self.errors = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
-
-def main() -> None:
-    from arena import sim
-
-    sim.enable()
-    import cuda.core
-    import numba.cuda  # noqa: F401
-
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            faulthandler.dump_traceback_later(TIME_LIMIT, exit=True)
-            print(_run(line.strip()), file=answers, flush=True)
-            return  # the interpreter ends as it always does, with whatever the client has left behind
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        tests = {test.nodeid: test for test in session.items}
+        for line in sys.stdin:
+            child = os.fork()
+            if child == 0:
+                faulthandler.register(signal.SIGALRM, self.errors, chain=True)
+                signal.alarm(TIME_LIMIT)
+                reports = runtestprotocol(tests[line.strip()], log=False)
+                print(json.dumps([report._to_json() for report in reports], default=str), file=self.answers, flush=True)
+                break  # the interpreter ends as it always does, with whatever the client has left behind
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status), file=self.answers, flush=True)
+        return True
 
 
 if __name__ == "__main__":
-    main()
+    pytest.main(["-p", "no:cacheprovider", str(Path(__file__).parent)], plugins=[_ForkForEach()])

@@ -1,0 +1,258 @@
+"""Settings, faults, counts and the clock, from Python and from the environment; and what a bad one is told."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import pytest
+
+from arena import UsageError, sim
+
+from ..programs import run
+from .cu import GIB, MIB, OUT_OF_MEMORY, SUCCESS, Cu, prop
+
+INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "accepted"),
+    [
+        ("CUDASIM_MEMORY", "lots", "a number of bytes"),
+        ("CUDASIM_MEMORY", "1KiB", "from 2MiB to 1TiB"),
+        ("CUDASIM_MEMORY", "8GiB,", "a list (8GiB,24GiB)"),
+        ("CUDASIM_MEMORY", "8GB", "KiB, MiB, GiB or TiB"),
+        ("CUDASIM_MEMORY", "-1", "a number of bytes"),
+        ("CUDASIM_MEMORY", "nan", "a number of bytes"),
+        ("CUDASIM_MEMORY", "1e99GiB", "a number of bytes"),
+        ("CUDASIM_DEVICES", "many", "a number from 0 to 16"),
+        ("CUDASIM_DEVICES", "17", "a number from 0 to 16"),
+        ("CUDASIM_GRANULARITY", "3MiB", "a power of two from 64KiB to 1GiB"),
+        ("CUDASIM_VMM", "yes", "0 or 1"),
+        ("CUDASIM_VERSION", "13.0", "13000 for 13.0"),
+        ("CUDASIM_DELAY", "1ms", "microseconds"),
+        ("CUDASIM_OTHER", "all", "a number of bytes"),
+        ("CUDASIM_PRICES", "h100", "a100, small or free"),
+        ("CUDASIM_RACES", "true", "0, 1, or print"),
+        ("CUDASIM_FAIL", "cuMemCreate", "FUNCTION:NTH:ERROR"),
+        ("CUDASIM_FAIL", "cuMemCreat:1:2", "the name of a function of the driver"),
+        ("CUDASIM_FAIL", "cuMemCreate:1:OOM", "the name or number of an error"),
+        ("CUDASIM_FAIL", "cuMemCreate:0:2", "FUNCTION:NTH:ERROR"),
+        ("CUDASIM_MEMROY", "8GiB", "the settings are devices, memory"),
+    ],
+)
+def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(variable: str, value: str, accepted: str) -> None:
+    done = run(INIT, **{variable: value})
+    assert done.stdout == "CUDA_ERROR_INVALID_VALUE\n"
+    assert done.stderr.startswith("cudasim: ")
+    for part in (variable if variable != "CUDASIM_MEMROY" else "memroy", accepted):
+        assert part in done.stderr
+    through_arena = run("import arena; arena.Driver.open('sim')", **{variable: value})
+    assert through_arena.returncode == 1
+    assert accepted in through_arena.stderr.splitlines()[-1]
+    through_sim = run("import arena; arena.sim.settings()", **{variable: value})
+    assert through_sim.stderr.splitlines()[-1].startswith("arena.errors.UsageError: ")
+    assert accepted in through_sim.stderr.splitlines()[-1]
+
+
+def test_contradictory_variables_are_refused() -> None:
+    done = run(INIT, CUDASIM_DEVICES="3", CUDASIM_MEMORY="8GiB,24GiB")
+    assert "3 devices, but memory for 2" in done.stderr
+
+
+def test_variables_are_taken() -> None:
+    code = "import arena; print(arena.sim.settings())"
+    done = run(
+        code,
+        check=True,
+        CUDASIM_MEMORY="8GiB,1.5GiB",
+        CUDASIM_GRANULARITY="64KiB",
+        CUDASIM_VMM="0",
+        CUDASIM_VERSION="12040",
+        CUDASIM_DELAY="7",
+        CUDASIM_OTHER="1MiB",
+        CUDASIM_PRICES="small",
+        CUDASIM_RACES="1",
+    )
+    expected = sim.Settings(2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, MIB, "small", True)
+    assert done.stdout.strip() == repr(expected)
+
+
+def test_settings_are_changed_from_python(machine: None) -> None:
+    sim.configure(memory=["8GiB", 24 * GIB], delay=3, prices="small", other=5 * MIB)
+    found = sim.settings()
+    assert (found.devices, found.memory) == (2, (8 * GIB, 24 * GIB))
+    assert (found.delay, found.prices, found.other) == (3, "small", 5 * MIB)
+    cu = Cu()
+    cu.start(1)
+    assert cu.out("cuDeviceGetCount", kind=ctypes.c_int) == 2
+    assert cu.out("cuDeviceTotalMem", 1) == 24 * GIB
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"memory": "lots"}, {"devices": -1}, {"delay": -5}, {"prices": "cheap"}, {"races": "maybe"}, {"granularity": 3}],
+)
+def test_a_bad_setting_from_python_is_named_and_changes_nothing(machine: None, change: dict[str, object]) -> None:
+    before = sim.settings()
+    [(name, value)] = change.items()
+    with pytest.raises(UsageError, match=f"{name}: '{re.escape(str(value))}' is not accepted; write "):
+        sim.configure(**change)  # type: ignore[arg-type]
+    assert sim.settings() == before
+
+
+def test_a_setting_of_the_wrong_type_is_named(machine: None) -> None:
+    with pytest.raises(UsageError, match=r"memory: 1\.5 is a float; a number or a text is accepted"):
+        sim.configure(memory=1.5)  # type: ignore[arg-type]
+
+
+def test_the_machine_is_not_rebuilt_while_it_runs(cu: Cu) -> None:
+    with pytest.raises(UsageError, match="describes the machine, which is running"):
+        sim.configure(memory="16GiB")
+    sim.reset()
+    sim.configure(memory="16GiB")
+    cu.start()
+    assert cu.out("cuDeviceTotalMem", 0) == 16 * GIB
+
+
+def test_settings_that_were_changed_for_a_while_come_back(machine: None) -> None:
+    with pytest.raises(RuntimeError, match="boom"), sim.temporarily(delay=99, races="print", other="1GiB"):
+        assert sim.settings().delay == 99
+        raise RuntimeError("boom")
+    assert (sim.settings().delay, sim.settings().other) == (0, 0)
+
+
+def test_no_devices_is_no_device(machine: None) -> None:
+    sim.configure(devices=0)
+    assert Cu().cuInit(0) == "CUDA_ERROR_NO_DEVICE"
+
+
+def test_the_nth_call_from_now_fails_and_does_nothing(cu: Cu) -> None:
+    cu.create()
+    sim.fail("cuMemCreate", OUT_OF_MEMORY, nth=2, times=2)
+    results = [cu.cuMemCreate(ctypes.byref(ctypes.c_uint64()), 2 * MIB, ctypes.byref(prop()), 0) for _ in range(5)]
+    assert results == [SUCCESS, OUT_OF_MEMORY, OUT_OF_MEMORY, SUCCESS, SUCCESS]
+    assert sim.used() == 8 * MIB
+
+
+def test_any_function_can_fail_with_any_error(cu: Cu) -> None:
+    for error in ("CUDA_ERROR_UNKNOWN", 999):
+        sim.fail("cuStreamSynchronize", error)
+        assert cu.cuStreamSynchronize(0) == "CUDA_ERROR_UNKNOWN"
+    assert cu.cuStreamSynchronize(0) == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("cuMemCreate_v2", 2), "'cuMemCreate_v2' is not accepted; write the name of a function"),
+        (("cuMemCreate", "OOM"), "'OOM' is not accepted; write the name or number of an error"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(machine: None, arguments: tuple[str, str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        sim.fail(*arguments)
+    with pytest.raises(UsageError, match="counts from 1 up"):
+        sim.fail("cuMemCreate", 2, nth=0)
+
+
+def test_calls_are_counted_by_the_name_of_the_api(cu: Cu) -> None:
+    sim.reset_counts()
+    cu.alloc(512)
+    cu.alloc(512)
+    cu.cuMemAlloc(None, 512)  # a refused call is a call
+    assert sim.calls("cuMemAlloc") == 3
+    assert sim.call_table() == {"cuMemAlloc": 3, "cuGetErrorName": 3}  # which the tests ask for
+    assert sim.calls() == 6
+    with pytest.raises(UsageError, match="'cuMemAlloc_v2' is not the name"):
+        sim.calls("cuMemAlloc_v2")
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("a100", 193 + 1.5 + 36 + 26 + 30 + 19 + (193 + 0.4 * 62) + (100 + 0.4 * 4) + 1 + 0.5),
+        ("small", 7.6 + 1.1 + 21 + 11 + 5 + 9 + (7.6 + 0.4 * 62) + (60 + 0.2 * 4) + 1 + 0.5),
+        ("free", 0),
+    ],
+)
+def test_the_clock_adds_up_prices(cu: Cu, table: str, expected: float) -> None:
+    event = cu.event()
+    sim.configure(prices=table)
+    sim.reset_counts()
+    address, handle = cu.mapped()
+    cu.ok("cuMemUnmap", address, 2 * MIB)
+    cu.ok("cuMemRelease", handle)
+    cu.create(64 * MIB)
+    cu.alloc(4 * MIB)
+    cu.ok("cuEventRecord", event, 0)
+    cu.cuEventQuery(event)
+    assert sim.clock() == pytest.approx(expected)
+
+
+def test_a_device_is_added_while_the_machine_runs(cu: Cu) -> None:
+    number = sim.add_device("80GiB")
+    assert number == 1
+    cu.start(number)
+    assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 79 * GIB) == SUCCESS
+    assert (sim.used(0), sim.used(1)) == (0, 79 * GIB)
+    with pytest.raises(UsageError, match="memory: 'big' is not accepted"):
+        sim.add_device("big")
+    with pytest.raises(UsageError, match="one size for one device"):
+        sim.add_device("8GiB,8GiB")
+    for _ in range(14):
+        sim.add_device("2MiB")
+    with pytest.raises(UsageError, match="there are 16 devices already"):
+        sim.add_device("2MiB")
+
+
+def test_a_reset_forgets_everything_but_the_settings(cu: Cu) -> None:
+    sim.configure(delay=1)
+    cu.mapped()
+    cu.alloc(MIB)
+    stream = cu.stream()
+    sim.fail("cuInit", 999)
+    sim.reset()
+    assert sim.census() == sim.Census(0, 0, 0, 0, 0, 0, 0, 0)
+    assert (sim.used(), sim.calls(), sim.clock(), sim.settings().delay) == (0, 0, 0, 1)
+    assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_NOT_INITIALIZED"
+    cu.start()
+    assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_INVALID_HANDLE"
+
+
+def test_a_restart_leaves_the_driver_initialised(cu: Cu) -> None:
+    cu.alloc(MIB)
+    sim.restart()
+    assert (sim.census().devices, sim.used()) == (1, 0)
+    assert cu.out("cuDeviceGetCount", kind=ctypes.c_int) == 1
+
+
+def test_functions_are_found_by_name_and_version(cu: Cu) -> None:
+    def look_up(name: bytes, version: int) -> tuple[int, bool, int]:
+        found, state = ctypes.c_void_p(), ctypes.c_uint(9)
+        code = cu.lib.cuGetProcAddress_v2(name, ctypes.byref(found), version, ctypes.c_uint64(0), ctypes.byref(state))
+        return code, found.value is not None, state.value
+
+    assert look_up(b"cuMemAlloc", 13000) == (0, True, 0)
+    assert look_up(b"cuMemAlloc", 2000) == (0, False, 2)  # known, but not in so old a form
+    assert look_up(b"cuNoSuchFunction", 13000) == (0, False, 1)
+    assert look_up(b"cuMemAlloc", 14000)[0] == 1  # newer than the driver
+    forms = set()
+    for version in (2000, 13000):
+        found = ctypes.c_void_p()
+        cu.lib.cuGetProcAddress_v2(b"cuCtxSynchronize", ctypes.byref(found), version, ctypes.c_uint64(0), None)
+        forms.add(found.value)
+    assert len(forms) == 2
+
+
+def test_undocumented_tables_are_always_an_error(cu: Cu) -> None:
+    table = ctypes.c_void_p(1)
+    assert cu.cuGetExportTable(ctypes.byref(table), b"0123456789abcdef") == "CUDA_ERROR_NOT_FOUND"
+    assert table.value is None
+
+
+def test_every_setting_is_documented_in_configure() -> None:
+    text = sim.configure.__doc__ or ""
+    for name in sim.Settings.__dataclass_fields__:
+        assert f"``{name}``" in text
+        assert f"CUDASIM_{name.upper()}" in text
