@@ -117,9 +117,7 @@ def test_a_word_that_names_no_driver_is_a_usage_error(text: str, monkeypatch: py
     monkeypatch.setenv("ARENA_DRIVER", text)
     with pytest.raises(UsageError, match=f"^ARENA_DRIVER='{text}' names no driver: use auto, cuda, sim, or"):
         Driver.open()
-    with pytest.raises(
-        UsageError, match=f"^driver='{text}' names no driver: use auto, cuda, sim, or the path"
-    ):
+    with pytest.raises(UsageError, match=f"^driver='{text}' names no driver: use auto, cuda, sim, or the path"):
         Driver.open(text)
 
 
@@ -161,9 +159,7 @@ def test_a_driver_without_a_device_is_refused(stub: MakeStub, wrong: dict[str, i
 
 def test_a_driver_that_does_not_start_gives_its_reason(stub: MakeStub) -> None:
     path = stub(INIT_RESULT=803)
-    error = refusal(
-        path, rf"^cuInit failed in {path}: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH \(803\), kernel module"
-    )
+    error = refusal(path, rf"^cuInit failed in {path}: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH \(803\), kernel module")
     assert (error.call, error.code) == ("cuInit", 803)
     refusal(stub("own.so", INIT_RESULT=4242), r"STUB_OWN_ERROR \(4242\)\. Check that nvidia-smi works")
     refusal(stub("linking.so", VERSION_RESULT=34), r"^cuDriverGetVersion failed in .*STUB_LIBRARY \(34\)")
@@ -283,9 +279,7 @@ def test_a_real_driver_with_a_device_is_taken_in_silence(stub: MakeStub, tmp_pat
 
 def test_cuda_never_means_the_simulated_driver(without_cuda: dict[str, str]) -> None:
     out, err = run(OPEN_DEFAULT, ARENA_DRIVER="cuda", **without_cuda)
-    assert re.match(
-        r"0 libcuda\.so\.1 .* could not be opened: .*\. Install NVIDIA's driver, or set ARENA_", out
-    )
+    assert re.match(r"0 libcuda\.so\.1 .* could not be opened: .*\. Install NVIDIA's driver, or set ARENA_", out)
     assert err == ""
 
 
@@ -337,9 +331,7 @@ def test_the_name_stays_with_a_real_driver_which_is_not_started(stub: MakeStub, 
 def test_cuda_is_refused_when_the_simulated_driver_has_its_name(without_cuda: dict[str, str]) -> None:
     program = 'arena.Driver.open("sim")\n' + textwrap.dedent(OPEN_DEFAULT)
     out, err = run(program, ARENA_DRIVER="cuda", **without_cuda)
-    assert re.match(
-        r"0 libcuda\.so\.1 is the simulated driver in this process: /.*libcudasim\.so was loaded", out
-    )
+    assert re.match(r"0 libcuda\.so\.1 is the simulated driver in this process: /.*libcudasim\.so was loaded", out)
     assert err == ""
 
 

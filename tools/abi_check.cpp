@@ -88,8 +88,8 @@ PAIR(cu::ExecAffinityParam, CUexecAffinityParam)
 // two of one size: that tells a size from a device address. Typedefs such as cuuint64_t do not get in the
 // way, since the header makes them of the same standard typedefs as we do.
 template <typename Ours, typename Theirs>
-inline constexpr bool kSame = kPaired<Ours, Theirs> || (std::is_same_v<Ours, Theirs> &&
-                                                        (std::is_arithmetic_v<Ours> || std::is_void_v<Ours>));
+inline constexpr bool kSame =
+    kPaired<Ours, Theirs> || (std::is_same_v<Ours, Theirs> && (std::is_arithmetic_v<Ours> || std::is_void_v<Ours>));
 template <typename Ours, typename Theirs>
 inline constexpr bool kSame<const Ours, const Theirs> = kSame<Ours, Theirs>;
 template <typename Ours, typename Theirs>
@@ -115,8 +115,7 @@ static_assert(kSame<cu::StreamCallback, CUstreamCallback> && !kSame<cu::HostFunc
 // Fields may differ further where we only pass bytes on: pointers that we keep as void*, arrays of any kind
 // of char.
 template <typename Ours, typename Theirs>
-inline constexpr bool kSameField =
-    kSame<Ours, Theirs> || (std::is_same_v<Ours, void*> && std::is_pointer_v<Theirs>);
+inline constexpr bool kSameField = kSame<Ours, Theirs> || (std::is_same_v<Ours, void*> && std::is_pointer_v<Theirs>);
 template <typename Ours, typename Theirs, std::size_t kLength>
 inline constexpr bool kSameField<Ours[kLength], Theirs[kLength]> = sizeof(Ours) == 1 && sizeof(Theirs) == 1;
 
@@ -139,6 +138,9 @@ inline constexpr bool kBelongs = std::is_same_v<Value, Enum> || !std::is_enum_v<
   static_assert(static_cast<unsigned long long>(theirs) == cu::bits(Ours::ours), HERE #theirs ": value"); \
   static_assert(kBelongs<decltype(theirs), Theirs>, HERE #theirs ": is in another enum");
 #define CU_END_ENUM(ours) }
+#if CUDA_VERSION < 13000
+#define CU_VALUE_13(ours, theirs, value)
+#endif
 #include "abi/constants.def"
 
 #define CU_RESULT(ours, theirs, value, text) CU_VALUE(ours, theirs, value)
@@ -165,11 +167,10 @@ namespace layouts {
     static_assert(alignof(Ours) == alignof(Theirs), HERE #ours " (" #theirs "): alignment"); \
     static_assert(std::is_standard_layout_v<Ours> && std::is_standard_layout_v<Theirs>,      \
                   HERE #ours " (" #theirs "): is no plain C struct");
-#define CU_FIELD(type, ours, theirs)                                                                    \
-  static_assert(offsetof(Ours, ours) == offsetof(Theirs, theirs), HERE #ours " (" #theirs "): offset"); \
-  static_assert(sizeof(Ours::ours) == sizeof(std::declval<Theirs&>().theirs),                           \
-                HERE #ours " (" #theirs "): size");                                                     \
-  static_assert(kSameField<decltype(Ours::ours), decltype(std::declval<Theirs&>().theirs)>,             \
+#define CU_FIELD(type, ours, theirs)                                                                              \
+  static_assert(offsetof(Ours, ours) == offsetof(Theirs, theirs), HERE #ours " (" #theirs "): offset");           \
+  static_assert(sizeof(Ours::ours) == sizeof(std::declval<Theirs&>().theirs), HERE #ours " (" #theirs "): size"); \
+  static_assert(kSameField<decltype(Ours::ours), decltype(std::declval<Theirs&>().theirs)>,                       \
                 HERE #ours " (" #theirs "): type");
 #define CU_PAD(type, ours)
 #define CU_END(ours) }
@@ -194,14 +195,12 @@ inline constexpr bool kTwinAsDeclared<kStreamless, Ours, Ptsz, Ptds> =
     std::is_same_v<Ptsz, const Absent*> && std::is_same_v<Ptds, const Absent*>;
 
 // The typedef proves what cuGetProcAddress returns for the name and version, the function what is exported.
-#define CU_FUNCTION(name, version, symbol, stream, params)                                              \
-  static_assert(kSame<cu::fn::symbol*, ::PFN_##name##_v##version>,                                      \
-                HERE #name " version " #version ": missing, or another prototype");                     \
-  static_assert(kSame<cu::fn::symbol*, decltype(&::symbol)>,                                            \
-                HERE #symbol ": missing, or another prototype");                                        \
-  static_assert(                                                                                        \
-      kTwinAsDeclared<stream, cu::fn::symbol*, decltype(&::symbol##_ptsz), decltype(&::symbol##_ptds)>, \
-      HERE #symbol ": is not " #stream);
+#define CU_FUNCTION(name, version, symbol, stream, params)                                                        \
+  static_assert(kSame<cu::fn::symbol*, ::PFN_##name##_v##version>,                                                \
+                HERE #name " version " #version ": missing, or another prototype");                               \
+  static_assert(kSame<cu::fn::symbol*, decltype(&::symbol)>, HERE #symbol ": missing, or another prototype");     \
+  static_assert(kTwinAsDeclared<stream, cu::fn::symbol*, decltype(&::symbol##_ptsz), decltype(&::symbol##_ptds)>, \
+                HERE #symbol ": is not " #stream);
 #if CUDA_VERSION >= 13000
 #define CU_FUNCTION_13 CU_FUNCTION
 #else

@@ -1,5 +1,6 @@
-// The CUDA driver's binary interface, declared in our own words: types, structs, constants and function types.
-// Owns no code and calls nothing. Everything here is checked against NVIDIA's headers by tools/check_abi.py.
+// The CUDA driver's binary interface, declared in our own words: types, structs, constants and function
+// types. Owns no code and calls nothing. Everything here is checked against NVIDIA's headers by
+// tools/check_abi.py.
 #pragma once
 
 #include <cstddef>

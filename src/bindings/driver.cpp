@@ -24,13 +24,13 @@ std::shared_ptr<Driver> open(const std::optional<std::string>& text) {
 }
 
 std::string describe_driver(const Driver& driver) {
-  return "<arena.Driver " + format_version(driver.version()) +
-         (driver.is_simulated() ? ", simulated, " : ", ") + driver.path() + ">";
+  return "<arena.Driver " + format_version(driver.version()) + (driver.is_simulated() ? ", simulated, " : ", ") +
+         driver.path() + ">";
 }
 
 std::string describe_device(const DeviceInfo& info) {
-  return "<arena.DeviceInfo " + std::to_string(info.number) + ": " + info.name + ", " +
-         format_bytes(info.free) + " of " + format_bytes(info.total) + " free, " +
+  return "<arena.DeviceInfo " + std::to_string(info.number) + ": " + info.name + ", " + format_bytes(info.free) +
+         " of " + format_bytes(info.total) + " free, " +
          (info.virtual_memory ? "granules of " + format_bytes(info.granularity) : "no virtual memory") + ">";
 }
 
@@ -40,9 +40,8 @@ void bind_device_info(py::module_& module) {
       .def_readonly("name", &DeviceInfo::name, "What its maker calls it.")
       .def_readonly("total", &DeviceInfo::total, "Bytes of memory it has.")
       .def_readonly("free", &DeviceInfo::free, "Bytes that nobody had taken.")
-      .def_readonly(
-          "virtual_memory", &DeviceInfo::virtual_memory,
-          "Whether memory can be mapped piece by piece, which the arena needs to avoid fragmentation.")
+      .def_readonly("virtual_memory", &DeviceInfo::virtual_memory,
+                    "Whether memory can be mapped piece by piece, which the arena needs to avoid fragmentation.")
       .def_readonly("granularity", &DeviceInfo::granularity,
                     "Bytes in a granule, the smallest piece that can be mapped; 0 without virtual memory.")
       .def("__repr__", &describe_device);
@@ -52,8 +51,7 @@ void bind_device_info(py::module_& module) {
 
 void bind_driver(py::module_& module) {
   bind_device_info(module);
-  py::class_<Driver, std::shared_ptr<Driver>>(module, "Driver",
-                                              "A CUDA driver: NVIDIA's, or the simulated one.")
+  py::class_<Driver, std::shared_ptr<Driver>>(module, "Driver", "A CUDA driver: NVIDIA's, or the simulated one.")
       .def_static("open", &open, py::arg("choice") = py::none(),
                   "Open the driver that `choice` names: \"auto\", \"cuda\", \"sim\" or a path.\n\n"
                   "Without a choice, ARENA_DRIVER decides, and \"auto\" if that is not set.")

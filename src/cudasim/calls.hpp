@@ -1,5 +1,5 @@
-// What happens at the door of every API function: counting, pricing, planned failures, the state a call needs, and
-// the waiting that it asked for, done after the machine's mutex was let go.
+// What happens at the door of every API function: counting, pricing, planned failures, the state a call
+// needs, and the waiting that it asked for, done after the machine's mutex was let go.
 #pragma once
 
 #include <cstdint>
@@ -69,9 +69,9 @@ struct Call {
   std::shared_ptr<ContextState> context;  // the current one, if any
   std::string_view name;
   std::uint64_t priced_bytes = 0;
-  StreamRef run_inline;      // a stream whose task this thread works off
-  std::vector<Mark> wait;    // what the call returns after
-  Clock waited;              // what the host knows when it has waited
+  StreamRef run_inline;    // a stream whose task this thread works off
+  std::vector<Mark> wait;  // what the call returns after
+  Clock waited;            // what the host knows when it has waited
 
   void wait_for(const StreamRef& stream);
 };

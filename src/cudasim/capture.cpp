@@ -32,6 +32,15 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   });
 }
 
+Result instantiate(Call& call, cu::GraphExec* exec, cu::Graph handle, std::uint64_t flags) {
+  require(exec != nullptr && flags == 0, kInvalidValue);
+  const auto graph = call.machine.graphs.find(handle);
+  require(graph != nullptr, kInvalidValue);
+  *exec = call.machine.graph_execs.reserve();
+  call.machine.graph_execs.add(*exec, std::make_shared<GraphState>(*graph));
+  return kSuccess;
+}
+
 }  // namespace
 
 Capture::Member* Capture::member(const StreamRef& stream) {
@@ -106,6 +115,7 @@ CUDASIM_EXPORT Result cuStreamBeginCapture_v2(cu::Stream handle, cu::CaptureMode
     capture->mode = mode;
     capture->thread = this_thread();
     capture->origin = stream;
+    capture->handle = call.machine.graphs.reserve();
     capture->members.push_back({stream});
     stream->capture = capture;
     call.machine.captures.emplace(capture->id, capture);
@@ -130,7 +140,7 @@ CUDASIM_EXPORT Result cuStreamEndCapture(cu::Stream handle, cu::Graph* graph) {
     leave(call.machine, capture);
     require(!capture->invalid, kCaptureInvalidated);
     require(!unjoined, kCaptureUnjoined);
-    *graph = call.machine.graphs.reserve();
+    *graph = capture->handle;
     call.machine.graphs.add(*graph, capture->graph);
     return kSuccess;
   });
@@ -154,8 +164,8 @@ CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v2(cu::Stream stream, cu::CaptureSt
 CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v3(cu::Stream stream, cu::CaptureStatus* status, std::uint64_t* id,
                                                 cu::Graph* graph, const cu::GraphNode** dependencies,
                                                 const cu::GraphEdgeData** edges, std::size_t* count) {
-  return capture_info("cuStreamGetCaptureInfo", stream, status, id, [&](const StreamRef&) {
-    if (graph != nullptr) *graph = nullptr;
+  return capture_info("cuStreamGetCaptureInfo", stream, status, id, [&](const StreamRef& captured) {
+    if (graph != nullptr) *graph = captured->capture->handle;
     if (dependencies != nullptr) *dependencies = nullptr;
     if (edges != nullptr) *edges = nullptr;
     if (count != nullptr) *count = 0;
@@ -170,13 +180,19 @@ CUDASIM_EXPORT Result cuThreadExchangeStreamCaptureMode(cu::CaptureMode* mode) {
   });
 }
 
-CUDASIM_EXPORT Result cuGraphInstantiateWithFlags(cu::GraphExec* exec, cu::Graph handle, unsigned long long flags) {
-  return enter("cuGraphInstantiateWithFlags", Need::kContext, [&](Call& call) {
-    require(exec != nullptr && flags == 0, kInvalidValue);
-    const auto graph = call.machine.graphs.find(handle);
-    require(graph != nullptr, kInvalidValue);
-    *exec = call.machine.graph_execs.reserve();
-    call.machine.graph_execs.add(*exec, std::make_shared<GraphState>(*graph));
+CUDASIM_EXPORT Result cuGraphInstantiateWithFlags(cu::GraphExec* exec, cu::Graph graph, unsigned long long flags) {
+  return enter("cuGraphInstantiateWithFlags", Need::kContext,
+               [&](Call& call) { return instantiate(call, exec, graph, flags); });
+}
+
+CUDASIM_EXPORT Result cuGraphInstantiateWithParams(cu::GraphExec* exec, cu::Graph graph,
+                                                   cu::GraphInstantiateParams* params) {
+  return enter("cuGraphInstantiateWithParams", Need::kContext, [&](Call& call) {
+    require(params != nullptr, kInvalidValue);
+    params->failed_node = nullptr;
+    params->result = cu::GraphInstantiateResult::kError;
+    instantiate(call, exec, graph, params->flags);
+    params->result = cu::GraphInstantiateResult::kSuccess;
     return kSuccess;
   });
 }

@@ -1,5 +1,6 @@
 // Stream capture: work queued in a captured stream becomes a graph, which can be launched.
-// A graph keeps its work in the order in which it was queued, which is one of the orders that its dependencies allow.
+// A graph keeps its work in the order in which it was queued, which is one of the orders that its
+// dependencies allow.
 #pragma once
 
 #include <map>
@@ -30,6 +31,7 @@ struct Capture {
   StreamRef origin;
   bool invalid = false;
   std::shared_ptr<GraphState> graph = std::make_shared<GraphState>();
+  cu::Graph handle = nullptr;  // of the graph; not valid before the capture has ended
   std::vector<Member> members;
   std::uint64_t recorded = 0;
 
@@ -48,7 +50,8 @@ CapturedMark mark_capture(const StreamRef& stream);
 // The stream waits for what was captured up to the mark, and takes part in the capture from now on.
 void join_capture(const StreamRef& stream, const CapturedMark& mark);
 
-// Refuses, and invalidates the capture, when the stream is being captured: the legacy stream would have to wait for it.
+// Refuses, and invalidates the capture, when the stream is being captured: the legacy stream would have to
+// wait for it.
 void check_not_captured(Call& call, const StreamState& stream);
 // Refuses when a stream of the context is being captured: all of them would have to be waited for.
 void check_no_capture(Call& call, const ContextState& context);

@@ -69,14 +69,14 @@ OperationRef Checker::begin(std::string_view name, const ActorRef& actor, Clock&
 
 void Checker::touch(const OperationRef& operation, const Clock& clock, History& history, std::uint64_t begin,
                     std::uint64_t end, std::uint64_t address, bool write) {
-  const std::uint64_t shift = address - begin;  // wraps, and wraps back when it is added
+  const std::uint64_t shift = address - begin;              // wraps, and wraps back when it is added
   std::map<OperationRef, std::pair<Side, Side>> conflicts;  // one report for each earlier operation
   const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
     if (!earlier.operation || clock.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
     const Operation& other = *earlier.operation;
     Side first{other.name, other.number, other.actor->stream, access, lo + earlier.shift, hi + earlier.shift};
-    Side second{operation->name, operation->number, operation->actor->stream, write ? "write" : "read", lo + shift,
-                hi + shift};
+    Side second{operation->name,          operation->number, operation->actor->stream,
+                write ? "write" : "read", lo + shift,        hi + shift};
     const auto [it, fresh] = conflicts.emplace(earlier.operation, std::pair{first, second});
     if (fresh) return;
     it->second.first.end = first.end;
@@ -138,8 +138,7 @@ void Checker::report(const char* kind, const Side& first, const Side& second) {
     return s.operation + " (" + s.access + " of [" + hex(s.begin) + ", " + hex(s.end) + ")" +
            (s.number == 0 ? "" : ", stream " + hex(reinterpret_cast<std::uintptr_t>(s.stream))) + ")";
   };
-  std::fprintf(stderr, "cudasim: %s: %s is not ordered after %s\n", kind, words(second).c_str(),
-               words(first).c_str());
+  std::fprintf(stderr, "cudasim: %s: %s is not ordered after %s\n", kind, words(second).c_str(), words(first).c_str());
 }
 
 std::string Checker::reports() const {

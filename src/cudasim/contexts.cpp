@@ -55,7 +55,8 @@ void wait_for_all(Call& call, const ContextState& context) {
   for (const StreamRef& stream : streams_of(call.machine, context)) call.wait_for(stream);
 }
 
-// A context may only be ended when its work is done, and that is waited for without the mutex: hence two steps.
+// A context may only be ended when its work is done, and that is waited for without the mutex: hence two
+// steps.
 Result end_after_wait(const char* name, const std::function<ContextRef(Call&)>& choose) {
   ContextRef context;
   const Result result = enter(name, Need::kDriver, [&](Call& call) {
@@ -164,7 +165,8 @@ void end_context(Machine& m, const ContextRef& context) {
 
 StreamRef legacy_stream_of(Machine&, const ContextRef& context) {
   if (!context->legacy) {
-    context->legacy = std::make_shared<StreamState>(context, cu::legacy_stream(), cu::bits(cu::StreamFlag::kDefault), 0);
+    context->legacy =
+        std::make_shared<StreamState>(context, cu::legacy_stream(), cu::bits(cu::StreamFlag::kDefault), 0);
   }
   return context->legacy;
 }
@@ -197,7 +199,9 @@ CUDASIM_EXPORT Result cuDevicePrimaryCtxRelease_v2(cu::Device device) { return r
 CUDASIM_EXPORT Result cuDevicePrimaryCtxReset(cu::Device device) { return reset_primary(device); }
 CUDASIM_EXPORT Result cuDevicePrimaryCtxReset_v2(cu::Device device) { return reset_primary(device); }
 CUDASIM_EXPORT Result cuDevicePrimaryCtxSetFlags(cu::Device d, unsigned flags) { return set_primary_flags(d, flags); }
-CUDASIM_EXPORT Result cuDevicePrimaryCtxSetFlags_v2(cu::Device d, unsigned flags) { return set_primary_flags(d, flags); }
+CUDASIM_EXPORT Result cuDevicePrimaryCtxSetFlags_v2(cu::Device d, unsigned flags) {
+  return set_primary_flags(d, flags);
+}
 
 CUDASIM_EXPORT Result cuDevicePrimaryCtxGetState(cu::Device number, unsigned* flags, int* active) {
   return enter("cuDevicePrimaryCtxGetState", Need::kDriver, [&](Call& call) {

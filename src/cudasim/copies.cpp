@@ -1,7 +1,8 @@
 // Copies and fills, in stream order.
 //
 // Pageable memory of the program is treated as the real driver does: a copy from it is staged before the call
-// returns, a copy to it is done when the call returns. Only copies between device and pinned memory are asynchronous.
+// returns, a copy to it is done when the call returns. Only copies between device and pinned memory are
+// asynchronous.
 #include <cstring>
 
 #include "cudasim/capture.hpp"
@@ -93,10 +94,8 @@ Copy directed(Call& call, std::uint64_t dst, bool dst_device, std::uint64_t src,
   return copy;
 }
 
-Result enter_copy(std::string_view name, cu::Stream stream, bool synchronous,
-                  const std::function<Copy(Call&)>& make) {
-  return enter(name, Need::kContext,
-               [&](Call& call) { return copy_bytes(call, make(call), stream, synchronous); });
+Result enter_copy(std::string_view name, cu::Stream stream, bool synchronous, const std::function<Copy(Call&)>& make) {
+  return enter(name, Need::kContext, [&](Call& call) { return copy_bytes(call, make(call), stream, synchronous); });
 }
 
 Copy peer(Call& call, cu::DevicePtr dst, cu::Context dst_context, cu::DevicePtr src, cu::Context src_context,
@@ -141,8 +140,8 @@ Result fill(std::string_view name, cu::DevicePtr dst, Value value, std::size_t c
     const Effect effect{dst, count * sizeof(Value), true, false, stream->context};
     submit(call, stream,
            {call.name, [effect, value] { return run_fill(effect, value); }, {effect}, effect.size, {}, false});
-    // A synchronous fill of device memory is ordered like one, but the host need not wait for it; waiting is what
-    // programs see in practice.
+    // A synchronous fill of device memory is ordered like one, but the host need not wait for it; waiting is
+    // what programs see in practice.
     if (synchronous) wait_for_stream(call, stream);
     return kSuccess;
   });

@@ -15,30 +15,51 @@ int attribute_of(const Machine& m, const DeviceState& device, cu::DeviceAttribut
   switch (what) {
     case kMaxThreadsPerBlock:
     case kMaxBlockDimX:
-    case kMaxBlockDimY: return 1024;
-    case kMaxBlockDimZ: return 64;
-    case kMaxGridDimX: return 0x7fffffff;
+    case kMaxBlockDimY:
+      return 1024;
+    case kMaxBlockDimZ:
+      return 64;
+    case kMaxGridDimX:
+      return 0x7fffffff;
     case kMaxGridDimY:
-    case kMaxGridDimZ: return 65535;
-    case kMaxSharedMemoryPerBlock: return 48 << 10;
-    case kTotalConstantMemory: return 64 << 10;
-    case kWarpSize: return 32;
+    case kMaxGridDimZ:
+      return 65535;
+    case kMaxSharedMemoryPerBlock:
+      return 48 << 10;
+    case kTotalConstantMemory:
+      return 64 << 10;
+    case kWarpSize:
+      return 32;
     case kMaxRegistersPerBlock:
-    case kMaxRegistersPerMultiprocessor: return 64 << 10;
-    case kClockRate: return 1'410'000;
-    case kMemoryClockRate: return 1'215'000;
-    case kMemoryBusWidth: return 5120;
-    case kL2CacheSize: return 40 << 20;
-    case kMultiprocessorCount: return 108;
-    case kMaxThreadsPerMultiprocessor: return 2048;
-    case kMaxSharedMemoryPerMultiprocessor: return 164 << 10;
-    case kAsyncEngineCount: return 3;
-    case kPciBusId: return device.number + 1;
+    case kMaxRegistersPerMultiprocessor:
+      return 64 << 10;
+    case kClockRate:
+      return 1'410'000;
+    case kMemoryClockRate:
+      return 1'215'000;
+    case kMemoryBusWidth:
+      return 5120;
+    case kL2CacheSize:
+      return 40 << 20;
+    case kMultiprocessorCount:
+      return 108;
+    case kMaxThreadsPerMultiprocessor:
+      return 2048;
+    case kMaxSharedMemoryPerMultiprocessor:
+      return 164 << 10;
+    case kAsyncEngineCount:
+      return 3;
+    case kPciBusId:
+      return device.number + 1;
     case kPciDeviceId:
-    case kPciDomainId: return 0;
-    case kComputeCapabilityMajor: return 8;
-    case kComputeCapabilityMinor: return 0;
-    case kHostNumaId: return -1;
+    case kPciDomainId:
+      return 0;
+    case kComputeCapabilityMajor:
+      return 8;
+    case kComputeCapabilityMinor:
+      return 0;
+    case kHostNumaId:
+      return -1;
     case kGpuOverlap:
     case kCanMapHostMemory:
     case kConcurrentKernels:
@@ -48,10 +69,15 @@ int attribute_of(const Machine& m, const DeviceState& device, cu::DeviceAttribut
     case kConcurrentManagedAccess:
     case kCanUseHostPointerForRegistered:
     case kHostRegisterSupported:
-    case kMemoryPoolsSupported: return 1;
+    case kMemoryPoolsSupported:
+      return 1;
     case kVirtualMemorySupported:
-    case kPosixHandleSupported: return m.settings.vmm ? 1 : 0;
-    case kMempoolSupportedHandleTypes: return 0;
+    case kPosixHandleSupported:
+      return m.settings.vmm ? 1 : 0;
+    case kMempoolSupportedHandleTypes:
+      return 0;
+    case kHostMemoryPoolsSupported:
+      return m.settings.version >= 13000 ? 1 : 0;
   }
   return 0;
 }
@@ -124,9 +150,8 @@ CUDASIM_EXPORT Result cuDeviceGetName(char* name, int size, cu::Device device) {
 }
 
 CUDASIM_EXPORT Result cuDeviceGetPCIBusId(char* id, int size, cu::Device device) {
-  return enter("cuDeviceGetPCIBusId", Need::kDriver, [&](Call& call) {
-    return print(id, size, "0000:%02x:00.0", call.machine.device(device).number + 1);
-  });
+  return enter("cuDeviceGetPCIBusId", Need::kDriver,
+               [&](Call& call) { return print(id, size, "0000:%02x:00.0", call.machine.device(device).number + 1); });
 }
 
 CUDASIM_EXPORT Result cuDeviceGetUuid(cu::Uuid* uuid, cu::Device device) { return get_uuid(uuid, device); }

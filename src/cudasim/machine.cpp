@@ -59,6 +59,7 @@ bool forked() { return child_of_driver.load(std::memory_order_relaxed); }
 void Machine::start() {
   space = std::make_unique<Space>();
   host_store = new_store();
+  host_pools.standard = host_pools.current = new_pool(*this, nullptr, 0);
   for (int i = 0; i < settings.devices; ++i) add_device(settings.memory_of(i));
   initialised = true;
 }
@@ -70,7 +71,7 @@ DeviceState& Machine::add_device(std::uint64_t bytes) {
   device->store = new_store();
   devices.push_back(std::move(device));
   DeviceState& added = *devices.back();
-  added.default_pool = added.current_pool = new_pool(*this, &added, 0);
+  added.pools.standard = added.pools.current = new_pool(*this, &added, 0);
   return added;
 }
 
@@ -88,6 +89,7 @@ void Machine::reset() {
   streams.clear();
   contexts.clear();
   pools.clear();
+  host_pools = {};
   handles.clear();
   space.reset();
   devices.clear();

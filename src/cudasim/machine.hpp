@@ -1,6 +1,6 @@
 // The simulated machine: devices, contexts and every live object, behind one mutex.
-// The mutex is never held while a stream is waited for or a task runs. The machine is never destroyed: worker threads
-// may outlive main.
+// The mutex is never held while a stream is waited for or a task runs. The machine is never destroyed: worker
+// threads may outlive main.
 #pragma once
 
 #include <atomic>
@@ -26,6 +26,12 @@ struct EventState;
 struct Capture;
 struct GraphState;
 
+// The pools of a device, or of the host: the one that is always there, and the one in use.
+struct PoolChoice {
+  cu::MemPool standard = nullptr;
+  cu::MemPool current = nullptr;
+};
+
 struct DeviceState {
   int number = 0;
   std::uint64_t total = 0;
@@ -35,8 +41,7 @@ struct DeviceState {
   std::shared_ptr<ContextState> primary;
   unsigned primary_users = 0;
   unsigned primary_flags = 0;
-  cu::MemPool default_pool = nullptr;
-  cu::MemPool current_pool = nullptr;
+  PoolChoice pools;
 
   std::uint64_t bit() const { return std::uint64_t{1} << number; }
 };
@@ -56,8 +61,8 @@ struct ContextState {
 };
 using ContextRef = std::shared_ptr<ContextState>;
 
-// Live objects of one kind. Handles are numbers that look like pointers, are never given twice and never followed,
-// so a stale or invented handle is always noticed.
+// Live objects of one kind. Handles are numbers that look like pointers, are never given twice and never
+// followed, so a stale or invented handle is always noticed.
 template <typename Handle, typename Object>
 class Registry {
  public:
@@ -94,6 +99,7 @@ struct Machine {
   Registry<cu::Stream, StreamState> streams{0x20'0000'0000};
   Registry<cu::Event, EventState> events{0x30'0000'0000};
   Registry<cu::MemPool, Pool> pools{0x40'0000'0000};
+  PoolChoice host_pools;
   Registry<cu::Graph, GraphState> graphs{0x50'0000'0000};
   Registry<cu::GraphExec, GraphState> graph_execs{0x60'0000'0000};
   std::unordered_map<std::uint64_t, PhysicalRef> handles;  // cuMemCreate's, by id

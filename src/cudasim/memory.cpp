@@ -41,26 +41,40 @@ bool give(void* data, Value value) {
 bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::uint64_t ptr, void* data) {
   using enum cu::PointerAttribute;
   Mapping* mapping = call.machine.space->mapping_at(ptr);
-  const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
+  const bool host_pool = range.kind == RangeKind::kPool && mapping->physical->device == nullptr;
+  const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered || host_pool;
   const DeviceState* device = mapping != nullptr ? mapping->physical->device : nullptr;
   const ContextRef owner = range.context != nullptr ? call.machine.contexts.find(range.context) : nullptr;
   if (device == nullptr && owner) device = owner->device;
   switch (what) {
-    case kContext: return give(data, range.context);
-    case kMemoryType: return give(data, host ? cu::MemoryType::kHost : cu::MemoryType::kDevice);
-    case kDevicePointer: return give(data, cu::DevicePtr{ptr});
-    case kHostPointer: return (host || range.kind == RangeKind::kManaged) && give(data, ptr);
-    case kSyncMemops: return give(data, 0);
-    case kBufferId: return give(data, range.id);
-    case kIsManaged: return give(data, range.kind == RangeKind::kManaged ? 1 : 0);
-    case kDeviceOrdinal: return give(data, device != nullptr ? device->number : -2);
-    case kIsLegacyIpcCapable: return give(data, 0);
-    case kRangeStart: return give(data, range.address);
-    case kRangeSize: return give(data, range.size);
-    case kMapped: return give(data, mapping != nullptr ? 1 : 0);
+    case kContext:
+      return give(data, range.context);
+    case kMemoryType:
+      return give(data, host ? cu::MemoryType::kHost : cu::MemoryType::kDevice);
+    case kDevicePointer:
+      return give(data, cu::DevicePtr{ptr});
+    case kHostPointer:
+      return (host || range.kind == RangeKind::kManaged) && give(data, ptr);
+    case kSyncMemops:
+      return give(data, 0);
+    case kBufferId:
+      return give(data, range.id);
+    case kIsManaged:
+      return give(data, range.kind == RangeKind::kManaged ? 1 : 0);
+    case kDeviceOrdinal:
+      return give(data, device != nullptr ? device->number : -2);
+    case kIsLegacyIpcCapable:
+      return give(data, 0);
+    case kRangeStart:
+      return give(data, range.address);
+    case kRangeSize:
+      return give(data, range.size);
+    case kMapped:
+      return give(data, mapping != nullptr ? 1 : 0);
     case kAllowedHandleTypes:
       return give(data, mapping != nullptr ? cu::bits(mapping->physical->prop.requested_handle_types) : 0U);
-    case kIsGpuDirectRdmaCapable: return give(data, 0);
+    case kIsGpuDirectRdmaCapable:
+      return give(data, 0);
     case kAccessFlags: {
       if (mapping == nullptr || !call.context || !call.context->alive) return false;
       const std::uint64_t bit = call.context->device->bit();
@@ -68,10 +82,14 @@ bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::u
                         : (mapping->writable & bit) == 0 ? cu::MemAccess::kRead
                                                          : cu::MemAccess::kReadWrite);
     }
-    case kMempoolHandle: return give(data, range.pool);
-    case kMappingSize: return mapping != nullptr && give(data, std::size_t{mapping->size});
-    case kMappingBase: return mapping != nullptr && give(data, cu::DevicePtr{mapping->address});
-    case kMemoryBlockId: return mapping != nullptr && give(data, mapping->physical->id);
+    case kMempoolHandle:
+      return give(data, range.pool);
+    case kMappingSize:
+      return mapping != nullptr && give(data, std::size_t{mapping->size});
+    case kMappingBase:
+      return mapping != nullptr && give(data, cu::DevicePtr{mapping->address});
+    case kMemoryBlockId:
+      return mapping != nullptr && give(data, mapping->physical->id);
   }
   return false;
 }
@@ -86,8 +104,10 @@ std::size_t attribute_size(cu::PointerAttribute what) {
     case kIsLegacyIpcCapable:
     case kMapped:
     case kIsGpuDirectRdmaCapable:
-    case kAccessFlags: return 4;
-    default: return 8;
+    case kAccessFlags:
+      return 4;
+    default:
+      return 8;
   }
 }
 

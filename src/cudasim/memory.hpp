@@ -1,4 +1,5 @@
-// Allocations that come with their addresses: device, managed, host and pool memory share how they are made and freed.
+// Allocations that come with their addresses: device, managed, host and pool memory share how they are made
+// and freed.
 #pragma once
 
 #include "cudasim/calls.hpp"

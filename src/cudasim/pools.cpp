@@ -59,7 +59,7 @@ Range& allocate_new(Call& call, Pool& pool, std::uint64_t size) {
   const std::uint64_t extent = round_up(size, kPage);
   if (pool.max_size > 0 && pool.reserved + extent > pool.max_size) shrink(m, pool, 0);
   require(pool.max_size == 0 || pool.reserved + extent <= pool.max_size, kOutOfMemory);
-  if (extent > m.free_bytes(*pool.device)) shrink(m, pool, 0);
+  if (pool.device != nullptr && extent > m.free_bytes(*pool.device)) shrink(m, pool, 0);
   const PhysicalRef physical = m.new_physical(pool.device, size, kPage);
   Range& range = new_allocation(m, RangeKind::kPool, physical, 0, kPage);
   range.pool = pool.handle;
@@ -73,8 +73,7 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   Machine& m = call.machine;
   const StreamRef stream = stream_of(call, handle);
   require(!stream->capture, kCaptureUnsupported);  // memory nodes of graphs are not simulated
-  const PoolRef pool =
-      pool_of(call, pool_handle != nullptr ? pool_handle : stream->context->device->current_pool);
+  const PoolRef pool = pool_of(call, pool_handle != nullptr ? pool_handle : stream->context->device->pools.current);
   const std::uint64_t wanted = round_up(size, kUnit);
   const std::size_t index = find_kept(m, *pool, stream, round_up(size, kPage));
   Range* range = nullptr;
@@ -95,7 +94,8 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   m.space->show({mapping});
   pool->used += round_up(range->size, kPage);
   pool->used_high = std::max(pool->used_high, pool->used);
-  // The memory exists for others only after the stream has reached this point: for the checker, that is a write.
+  // The memory exists for others only after the stream has reached this point: for the checker, that is a
+  // write.
   work.effects.push_back({range->address, range->size, true, false, stream->context, true});
   submit(call, stream, std::move(work));
   *out = range->address;
@@ -115,12 +115,18 @@ bool is_reuse(cu::MemPoolAttribute what) { return cu::bits(what) >= 1 && cu::bit
 std::uint64_t* counter(Pool& pool, cu::MemPoolAttribute what) {
   using enum cu::MemPoolAttribute;
   switch (what) {
-    case kReleaseThreshold: return &pool.threshold;
-    case kReservedCurrent: return &pool.reserved;
-    case kReservedHigh: return &pool.reserved_high;
-    case kUsedCurrent: return &pool.used;
-    case kUsedHigh: return &pool.used_high;
-    default: return nullptr;
+    case kReleaseThreshold:
+      return &pool.threshold;
+    case kReservedCurrent:
+      return &pool.reserved;
+    case kReservedHigh:
+      return &pool.reserved_high;
+    case kUsedCurrent:
+      return &pool.used;
+    case kUsedHigh:
+      return &pool.used_high;
+    default:
+      return nullptr;
   }
 }
 
@@ -137,9 +143,20 @@ Result get_pool(std::string_view name, cu::MemPool* out, const std::function<cu:
   });
 }
 
-void set_current_pool(Call& call, DeviceState& device, cu::MemPool handle) {
-  require(pool_of(call, handle)->device == &device, kInvalidValue);
-  device.current_pool = handle;
+PoolChoice& pools_of(Machine& m, DeviceState* device) { return device != nullptr ? device->pools : m.host_pools; }
+
+// Pools of the host came with CUDA 13; those of one of its nodes, and of managed memory, are not simulated.
+DeviceState* check_place(Call& call, const cu::MemLocation* location, cu::MemAllocationType type) {
+  require(location != nullptr && type != cu::MemAllocationType::kInvalid, kInvalidValue);
+  require(type == cu::MemAllocationType::kPinned, kNotSupported);
+  require(location->type != cu::MemLocationType::kHostNuma, kNotSupported);
+  const bool host = location->type == cu::MemLocationType::kHost && call.machine.settings.version >= 13000;
+  return host ? nullptr : &device_at(call, location);
+}
+
+void set_current_pool(Call& call, DeviceState* device, cu::MemPool handle) {
+  require(pool_of(call, handle)->device == device, kInvalidValue);
+  pools_of(call.machine, device).current = handle;
 }
 
 }  // namespace
@@ -148,9 +165,9 @@ cu::MemPool new_pool(Machine& m, DeviceState* device, std::uint64_t max_size) {
   auto pool = std::make_shared<Pool>();
   pool->handle = m.pools.reserve();
   pool->device = device;
-  pool->is_default = device->default_pool == nullptr;
+  pool->is_default = pools_of(m, device).standard == nullptr;
   pool->max_size = max_size;
-  pool->readable = pool->writable = device->bit();
+  pool->readable = pool->writable = device != nullptr ? device->bit() : kHostBit;
   m.pools.add(pool->handle, pool);
   return pool->handle;
 }
@@ -200,47 +217,44 @@ CUDASIM_EXPORT Result cuMemFreeAsync(cu::DevicePtr ptr, cu::Stream handle) {
 
 CUDASIM_EXPORT Result cuDeviceGetDefaultMemPool(cu::MemPool* pool, cu::Device device) {
   return get_pool("cuDeviceGetDefaultMemPool", pool,
-                  [&](Call& call) { return call.machine.device(device).default_pool; });
+                  [&](Call& call) { return call.machine.device(device).pools.standard; });
 }
 
 CUDASIM_EXPORT Result cuDeviceGetMemPool(cu::MemPool* pool, cu::Device device) {
-  return get_pool("cuDeviceGetMemPool", pool, [&](Call& call) { return call.machine.device(device).current_pool; });
+  return get_pool("cuDeviceGetMemPool", pool, [&](Call& call) { return call.machine.device(device).pools.current; });
 }
 
 CUDASIM_EXPORT Result cuMemGetDefaultMemPool(cu::MemPool* pool, cu::MemLocation* location, cu::MemAllocationType type) {
-  return get_pool("cuMemGetDefaultMemPool", pool, [&](Call& call) {
-    require(type == cu::MemAllocationType::kPinned, kNotSupported);
-    return device_at(call, location).default_pool;
-  });
+  return get_pool("cuMemGetDefaultMemPool", pool,
+                  [&](Call& call) { return pools_of(call.machine, check_place(call, location, type)).standard; });
 }
 
 CUDASIM_EXPORT Result cuMemGetMemPool(cu::MemPool* pool, cu::MemLocation* location, cu::MemAllocationType type) {
-  return get_pool("cuMemGetMemPool", pool, [&](Call& call) {
-    require(type == cu::MemAllocationType::kPinned, kNotSupported);
-    return device_at(call, location).current_pool;
-  });
+  return get_pool("cuMemGetMemPool", pool,
+                  [&](Call& call) { return pools_of(call.machine, check_place(call, location, type)).current; });
 }
 
 CUDASIM_EXPORT Result cuDeviceSetMemPool(cu::Device device, cu::MemPool pool) {
   return enter("cuDeviceSetMemPool", Need::kDriver, [&](Call& call) {
-    set_current_pool(call, call.machine.device(device), pool);
+    set_current_pool(call, &call.machine.device(device), pool);
     return kSuccess;
   });
 }
 
 CUDASIM_EXPORT Result cuMemSetMemPool(cu::MemLocation* location, cu::MemAllocationType type, cu::MemPool pool) {
   return enter("cuMemSetMemPool", Need::kDriver, [&](Call& call) {
-    require(type == cu::MemAllocationType::kPinned, kNotSupported);
-    set_current_pool(call, device_at(call, location), pool);
+    set_current_pool(call, check_place(call, location, type), pool);
     return kSuccess;
   });
 }
 
 CUDASIM_EXPORT Result cuMemPoolCreate(cu::MemPool* pool, const cu::MemPoolProps* props) {
   return enter("cuMemPoolCreate", Need::kDriver, [&](Call& call) {
-    require(pool != nullptr && props != nullptr && props->type == cu::MemAllocationType::kPinned, kInvalidValue);
-    require(props->handle_types == cu::MemHandleType::kNone, kNotSupported);
-    *pool = new_pool(call.machine, &device_at(call, &props->location), props->max_size);
+    require(pool != nullptr && props != nullptr, kInvalidValue);
+    DeviceState* device = check_place(call, &props->location, props->type);
+    const bool shared = props->handle_types != cu::MemHandleType::kNone;
+    require(!shared, device != nullptr ? kNotSupported : kInvalidValue);  // host memory cannot be, anywhere
+    *pool = new_pool(call.machine, device, props->max_size);
     return kSuccess;
   });
 }
@@ -250,7 +264,8 @@ CUDASIM_EXPORT Result cuMemPoolDestroy(cu::MemPool handle) {
     const PoolRef pool = pool_of(call, handle);
     require(!pool->is_default, kInvalidValue);
     pool->destroyed = true;
-    if (pool->device->current_pool == handle) pool->device->current_pool = pool->device->default_pool;
+    PoolChoice& choice = pools_of(call.machine, pool->device);
+    if (choice.current == handle) choice.current = choice.standard;
     remove_if_over(call.machine, pool);
     return kSuccess;
   });
@@ -324,7 +339,8 @@ CUDASIM_EXPORT Result cuMemPoolGetAccess(cu::MemAccess* flags, cu::MemPool handl
   return enter("cuMemPoolGetAccess", Need::kDriver, [&](Call& call) {
     require(flags != nullptr, kInvalidValue);
     const PoolRef pool = pool_of(call, handle);
-    const std::uint64_t bit = device_at(call, location).bit();
+    const bool host = location != nullptr && location->type == cu::MemLocationType::kHost;
+    const std::uint64_t bit = host ? kHostBit : device_at(call, location).bit();
     *flags = (pool->writable & bit) != 0   ? cu::MemAccess::kReadWrite
              : (pool->readable & bit) != 0 ? cu::MemAccess::kRead
                                            : cu::MemAccess::kNone;

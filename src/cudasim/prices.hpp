@@ -1,5 +1,6 @@
 // What a call would have cost on a real device, in microseconds.
-// Third-party measurements for handles of 2 MiB, and assumptions where nobody measured: docs/simulated-driver.md.
+// Third-party measurements for handles of 2 MiB, and assumptions where nobody measured:
+// docs/simulated-driver.md.
 #pragma once
 
 #include <cstdint>

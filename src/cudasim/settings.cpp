@@ -201,8 +201,9 @@ void set(Settings& settings, std::string_view name, std::string_view value, std:
     throw std::invalid_argument(std::string(shown) + ": " + error.what());
   }
   if (changed.memory.size() > 1 && changed.memory.size() != static_cast<std::size_t>(changed.devices)) {
-    throw std::invalid_argument(std::string(shown) + ": " + std::to_string(changed.devices) + " devices, but memory for " +
-                                std::to_string(changed.memory.size()) + "; give one size for all, or one for each");
+    throw std::invalid_argument(std::string(shown) + ": " + std::to_string(changed.devices) +
+                                " devices, but memory for " + std::to_string(changed.memory.size()) +
+                                "; give one size for all, or one for each");
   }
   settings = std::move(changed);
 }

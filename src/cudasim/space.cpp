@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint64_t kWindow = std::uint64_t{8} << 40;
 constexpr std::uint64_t kWindowAlignment = std::uint64_t{1} << 30;
 constexpr std::uint64_t kLeastWindow = std::uint64_t{64} << 30;
-// The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can merge
-// with it, at the price of copying what was written to it.
+// The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can
+// merge with it, at the price of copying what was written to it.
 constexpr std::size_t kManyScattered = 20'000;
 
 char* pointer(std::uint64_t address) { return reinterpret_cast<char*>(address); }
@@ -36,9 +36,7 @@ Space::~Space() { munmap(reserved_, reserved_size_); }
 
 void Space::hide_all() { hide(reinterpret_cast<std::uint64_t>(reserved_), reserved_size_); }
 
-bool Space::contains(std::uint64_t address) const {
-  return address - window_ < window_size_;
-}
+bool Space::contains(std::uint64_t address) const { return address - window_ < window_size_; }
 
 bool Space::is_free(std::uint64_t address, std::uint64_t size) const {
   if (address < window_ || size > window_size_ || address - window_ > window_size_ - size) return false;

@@ -1,5 +1,6 @@
-// The address space: which addresses are reserved or allocated, what physical memory backs them, and who may touch it.
-// Owns the host mappings that make an accessible address readable by the host, and a fault of every other one.
+// The address space: which addresses are reserved or allocated, what physical memory backs them, and who may
+// touch it. Owns the host mappings that make an accessible address readable by the host, and a fault of every
+// other one.
 #pragma once
 
 #include <cstdint>
@@ -69,12 +70,13 @@ class Space {
 
   bool contains(std::uint64_t address) const;  // whether it could be ours at all
 
-  // Addresses. `alignment` is a power of two; `hint` 0 for none. Throws std::bad_alloc when there are none left.
+  // Addresses. `alignment` is a power of two; `hint` 0 for none. Throws std::bad_alloc when there are none
+  // left.
   Range& add(RangeKind kind, std::uint64_t size, std::uint64_t alignment, std::uint64_t hint);
   Range& add_registered(std::uint64_t address, std::uint64_t size);
-  Range* find(std::uint64_t address);          // the range that holds the address
-  Range* find_exact(std::uint64_t address);    // the range that begins there
-  void erase(Range& range);                    // nothing may be mapped in it
+  Range* find(std::uint64_t address);        // the range that holds the address
+  Range* find_exact(std::uint64_t address);  // the range that begins there
+  void erase(Range& range);                  // nothing may be mapped in it
 
   // Mappings. The range must be free, in one reservation.
   Mapping& map(std::uint64_t address, const PhysicalRef& physical, bool plain);
@@ -83,7 +85,8 @@ class Space {
   // The mappings that tile [address, address + size) exactly; empty if they do not.
   std::vector<Mapping*> tiles(std::uint64_t address, std::uint64_t size);
   void unmap(const std::vector<Mapping*>& run);
-  // Shows the run to the host, or hides it, as its access bits now say. Throws std::bad_alloc at the host's limits.
+  // Shows the run to the host, or hides it, as its access bits now say. Throws std::bad_alloc at the host's
+  // limits.
   void show(const std::vector<Mapping*>& run);
 
   void hide_all();

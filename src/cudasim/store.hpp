@@ -19,12 +19,13 @@ constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (
 
 class Placed;
 
-// One sparse file, seen whole through one mapping of our own (`data`), so that the simulated device can reach any
-// byte whatever the program maps or unmaps meanwhile: a stray operation gives wrong bytes or an error, not a crash.
+// One sparse file, seen whole through one mapping of our own (`data`), so that the simulated device can reach
+// any byte whatever the program maps or unmaps meanwhile: a stray operation gives wrong bytes or an error,
+// not a crash.
 class Store {
  public:
-  explicit Store(std::uint64_t span);           // throws std::bad_alloc when the host refuses
-  Store(int descriptor, std::uint64_t span);    // from another process; takes the descriptor over
+  explicit Store(std::uint64_t span);         // throws std::bad_alloc when the host refuses
+  Store(int descriptor, std::uint64_t span);  // from another process; takes the descriptor over
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -33,7 +34,8 @@ class Store {
   int descriptor() const { return descriptor_; }
   std::uint64_t span() const { return span_; }
 
-  // Gives `owner` a range: at `wish` if nobody is there or all who are there can go elsewhere, otherwise anywhere.
+  // Gives `owner` a range: at `wish` if nobody is there or all who are there can go elsewhere, otherwise
+  // anywhere.
   void place(Placed& owner, std::uint64_t wish);
   // Takes the range back; what was in it is gone.
   void remove(Placed& owner);
@@ -63,8 +65,8 @@ class Placed {
   unsigned mappings = 0;
 };
 
-// Reserves `size` bytes of addresses, inaccessible. Halves `size` until the host agrees (sanitizers leave little
-// room), down to `least`; throws std::bad_alloc below that.
+// Reserves `size` bytes of addresses, inaccessible. Halves `size` until the host agrees (sanitizers leave
+// little room), down to `least`; throws std::bad_alloc below that.
 char* reserve_addresses(std::uint64_t& size, std::uint64_t least);
 
 }  // namespace cudasim

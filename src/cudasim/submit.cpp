@@ -10,15 +10,17 @@ constexpr std::uint64_t kSmall = 64 << 10;
 
 bool may_touch(Machine& m, const Mapping& mapping, const Effect& effect) {
   if (effect.by_driver) return true;
-  const std::uint64_t bit = effect.context->device->bit();
-  if (((effect.write ? mapping.writable : mapping.readable) & bit) != 0) return true;
+  std::uint64_t bits = effect.context->device->bit();
+  if (effect.copy) bits |= kHostBit;  // what the host can reach can be copied, whatever the device is allowed
+  if (((effect.write ? mapping.writable : mapping.readable) & bits) != 0) return true;
   if (!mapping.plain) return false;
   const Range* range = m.space->find(mapping.address);
   if (range == nullptr || range->kind != RangeKind::kDevice) return false;
   return effect.copy || effect.context->peers.contains(range->context);
 }
 
-// What a stream's kind orders it after: the legacy stream and all blocking streams of a context wait for each other.
+// What a stream's kind orders it after: the legacy stream and all blocking streams of a context wait for each
+// other.
 std::vector<StreamRef> implicit_predecessors(Machine& m, const StreamRef& stream) {
   const ContextRef& context = stream->context;
   std::vector<StreamRef> found;
@@ -38,8 +40,8 @@ void show_to_checker(Machine& m, const StreamRef& stream, const Work& work) {
     for (std::uint64_t at = effect.address; at < effect.address + effect.size;) {
       const Mapping& mapping = *m.space->mapping_at(at);
       const std::uint64_t end = std::min(effect.address + effect.size, mapping.end());
-      m.checker.touch(operation, stream->clock, mapping.physical->history, at - mapping.address,
-                      end - mapping.address, at, effect.write);
+      m.checker.touch(operation, stream->clock, mapping.physical->history, at - mapping.address, end - mapping.address,
+                      at, effect.write);
       at = end;
     }
   }

@@ -1,5 +1,5 @@
-// How work gets into a stream: what it touches is checked, it is ordered after what the stream's kind demands, shown
-// to the race checker, and queued, or recorded if the stream is being captured.
+// How work gets into a stream: what it touches is checked, it is ordered after what the stream's kind
+// demands, shown to the race checker, and queued, or recorded if the stream is being captured.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace cudasim {
 
-// Device memory that an operation reads or writes. `device` is the one that does it; a `copy` may reach the plain
-// allocations of any device, as copy engines do.
+// Device memory that an operation reads or writes. `device` is the one that does it; a `copy` may reach the
+// plain allocations of any device, as copy engines do.
 struct Effect {
   std::uint64_t address = 0;
   std::uint64_t size = 0;
@@ -28,12 +28,12 @@ struct Piece {
 };
 
 struct Work {
-  std::string_view name;            // of the API function: lives for ever
-  std::function<Result()> run;      // empty for one that only waits
+  std::string_view name;        // of the API function: lives for ever
+  std::function<Result()> run;  // empty for one that only waits
   std::vector<Effect> effects;
-  std::uint64_t bytes = 0;          // moved or written: small work may run on the calling thread
+  std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
   std::vector<Mark> after;
-  bool on_worker = false;           // never on the calling thread
+  bool on_worker = false;  // never on the calling thread
 };
 
 // Whether an address belongs to the driver at all, rather than being pageable memory of the program.

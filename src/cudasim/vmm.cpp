@@ -270,14 +270,14 @@ CUDASIM_EXPORT Result cuMemExportToShareableHandle(void* shareable, cu::MemHandl
   });
 }
 
-// The importing process holds the same bytes. It does not know of which device they are, as a real driver would:
-// they count as the current context's device's, or device 0's.
+// The importing process holds the same bytes. It does not know of which device they are, as a real driver
+// would: they count as the current context's device's, or device 0's.
 CUDASIM_EXPORT Result cuMemImportFromShareableHandle(cu::MemHandle* handle, void* shareable, cu::MemHandleType type) {
   return enter_vmm("cuMemImportFromShareableHandle", [&](Call& call) {
     Machine& m = call.machine;
     require(handle != nullptr && type == cu::MemHandleType::kPosixFileDescriptor, kInvalidValue);
     const int descriptor = fcntl(static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)), F_DUPFD_CLOEXEC, 0);
-    struct stat status {};
+    struct stat status{};
     const bool is_ours = descriptor >= 0 && fstat(descriptor, &status) == 0 && status.st_size > 0 &&
                          static_cast<std::uint64_t>(status.st_size) % m.settings.granularity == 0;
     if (!is_ours && descriptor >= 0) close(descriptor);

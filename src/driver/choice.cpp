@@ -24,10 +24,9 @@ Choice parse_choice(const std::string& text, const std::string& source) {
   if (text == "cuda") return {Choice::Kind::kCuda, {}};
   if (text == "sim") return {Choice::Kind::kSim, {}};
   if (is_path(text)) return {Choice::Kind::kPath, text};
-  throw UsageError(
-      source + "='" + text +
-      "' names no driver: use auto, cuda, sim, or the path of a driver library with a slash in it, "
-      "such as /opt/driver/libcuda.so.1 or ./libcuda.so.1");
+  throw UsageError(source + "='" + text +
+                   "' names no driver: use auto, cuda, sim, or the path of a driver library with a slash in it, "
+                   "such as /opt/driver/libcuda.so.1 or ./libcuda.so.1");
 }
 
 Choice choice_from_environment() {

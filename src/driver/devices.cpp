@@ -14,9 +14,8 @@ std::string device_name(const Driver& driver, cu::Device device) {
 
 bool has_virtual_memory(const Driver& driver, cu::Device device) {
   int value = 0;
-  driver.check(
-      driver.functions().cuDeviceGetAttribute(&value, cu::DeviceAttribute::kVirtualMemorySupported, device),
-      "cuDeviceGetAttribute");
+  driver.check(driver.functions().cuDeviceGetAttribute(&value, cu::DeviceAttribute::kVirtualMemorySupported, device),
+               "cuDeviceGetAttribute");
   return value != 0;
 }
 
@@ -25,9 +24,8 @@ std::size_t granularity_of(const Driver& driver, cu::Device device) {
   prop.type = cu::MemAllocationType::kPinned;
   prop.location = {cu::MemLocationType::kDevice, device};
   std::size_t bytes = 0;
-  driver.check(
-      driver.functions().cuMemGetAllocationGranularity(&bytes, &prop, cu::GranularityOption::kMinimum),
-      "cuMemGetAllocationGranularity");
+  driver.check(driver.functions().cuMemGetAllocationGranularity(&bytes, &prop, cu::GranularityOption::kMinimum),
+               "cuMemGetAllocationGranularity");
   return bytes;
 }
 

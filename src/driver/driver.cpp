@@ -23,8 +23,7 @@ std::string format_version(int version) {
 
 OpenError::OpenError(std::string call, cu::Result code, const std::string& reason, const std::string& advice,
                      std::string name)
-    : DriverError(std::move(call), static_cast<int>(code), reason + ". " + advice, std::move(name)),
-      reason_(reason) {}
+    : DriverError(std::move(call), static_cast<int>(code), reason + ". " + advice, std::move(name)), reason_(reason) {}
 
 Driver::Driver(Library library) : library_(std::move(library)) {
   // Everything that can be refused without a call that changes the process is refused first.
@@ -34,10 +33,9 @@ Driver::Driver(Library library) : library_(std::move(library)) {
   read_version();
   if (!found.missing.empty()) {
     throw OpenError("cuGetProcAddress", cu::Result::kNotFound,
-                    path_ + " (" + (version_ ? format_version(version_) : "version unknown") +
-                        ") does not have " + join_missing(found.missing),
-                    "Update the driver, or name another one in ARENA_DRIVER.",
-                    name_of(cu::Result::kNotFound));
+                    path_ + " (" + (version_ ? format_version(version_) : "version unknown") + ") does not have " +
+                        join_missing(found.missing),
+                    "Update the driver, or name another one in ARENA_DRIVER.", name_of(cu::Result::kNotFound));
   }
   library_.keep_loaded();
   initialise();
@@ -46,8 +44,7 @@ Driver::Driver(Library library) : library_(std::move(library)) {
 void Driver::find_entry() {
   void* entry = library_.symbol("cuInit");
   if (!entry) {
-    throw OpenError("dlsym", cu::Result::kSuccess,
-                    library_.name() + " is not a CUDA driver: it does not have cuInit",
+    throw OpenError("dlsym", cu::Result::kSuccess, library_.name() + " is not a CUDA driver: it does not have cuInit",
                     "Name a driver library in ARENA_DRIVER, or one of auto, cuda and sim.");
   }
   path_ = library_.path_of(entry);
@@ -82,9 +79,8 @@ void Driver::fail_to_start(cu::Result result, const char* call) const {
   bool no_device = result == cu::Result::kNoDevice;
   std::string reason = no_device ? "the driver " + path_ + " has no device"
                                  : std::string(call) + " failed in " + path_ + ": " + describe(result);
-  std::string advice =
-      no_device ? "Check that nvidia-smi lists a device and that CUDA_VISIBLE_DEVICES does not hide it"
-                : "Check that nvidia-smi works";
+  std::string advice = no_device ? "Check that nvidia-smi lists a device and that CUDA_VISIBLE_DEVICES does not hide it"
+                                 : "Check that nvidia-smi works";
   advice += ", or set ARENA_DRIVER=sim to use the simulated driver.";
   if (is_simulated()) {
     // Bad settings of the simulated driver show here: its cuInit refuses them and says which.

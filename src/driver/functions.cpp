@@ -30,9 +30,8 @@ constexpr bool is_declared(const Row& needed) {
 }
 
 // A wrong version would find another function than the one whose parameters the table has.
-#define ARENA_NEEDS(name, version, symbol, need)        \
-  static_assert(is_declared({#name, version, #symbol}), \
-                #symbol " is declared otherwise in abi/functions.def");
+#define ARENA_NEEDS(name, version, symbol, need) \
+  static_assert(is_declared({#name, version, #symbol}), #symbol " is declared otherwise in abi/functions.def");
 #include "driver/needed.def"
 #undef ARENA_NEEDS
 
@@ -76,14 +75,12 @@ class Finder {
 FoundFunctions find_functions(const Library& library) {
   Finder finder(library);
   FoundFunctions found;
-  auto fill = [&]<typename Function>(Function*& slot, const char* name, int version, const char* symbol,
-                                     Need need) {
+  auto fill = [&]<typename Function>(Function*& slot, const char* name, int version, const char* symbol, Need need) {
     slot = reinterpret_cast<Function*>(finder.find(name, version, symbol));
     if (slot || need == Need::kOptional) return;
     found.missing.push_back(std::string(name) + " (version " + std::to_string(version) + ")");
   };
-#define ARENA_NEEDS(name, version, symbol, need) \
-  fill(found.functions.name, #name, version, #symbol, Need::need);
+#define ARENA_NEEDS(name, version, symbol, need) fill(found.functions.name, #name, version, #symbol, Need::need);
 #include "driver/needed.def"
 #undef ARENA_NEEDS
   return found;

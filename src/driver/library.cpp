@@ -24,13 +24,10 @@ void* find_symbol(void* handle, const char* name) {
   return reinterpret_cast<void*>(GetProcAddress(static_cast<HMODULE>(handle), name));
 }
 
-std::string last_error(const std::string&) {
-  return std::system_category().message(static_cast<int>(GetLastError()));
-}
+std::string last_error(const std::string&) { return std::system_category().message(static_cast<int>(GetLastError())); }
 
 std::string file_of(void* address) {
-  constexpr DWORD kFlags =
-      GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
+  constexpr DWORD kFlags = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
   HMODULE module = nullptr;
   char file[MAX_PATH] = "";
   if (GetModuleHandleExA(kFlags, static_cast<const char*>(address), &module)) {

@@ -52,13 +52,12 @@ Library open_library(const std::string& name, const std::string& described, cons
 }
 
 std::shared_ptr<Driver> open_real() {
-  Library library =
-      open_library(kRealName, std::string(kRealName) + " (looked for on the system's library path)",
-                   "Install NVIDIA's driver, or set ARENA_DRIVER=sim to use the simulated one.");
+  Library library = open_library(kRealName, std::string(kRealName) + " (looked for on the system's library path)",
+                                 "Install NVIDIA's driver, or set ARENA_DRIVER=sim to use the simulated one.");
   if (void* simulated = library.symbol("cudasimError")) {
     throw OpenError("dlopen", cu::Result::kSuccess,
-                    std::string(kRealName) + " is the simulated driver in this process: " +
-                        library.path_of(simulated) + " was loaded under that name first",
+                    std::string(kRealName) + " is the simulated driver in this process: " + library.path_of(simulated) +
+                        " was loaded under that name first",
                     "Use ARENA_DRIVER=sim, or start anew and open the real driver before the simulated one.");
   }
   return std::make_shared<Driver>(std::move(library));
@@ -67,9 +66,9 @@ std::shared_ptr<Driver> open_real() {
 std::shared_ptr<Driver> open_simulated() {
   leave_name_to_real_driver();
   std::string path = simulated_path();
-  return std::make_shared<Driver>(open_library(
-      path, "the simulated driver '" + path + "'",
-      "It is part of the package on Linux: install cuda-arena again, or use ARENA_DRIVER=cuda."));
+  return std::make_shared<Driver>(
+      open_library(path, "the simulated driver '" + path + "'",
+                   "It is part of the package on Linux: install cuda-arena again, or use ARENA_DRIVER=cuda."));
 }
 
 std::shared_ptr<Driver> open_path(const std::string& path) {
@@ -84,8 +83,8 @@ std::shared_ptr<Driver> open_path(const std::string& path) {
 void say_once_why_simulated(const std::string& reason) {
   static std::atomic_flag said = ATOMIC_FLAG_INIT;
   if (said.test_and_set()) return;
-  std::string line = "arena: using the simulated CUDA driver, because " + reason +
-                     ". Set ARENA_DRIVER=sim to silence this line.\n";
+  std::string line =
+      "arena: using the simulated CUDA driver, because " + reason + ". Set ARENA_DRIVER=sim to silence this line.\n";
   std::fputs(line.c_str(), stderr);
 }
 
@@ -98,11 +97,10 @@ std::shared_ptr<Driver> open_auto() {
       say_once_why_simulated(real.reason());
       return driver;
     } catch (const OpenError& simulated) {
-      throw OpenError(real.call(), static_cast<cu::Result>(real.code()),
-                      "neither the real driver nor the simulated one can be used: " + real.reason() + "; " +
-                          simulated.reason(),
-                      "Mend one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.",
-                      real.name());
+      throw OpenError(
+          real.call(), static_cast<cu::Result>(real.code()),
+          "neither the real driver nor the simulated one can be used: " + real.reason() + "; " + simulated.reason(),
+          "Mend one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.", real.name());
     }
   }
 }

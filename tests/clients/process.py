@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[2]
 INSIDE = "ARENA_TEST_INSIDE"  # set where tests run as they stand, in the process that collected them
@@ -74,26 +73,34 @@ def run_client(code: str, **variables: str) -> str:
 
 
 class _ForkForEach:
-    """In place of pytest's loop over the tests it has collected."""
+    """In place of pytest's loop over the tests that it has collected."""
 
     def __init__(self) -> None:
-        self.answers = os.fdopen(os.dup(1), "w")
-        self.errors = os.dup(2)
+        # pytest takes the standard streams for itself.
+        self.names, self.answers, self.errors = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w"), os.dup(2)
+        self.reports: list[dict[str, Any]] = []
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = {test.nodeid: test for test in session.items}
-        for line in sys.stdin:
+        for name in self.names:
             child = os.fork()
             if child == 0:
                 faulthandler.register(signal.SIGALRM, self.errors, chain=True)
                 signal.alarm(TIME_LIMIT)
-                reports = runtestprotocol(tests[line.strip()], log=False)
-                print(json.dumps([report._to_json() for report in reports], default=str), file=self.answers, flush=True)
+                test = tests[name.strip()]
+                test.config.hook.pytest_runtest_protocol(item=test, nextitem=None)
+                self.answer(self.reports)
                 break  # the interpreter ends as it always does, with whatever the client has left behind
             _, status = os.waitpid(child, 0)
-            print(os.waitstatus_to_exitcode(status), file=self.answers, flush=True)
+            self.answer(os.waitstatus_to_exitcode(status))
         return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.reports.append(report._to_json())
+
+    def answer(self, what: object) -> None:
+        print(json.dumps(what, default=str), file=self.answers, flush=True)
 
 
 if __name__ == "__main__":

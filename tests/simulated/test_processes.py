@@ -69,9 +69,7 @@ def test_100_000_handles_are_mapped_at_once_in_any_order(huge: Cu) -> None:
     assert kernel_mappings() < 5_000
     for i in range(0, count, 9_973):
         cu.write(address + i * GRANULE, i.to_bytes(4, "little"))
-    assert all(
-        cu.read(address + i * GRANULE, 4) == i.to_bytes(4, "little") for i in range(0, count, 9_973)
-    )
+    assert all(cu.read(address + i * GRANULE, 4) == i.to_bytes(4, "little") for i in range(0, count, 9_973))
     cu.ok("cuMemUnmap", address, count * GRANULE)
     map_shuffled(cu, address, handles, seed=2)  # each somewhere else than the first time
     assert sim.census().mappings == count
@@ -149,7 +147,13 @@ def test_8_threads_allocate_copy_and_free_side_by_side(cu: Cu) -> None:
         thread.join()
     assert wrong == []
     census = sim.census()
-    assert (sim.used(), census.handles, census.mappings, census.reservations, census.streams) == (0, 0, 0, 0, 0)
+    assert (sim.used(), census.handles, census.mappings, census.reservations, census.streams) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 FORK = """

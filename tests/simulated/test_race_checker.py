@@ -12,6 +12,7 @@ from arena import sim
 from ..programs import run
 from .cu import LEGACY, MIB, Cu
 
+
 class Pool:
     """A pool of equal blocks. The wrong kind hands a block to any stream at once, the right kind behind a wait."""
 
@@ -66,14 +67,20 @@ def test_a_report_names_both_operations_their_streams_and_the_addresses(cu: Cu) 
     cu.ok("cuMemcpyDtoDAsync", other, address + 1000, 5000, two)
     [race] = sim.races()
     sim.clear_races()
-    assert (race.kind, race.first.operation, race.second.operation) == ("race", "cuMemsetD8Async", "cuMemcpyDtoDAsync")
+    assert (race.kind, race.first.operation, race.second.operation) == (
+        "race",
+        "cuMemsetD8Async",
+        "cuMemcpyDtoDAsync",
+    )
     assert (race.first.stream, race.second.stream) == (one, two)
     assert (race.first.access, race.second.access) == ("write", "read")
     assert (race.first.begin, race.first.end) == (address + 1000, address + 4096)
     assert (race.second.begin, race.second.end) == (address + 1000, address + 4096)
     assert race.first.number < race.second.number
     text = str(race)
-    assert all(word in text for word in ("cuMemsetD8Async", "cuMemcpyDtoDAsync", hex(one), hex(two), hex(address + 1000)))
+    assert all(
+        word in text for word in ("cuMemsetD8Async", "cuMemcpyDtoDAsync", hex(one), hex(two), hex(address + 1000))
+    )
 
 
 def test_a_write_after_a_read_is_a_race_and_two_reads_are_none(cu: Cu) -> None:

@@ -91,7 +91,14 @@ def test_settings_are_changed_from_python(machine: None) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"memory": "lots"}, {"devices": -1}, {"delay": -5}, {"prices": "cheap"}, {"races": "maybe"}, {"granularity": 3}],
+    [
+        {"memory": "lots"},
+        {"devices": -1},
+        {"delay": -5},
+        {"prices": "cheap"},
+        {"races": "maybe"},
+        {"granularity": 3},
+    ],
 )
 def test_a_bad_setting_from_python_is_named_and_changes_nothing(machine: None, change: dict[str, object]) -> None:
     before = sim.settings()

@@ -265,9 +265,7 @@ def test_nothing_is_mapped_while_a_stream_is_captured(cu: Cu, call: str) -> None
     free, handle = cu.reserve(2 * MIB), cu.create()
     begin(cu, stream)
     result = {
-        "create": lambda: cu.cuMemCreate(
-            ctypes.byref(ctypes.c_uint64()), 2 * MIB, ctypes.byref(prop()), 0
-        ),
+        "create": lambda: cu.cuMemCreate(ctypes.byref(ctypes.c_uint64()), 2 * MIB, ctypes.byref(prop()), 0),
         "map": lambda: cu.cuMemMap(free, 2 * MIB, 0, handle, 0),
         "set access": lambda: cu.allow(mapped),
         "unmap": lambda: cu.cuMemUnmap(mapped, 2 * MIB),

@@ -1,0 +1,65 @@
+"""What the documents claim: every test that they name exists, every public name is explained."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import arena
+from arena import errors, sim
+
+ROOT = Path(__file__).parent.parent
+
+
+def named_tests(folder: Path) -> set[str]:
+    return {
+        node.name
+        for path in folder.rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def test_every_rule_of_the_driver_names_a_test_that_exists() -> None:
+    rows = re.findall(r"^\| (?!rule|---)(.+?) \| (.+?) \| (.+?) \|$", (ROOT / "docs/driver-rules.md").read_text(), re.M)
+    assert len(rows) > 80
+    named = {test for _, _, cell in rows for test in re.findall(r"`(test_\w+)`", cell)}
+    assert all(re.search(r"`test_\w+`", cell) for _, _, cell in rows)
+    assert named - named_tests(ROOT / "tests/simulated") == set()
+
+
+def test_every_test_of_virtual_memory_is_in_the_table_of_rules() -> None:
+    table = (ROOT / "docs/driver-rules.md").read_text()
+    path = ROOT / "tests/simulated/test_virtual_memory.py"
+    names = re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    assert [name for name in names if f"`{name}`" not in table] == []
+
+
+@pytest.mark.parametrize("module", [arena, sim, errors], ids=lambda module: module.__name__)
+def test_every_public_name_is_explained(module: types.ModuleType) -> None:
+    for name in module.__all__:
+        value = getattr(module, name)
+        if isinstance(value, str):
+            continue
+        assert inspect.getdoc(value), f"{module.__name__}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("module", [arena, sim, errors], ids=lambda module: module.__name__)
+def test_the_examples_in_docstrings_run(module: types.ModuleType) -> None:
+    sim.reset()
+    assert doctest.testmod(module, optionflags=doctest.IGNORE_EXCEPTION_DETAIL).failed == 0
+    sim.reset()
+    sim.configure(memory="8GiB", races=False)
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/simulated-driver.md"])
+def test_links_between_documents_lead_somewhere(name: str) -> None:
+    path = ROOT / name
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
+    assert [target for target in targets if not (path.parent / target).exists()] == []
