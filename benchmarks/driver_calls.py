@@ -45,7 +45,8 @@ static double now(void) {
 }
 static void fail(const char* what) { fprintf(stderr, "%s failed\n", what); exit(1); }
 #define DO(call) if ((call) != 0) fail(#call)
-#define BEST(slot, code) do { double t = now(); code; t = (now() - t) / n; if (!round || t < best[slot]) best[slot] = t; } while (0)
+#define BEST(slot, code) do { double t = now(); code; t = (now() - t) / n; \
+  if (!round || t < best[slot]) best[slot] = t; } while (0)
 
 int main(int argc, char** argv) {
   (void)argc;
@@ -104,14 +105,17 @@ def measure(program: Path, size: int, count: int, rounds: int) -> dict[str, floa
     return dict(zip(NAMES, map(float, out.split()), strict=True))
 
 
+def cost(row: dict[str, float], names: str) -> float:
+    return sum(row[name] for name in names.split(" + "))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the figures there as well")
     options = parser.parse_args()
-    print(
-        f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} cores, Python {sysconfig.get_python_version()}"
-    )
+    cores, python = os.cpu_count(), sysconfig.get_python_version()
+    print(f"{platform.machine()}, Linux {platform.release()}, {cores} cores, Python {python}")
     print(f"nanoseconds a call, best of {options.rounds} rounds, memory untouched\n")
     with tempfile.TemporaryDirectory() as folder:
         program = compile_loops(Path(folder))
@@ -122,16 +126,14 @@ def main() -> int:
     # A mapping can be used after both calls, so both are compared with the one mmap that does as much.
     ratios = {
         "map ÷ bare mmap": ("map", "bare mmap"),
-        "map + set access ÷ bare mmap": ("map+", "bare mmap"),
+        "map + set access ÷ bare mmap": ("map + set access", "bare mmap"),
         "unmap ÷ bare mmap": ("unmap", "bare mmap"),
         "unmap ÷ bare hide": ("unmap", "bare hide"),
     }
     worst = 0.0
     print()
     for label, (top, bottom) in ratios.items():
-        values = [
-            (row["map"] + row["set access"] if top == "map+" else row[top]) / row[bottom] for row in figures.values()
-        ]
+        values = [cost(row, top) / row[bottom] for row in figures.values()]
         worst = max(worst, *values)
         print(f"{label:<29}" + "".join(f"{value:>9.2f}" for value in values))
     if options.json:

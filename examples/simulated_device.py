@@ -1,4 +1,4 @@
-"""A tour of the simulated device: memory stitched from pieces and moved, a rule broken, a failure planned, a race found.
+"""A tour of the simulated device: memory stitched and moved, a rule broken, a failure planned, a race found.
 
 Everything here runs on the simulated driver, through the calls that a GPU's driver would get. No GPU is involved.
 """

@@ -59,7 +59,7 @@ def prop(device: int = 0, *, kind: int = 1, where: int = 1, handle_types: int = 
 READ_WRITE, READ_ONLY, NO_ACCESS = 3, 1, 0
 
 
-class Refused(AssertionError):
+class RefusedError(AssertionError):
     """A call that should have succeeded did not."""
 
 
@@ -94,7 +94,7 @@ class Cu:
     def ok(self, name: str, *arguments: Any) -> None:
         result = getattr(self, name)(*arguments)
         if result != SUCCESS:
-            raise Refused(f"{name}: {result}")
+            raise RefusedError(f"{name}: {result}")
 
     def out(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint64) -> int:
         """Call a function whose first parameter is a pointer to what it makes, and return that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 
@@ -136,7 +137,7 @@ def test_an_event_orders_only_what_came_before_its_record(cu: Cu) -> None:
 def test_a_chain_of_events_orders(cu: Cu) -> None:
     streams, address = [cu.stream() for _ in range(5)], cu.alloc(4096)
     cu.ok("cuMemsetD8Async", address, 1, 4096, streams[0])
-    for before, after in zip(streams, streams[1:], strict=False):
+    for before, after in itertools.pairwise(streams):
         event = cu.event()
         cu.ok("cuEventRecord", event, before)
         cu.ok("cuStreamWaitEvent", after, event, 0)

@@ -123,9 +123,13 @@ def test_the_machine_is_not_rebuilt_while_it_runs(cu: Cu) -> None:
 
 
 def test_settings_that_were_changed_for_a_while_come_back(machine: None) -> None:
-    with pytest.raises(RuntimeError, match="boom"), sim.temporarily(delay=99, races="print", other="1GiB"):
-        assert sim.settings().delay == 99
-        raise RuntimeError("boom")
+    def fail_meanwhile() -> None:
+        with sim.temporarily(delay=99, races="print", other="1GiB"):
+            assert sim.settings().delay == 99
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        fail_meanwhile()
     assert (sim.settings().delay, sim.settings().other) == (0, 0)
 
 
