@@ -47,7 +47,7 @@ $(VENV)/.build: $(VENV)/.python pyproject.toml
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.build $(SOURCES)
-	$(PIP) install --no-build-isolation --no-deps --force-reinstall -C cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
+	$(PIP) install --no-build-isolation --no-deps --force-reinstall --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml

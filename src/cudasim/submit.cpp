@@ -62,7 +62,8 @@ bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces) {
     const std::uint64_t stop = std::min(end, mapping->end());
     if (mapping->plain) {  // a plain allocation ends where it was asked to
       const Range* range = m.space->find(at);
-      if (range == nullptr || range->freed || end > range->address + range->size) return false;
+      if (range == nullptr || end > range->address + range->size) return false;
+      if (range->freed && pieces == nullptr) return false;  // work that was queued before the free still runs
     }
     if (pieces != nullptr) pieces->push_back({mapping->physical->data(at - mapping->address), stop - at});
     at = stop;

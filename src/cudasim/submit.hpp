@@ -39,7 +39,8 @@ struct Work {
 // Whether an address belongs to the driver at all, rather than being pageable memory of the program.
 bool is_managed_address(Machine& m, std::uint64_t address);
 
-// The bytes behind an effect. Returns false if one of them is not mapped, not accessible or out of bounds.
+// The bytes behind an effect. Returns false if one of them is not mapped, not accessible or out of bounds. Without
+// `pieces` it is a check for work that is about to be queued, and refuses what was freed in stream order, too.
 bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces);
 
 // The stream of a handle: live, or one of the two default ones of the current context. Throws Refusal.
