@@ -1,8 +1,6 @@
 // Contexts: primary ones, others, and the stack of current ones of each thread.
 #include "cudasim/contexts.hpp"
 
-#include <utility>
-
 #include "cudasim/capture.hpp"
 #include "cudasim/events.hpp"
 #include "cudasim/memory.hpp"
@@ -32,9 +30,17 @@ void push(Machine& m, cu::Context context) {
   s.contexts[s.depth++] = context;
 }
 
+// A primary context can be made current even while there is none: calls then say that it is destroyed.
+void check_can_be_current(Machine& m, cu::Context context) {
+  for (const auto& device : m.devices) {
+    if (device->primary_handle == context) return;
+  }
+  require(m.contexts.find(context) != nullptr, kInvalidContext);
+}
+
 ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool primary) {
   auto context = std::make_shared<ContextState>();
-  context->handle = m.contexts.reserve();
+  context->handle = primary ? device.primary_handle : m.contexts.reserve();
   context->device = &device;
   context->flags = flags;
   context->primary = primary;
@@ -57,7 +63,7 @@ void wait_for_all(Call& call, const ContextState& context) {
 
 // A context may only be ended when its work is done, and that is waited for without the mutex: hence two
 // steps.
-Result end_after_wait(const char* name, const std::function<ContextRef(Call&)>& choose) {
+Result end_after_wait(const char* name, bool even_if_used, const std::function<ContextRef(Call&)>& choose) {
   ContextRef context;
   const Result result = enter(name, Need::kDriver, [&](Call& call) {
     context = choose(call);
@@ -65,8 +71,15 @@ Result end_after_wait(const char* name, const std::function<ContextRef(Call&)>& 
     return kSuccess;
   });
   if (!context || forked()) return result;
-  const std::lock_guard lock(machine().mutex);
-  end_context(machine(), context);
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  if (m.contexts.find(context->handle) != context) return kSuccess;  // another thread was faster
+  if (context->primary) {
+    DeviceState& device = *context->device;
+    if (device.primary_users > 0 && !even_if_used) return kSuccess;  // retained again
+    device.primary = nullptr;
+  }
+  end_context(m, context);
   return kSuccess;
 }
 
@@ -78,20 +91,17 @@ Result synchronize(Call& call, const ContextRef& context) {
 }
 
 Result release_primary(int number) {
-  return end_after_wait("cuDevicePrimaryCtxRelease", [&](Call& call) -> ContextRef {
+  return end_after_wait("cuDevicePrimaryCtxRelease", false, [&](Call& call) -> ContextRef {
     DeviceState& device = call.machine.device(number);
     require(device.primary_users > 0, kInvalidContext);
-    if (--device.primary_users > 0) return nullptr;
-    return std::exchange(device.primary, nullptr);
+    return --device.primary_users > 0 ? nullptr : device.primary;
   });
 }
 
 Result reset_primary(int number) {
-  return end_after_wait("cuDevicePrimaryCtxReset", [&](Call& call) -> ContextRef {
-    DeviceState& device = call.machine.device(number);
-    // Those who retained it keep their count, and get a new context when they retain again.
-    return std::exchange(device.primary, nullptr);
-  });
+  // Those who retained it keep their count, and get a new context when they retain again.
+  return end_after_wait("cuDevicePrimaryCtxReset", true,
+                        [&](Call& call) -> ContextRef { return call.machine.device(number).primary; });
 }
 
 Result set_primary_flags(int number, unsigned flags) {
@@ -161,6 +171,7 @@ void end_context(Machine& m, const ContextRef& context) {
   context->per_thread.clear();
   context->destroyed.clear();
   m.contexts.erase(context->handle);
+  for (const auto& [handle, other] : m.contexts.all()) other->peers.erase(context->handle);
 }
 
 StreamRef legacy_stream_of(Machine&, const ContextRef& context) {
@@ -234,7 +245,7 @@ CUDASIM_EXPORT Result cuCtxCreate_v4(cu::Context* context, cu::CtxCreateParams* 
 }
 
 CUDASIM_EXPORT Result cuCtxDestroy_v2(cu::Context handle) {
-  return end_after_wait("cuCtxDestroy", [&](Call& call) {
+  return end_after_wait("cuCtxDestroy", true, [&](Call& call) {
     require(handle != nullptr, kInvalidValue);
     ContextRef context = context_of(call, handle);
     require(!context->primary, kInvalidContext);
@@ -246,7 +257,7 @@ CUDASIM_EXPORT Result cuCtxDestroy_v2(cu::Context handle) {
 
 CUDASIM_EXPORT Result cuCtxSetCurrent(cu::Context context) {
   return enter("cuCtxSetCurrent", Need::kDriver, [&](Call& call) {
-    if (context != nullptr) context_of(call, context);
+    if (context != nullptr) check_can_be_current(call.machine, context);
     Stack& s = stack(call.machine);
     if (s.depth > 0) --s.depth;
     if (context != nullptr) push(call.machine, context);
@@ -265,7 +276,8 @@ CUDASIM_EXPORT Result cuCtxGetCurrent(cu::Context* context) {
 CUDASIM_EXPORT Result cuCtxPushCurrent_v2(cu::Context context) {
   return enter("cuCtxPushCurrent", Need::kDriver, [&](Call& call) {
     require(context != nullptr, kInvalidContext);
-    push(call.machine, context_of(call, context)->handle);
+    check_can_be_current(call.machine, context);
+    push(call.machine, context);
     return kSuccess;
   });
 }

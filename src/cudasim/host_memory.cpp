@@ -35,13 +35,13 @@ bool meets_known(Machine& m, std::uint64_t begin, std::uint64_t size) {
   return meets;
 }
 
-// Waits for the context's work, then frees: the device may be reading.
+// Waits for the owner's work, then frees: the device may be reading.
 Result remove_host(const char* name, const void* ptr, RangeKind kind, Result unknown) {
-  const Result waited = enter(name, Need::kContext, [&](Call& call) {
+  const Result waited = enter(name, Need::kDriver, [&](Call& call) {
     const Range* range = call.machine.space->find_exact(address_of(ptr));
     require(range != nullptr && range->kind == kind, unknown);
     check_safe_in_capture(call);
-    for (const StreamRef& stream : streams_of(call.machine, *call.context)) call.wait_for(stream);
+    wait_for_owner(call, *range);
     return kSuccess;
   });
   if (waited != kSuccess) return waited;
@@ -62,6 +62,7 @@ CUDASIM_EXPORT Result cuMemHostAlloc(void** ptr, std::size_t size, unsigned flag
 }
 
 CUDASIM_EXPORT Result cuMemFreeHost(void* ptr) {
+  if (ptr == nullptr) return enter("cuMemFreeHost", Need::kDriver, [](Call&) { return kSuccess; });
   return remove_host("cuMemFreeHost", ptr, RangeKind::kHost, kInvalidValue);
 }
 
@@ -105,5 +106,6 @@ CUDASIM_EXPORT Result cuMemHostRegister_v2(void* host, std::size_t size, unsigne
 }
 
 CUDASIM_EXPORT Result cuMemHostUnregister(void* host) {
+  if (host == nullptr) return enter("cuMemHostUnregister", Need::kDriver, [](Call&) { return kInvalidValue; });
   return remove_host("cuMemHostUnregister", host, RangeKind::kRegistered, kHostMemoryNotRegistered);
 }

@@ -69,6 +69,7 @@ DeviceState& Machine::add_device(std::uint64_t bytes) {
   device->number = static_cast<int>(devices.size());
   device->total = bytes;
   device->store = new_store();
+  device->primary_handle = contexts.reserve();
   devices.push_back(std::move(device));
   DeviceState& added = *devices.back();
   added.pools.standard = added.pools.current = new_pool(*this, &added, 0);

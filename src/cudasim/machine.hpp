@@ -38,6 +38,7 @@ struct DeviceState {
   std::uint64_t used = 0;
   std::uint64_t peak = 0;
   std::unique_ptr<Store> store;
+  cu::Context primary_handle = nullptr;  // the same each time that there is a primary context
   std::shared_ptr<ContextState> primary;
   unsigned primary_users = 0;
   unsigned primary_flags = 0;

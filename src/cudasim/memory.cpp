@@ -142,16 +142,19 @@ void free_allocation(Machine& m, Range& range, std::string_view call) {
   m.space->erase(range);
 }
 
+void wait_for_owner(Call& call, const Range& range) {
+  call.context = call.machine.contexts.find(range.context);
+  const Result failed = call.context->error.load();
+  require(failed == kSuccess, failed);
+  for (const StreamRef& stream : streams_of(call.machine, *call.context)) call.wait_for(stream);
+}
+
 Result free_after_wait(std::uint64_t address) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
   Range* range = m.initialised ? m.space->find_exact(address) : nullptr;
-  if (range == nullptr || range->freed) return kInvalidValue;  // another thread was faster
-  if (range->kind == RangeKind::kPool) {
-    return_to_pool(m, *range);
-  } else {
-    free_allocation(m, *range, "");
-  }
+  if (range == nullptr || range->kind == RangeKind::kPool) return kInvalidValue;  // another thread was faster
+  free_allocation(m, *range, "");
   return kSuccess;
 }
 
@@ -188,19 +191,25 @@ CUDASIM_EXPORT Result cuMemAllocManaged(cu::DevicePtr* ptr, std::size_t size, un
   });
 }
 
-// Waits for all work of the context first, as programs have come to rely on.
+// Waits for all work of the owner first, as programs have come to rely on; but not for memory of a pool, where the
+// caller has to have waited.
 CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
   if (ptr == 0) return enter("cuMemFree", Need::kDriver, [](Call&) { return kSuccess; });
-  const Result waited = enter("cuMemFree", Need::kContext, [&](Call& call) {
-    const Range* range = call.machine.space->find_exact(ptr);
+  bool pooled = false;
+  const Result result = enter("cuMemFree", Need::kDriver, [&](Call& call) {
+    Range* range = call.machine.space->find_exact(ptr);
     require(range != nullptr && !range->freed, kInvalidValue);
-    const bool plain = range->kind == RangeKind::kDevice || range->kind == RangeKind::kManaged;
-    require(plain || range->kind == RangeKind::kPool, kInvalidValue);
+    pooled = range->kind == RangeKind::kPool;
+    require(pooled || range->kind == RangeKind::kDevice || range->kind == RangeKind::kManaged, kInvalidValue);
     check_safe_in_capture(call);
-    for (const StreamRef& stream : streams_of(call.machine, *call.context)) call.wait_for(stream);
+    if (pooled) {
+      return_to_pool(call, *range);
+    } else {
+      wait_for_owner(call, *range);
+    }
     return kSuccess;
   });
-  if (waited != kSuccess) return waited;
+  if (result != kSuccess || pooled) return result;
   return free_after_wait(ptr);
 }
 

@@ -12,6 +12,9 @@ Range& new_allocation(Machine& m, RangeKind kind, const PhysicalRef& physical, s
                       std::uint64_t alignment);
 // Frees an allocation. `call` names it to the race checker; empty if everything was waited for.
 void free_allocation(Machine& m, Range& range, std::string_view call);
+// Waits for all work of the context that a plain allocation belongs to. That need not be the current one, nor need
+// there be one: an address tells whose it is.
+void wait_for_owner(Call& call, const Range& range);
 // Frees the allocation that begins at an address, after a call that waited for all that may touch it.
 Result free_after_wait(std::uint64_t address);
 // Frees the plain allocations of a context that ends.

@@ -181,7 +181,13 @@ void trim_pools(Machine& m) {
   }
 }
 
-void return_to_pool(Machine& m, Range& range) { keep(m, range, {nullptr, 0}, {}); }
+void return_to_pool(Call& call, Range& range) {
+  const Mapping& mapping = *call.machine.space->mapping_at(range.address);
+  if (call.machine.checker.on()) {
+    call.machine.checker.take_away(call.name, mapping.physical->history, 0, mapping.size, mapping.address);
+  }
+  keep(call.machine, range, {nullptr, 0}, {});
+}
 
 }  // namespace cudasim
 

@@ -33,7 +33,7 @@ struct Pool {
 cu::MemPool new_pool(Machine& m, DeviceState* device, std::uint64_t max_size);
 // Gives back what pools keep above their thresholds.
 void trim_pools(Machine& m);
-// Takes memory back that all work has been waited for.
-void return_to_pool(Machine& m, Range& range);
+// Takes memory back outside of any stream: all that touched it must have been waited for.
+void return_to_pool(Call& call, Range& range);
 
 }  // namespace cudasim

@@ -1,12 +1,13 @@
-"""Each test here runs in a process of its own, on a driver that nobody has used: clients keep state, and so does a driver.
+"""Each test here runs in a process of its own, on a driver that nobody has used: clients keep state, and drivers do.
 
-The simulated driver takes the place of NVIDIA's before any test module imports a client.
+There, the simulated driver takes the place of NVIDIA's before any client is imported.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,12 @@ from arena import sim
 
 from .process import INSIDE, Server
 
-sim.enable()
+if INSIDE in os.environ:  # elsewhere they are only collected, and other tests may have other drivers
+    sim.enable()
+with warnings.catch_warnings():  # what the clients have to warn of is theirs to mend
+    warnings.simplefilter("ignore")
+    import cuda.core  # noqa: F401
+    import numba.cuda  # noqa: F401
 
 HERE = Path(__file__).parent
 SERVER = pytest.StashKey[Server]()
@@ -41,6 +47,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ which is missing if the process of the test did not live to write it, and a line
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -62,7 +63,7 @@ def environment() -> dict[str, str]:
 def run_client(code: str, **variables: str) -> str:
     """Run a Python program in a process of its own, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-c", code],
         env=environment() | variables,
         capture_output=True,
         text=True,
@@ -83,6 +84,8 @@ class _ForkForEach:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = {test.nodeid: test for test in session.items}
+        gc.collect()
+        gc.freeze()  # so that what is here already is not looked through in every child
         for name in self.names:
             child = os.fork()
             if child == 0:

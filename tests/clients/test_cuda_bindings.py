@@ -218,6 +218,25 @@ def test_a_context_is_current_in_its_own_thread_only(context: Any) -> None:
     assert answers[0][0] == Code.CUDA_ERROR_INVALID_CONTEXT
 
 
+def test_a_primary_context_that_was_reset_is_destroyed_until_it_is_retained_again(context: Any) -> None:
+    ok(cu.cuMemAlloc(4096))
+    stream = ok(cu.cuStreamCreate(NON_BLOCKING))
+    number = ok(cu.cuCtxGetId(context))
+    ok(cu.cuDevicePrimaryCtxReset(0))
+    assert (sim.used(), sim.census().streams, sim.census().contexts) == (0, 0, 0)
+    assert ok(cu.cuDevicePrimaryCtxGetState(0)) == (0, 0)
+    assert int(ok(cu.cuCtxGetCurrent())) == int(context)
+    assert cu.cuMemAlloc(4096)[0] == Code.CUDA_ERROR_CONTEXT_IS_DESTROYED
+    ok(cu.cuCtxSetCurrent(context))
+    assert cu.cuMemAlloc(4096)[0] == Code.CUDA_ERROR_CONTEXT_IS_DESTROYED
+    again = ok(cu.cuDevicePrimaryCtxRetain(0))
+    assert int(again) == int(context)
+    assert int(ok(cu.cuCtxGetId(again))) != int(number)
+    ok(cu.cuMemFree(ok(cu.cuMemAlloc(4096))))
+    assert cu.cuStreamSynchronize(stream)[0] == Code.CUDA_ERROR_INVALID_HANDLE
+    ok(cu.cuDevicePrimaryCtxRelease(0))
+
+
 # Plain memory
 
 
@@ -244,6 +263,30 @@ def test_memory_ends_where_the_device_ends(context: Any) -> None:
         assert ok(cu.cuMemGetInfo()) == (GIB, 8 * GIB)
         assert cu.cuMemAlloc(GIB + 1)[0] == Code.CUDA_ERROR_OUT_OF_MEMORY
         ok(cu.cuMemFree(ok(cu.cuMemAlloc(GIB))))
+
+
+def test_memory_is_freed_with_any_context_current_or_none(contexts: tuple[Any, Any]) -> None:
+    first, second = contexts
+    data = ctypes.create_string_buffer(8192)
+    pointers = [ok(cu.cuMemAlloc(4096)) for _ in range(2)]
+    pinned = ok(cu.cuMemAllocHost(4096))
+    ok(cu.cuMemHostRegister(ctypes.addressof(data), 8192, 0))
+    busy = ok(cu.cuStreamCreate(NON_BLOCKING))
+    with sim.temporarily(delay=SLOW):
+        ok(cu.cuMemsetD8Async(pointers[0], 1, 4096, busy))
+    ok(cu.cuCtxSetCurrent(second))
+    ok(cu.cuMemFree(pointers[0]))  # waits for the work of the context that it belongs to
+    ok(cu.cuCtxSetCurrent(cu.CUcontext(0)))
+    ok(cu.cuMemFree(pointers[1]))
+    ok(cu.cuMemFreeHost(pinned))
+    ok(cu.cuMemHostUnregister(ctypes.addressof(data)))
+    assert sim.census().allocations == 0
+    assert cu.cuMemFreeHost(pinned)[0] == Code.CUDA_ERROR_INVALID_VALUE
+    ok(cu.cuMemFree(0))
+    ok(cu.cuMemFreeHost(0))
+    assert cu.cuMemHostUnregister(0)[0] == Code.CUDA_ERROR_INVALID_VALUE
+    ok(cu.cuStreamDestroy(busy))
+    ok(cu.cuCtxSetCurrent(first))
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
@@ -591,6 +634,35 @@ def test_the_default_pool_gives_memory_in_stream_order(stream: Any) -> None:
     assert pool_counts(pool) == (0, 0)  # with a threshold of 0 nothing is kept over a synchronisation
 
 
+def test_work_queued_before_a_free_in_stream_order_still_runs(stream: Any) -> None:
+    pinned = ok(cu.cuMemAllocHost(MIB))
+    address = ok(cu.cuMemAllocAsync(MIB, stream))
+    with sim.temporarily(delay=SLOW):
+        ok(cu.cuMemsetD8Async(address, 0x66, MIB, stream))
+        ok(cu.cuMemcpyDtoHAsync(pinned, address, MIB, stream))
+        ok(cu.cuMemFreeAsync(address, stream))
+        assert cu.cuMemsetD8Async(address, 0, MIB, stream)[0] == Code.CUDA_ERROR_ILLEGAL_ADDRESS
+        ok(cu.cuStreamSynchronize(stream))
+    assert bytes(host_view(pinned, MIB)) == b"\x66" * MIB
+    assert sim.used() == 0
+    ok(cu.cuMemFreeHost(pinned))
+
+
+def test_freeing_pool_memory_outside_of_a_stream_does_not_wait(stream: Any) -> None:
+    for waits in (True, False):
+        address = ok(cu.cuMemAllocAsync(4096, stream))
+        ok(cu.cuMemsetD8Async(address, 1, 4096, stream))
+        if waits:
+            ok(cu.cuStreamSynchronize(stream))
+        ok(cu.cuMemFree(address))
+        assert [(race.kind, race.second.operation) for race in sim.races()] == (
+            [] if waits else [("removed", "cuMemFree")]
+        )
+    sim.clear_races()
+    ok(cu.cuStreamSynchronize(stream))
+    assert sim.used() == 0
+
+
 def test_a_pool_keeps_memory_up_to_its_threshold_and_is_trimmed(stream: Any) -> None:
     pool = new_pool()
     threshold = PoolAttribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -643,10 +715,42 @@ def test_a_pool_reuses_memory_of_another_stream_without_a_race(stream: Any) -> N
     ok(cu.cuStreamDestroy(other))
 
 
+def test_a_pool_of_host_memory_is_open_to_the_host_and_to_copies(stream: Any) -> None:
+    location = cu.CUmemLocation()
+    location.type = Location.CU_MEM_LOCATION_TYPE_HOST
+    pinned = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    pool = ok(cu.cuMemGetMemPool(location, pinned))
+    assert int(ok(cu.cuMemGetDefaultMemPool(location, pinned))) == int(pool) != int(ok(cu.cuDeviceGetMemPool(0)))
+    host = ok(cu.cuMemAllocFromPoolAsync(4096, pool, stream))
+    ok(cu.cuStreamSynchronize(stream))
+    host_view(host, 4096)[:] = some_bytes(4096)
+    device = ok(cu.cuMemAllocAsync(4096, stream))
+    ok(cu.cuMemcpyHtoDAsync(device, int(host), 4096, stream))
+    ok(cu.cuStreamSynchronize(stream))
+    assert read(device, 4096) == some_bytes(4096)
+    kind = PointerAttribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    assert ok(cu.cuPointerGetAttribute(kind, host)) == cu.CUmemorytype.CU_MEMORYTYPE_HOST
+    # The device itself has to be let in.
+    assert ok(cu.cuMemPoolGetAccess(pool, device_location())) == 0
+    assert cu.cuMemsetD8Async(host, 1, 4096, stream)[0] == Code.CUDA_ERROR_ILLEGAL_ADDRESS
+    access = cu.CUmemAccessDesc()
+    access.location = device_location()
+    access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    ok(cu.cuMemPoolSetAccess(pool, [access], 1))
+    ok(cu.cuMemsetD8Async(host, 1, 4096, stream))
+    ok(cu.cuStreamSynchronize(stream))
+    assert bytes(host_view(host, 4096)) == b"\x01" * 4096
+    for address in (host, device):
+        ok(cu.cuMemFreeAsync(address, stream))
+    ok(cu.cuStreamSynchronize(stream))
+    assert pool_counts(pool) == (0, 0)
+
+
 # Graphs
 
 
-def test_a_captured_graph_does_its_work_at_each_launch(stream: Any) -> None:
+@pytest.mark.parametrize("flags", [True, False], ids=["with flags", "with parameters"])
+def test_a_captured_graph_does_its_work_at_each_launch(stream: Any, flags: bool) -> None:
     mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
     status = cu.CUstreamCaptureStatus
     address, pinned = ok(cu.cuMemAlloc(4096)), ok(cu.cuMemAllocHost(4096))
@@ -654,12 +758,16 @@ def test_a_captured_graph_does_its_work_at_each_launch(stream: Any) -> None:
     host_view(pinned, 4096)[:] = bytes(4096)
     ok(cu.cuStreamBeginCapture(stream, mode))
     assert ok(cu.cuStreamIsCapturing(stream)) == status.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    under_way = ok(cu.cuStreamGetCaptureInfo(stream))[2]
     ok(cu.cuMemsetD8Async(address, 0x42, 2048, stream))
     ok(cu.cuMemcpyDtoHAsync(pinned, address, 4096, stream))
     graph = ok(cu.cuStreamEndCapture(stream))
+    assert int(graph) == int(under_way)
     assert ok(cu.cuStreamIsCapturing(stream)) == status.CU_STREAM_CAPTURE_STATUS_NONE
     assert read(address, 4096) == b"\xee" * 4096  # nothing has run
-    executable = ok(cu.cuGraphInstantiate(graph, 0))
+    how = cu.CUDA_GRAPH_INSTANTIATE_PARAMS()
+    executable = ok(cu.cuGraphInstantiate(graph, 0) if flags else cu.cuGraphInstantiateWithParams(graph, how))
+    assert how.result_out == cu.CUgraphInstantiateResult.CUDA_GRAPH_INSTANTIATE_SUCCESS
     ok(cu.cuGraphDestroy(graph))
     for last in (0xEE, 0x11):
         ok(cu.cuMemsetD8(address, last, 4096))
