@@ -66,6 +66,7 @@ def show_memory(cuda: Cuda) -> int:
         f"\n4 GiB at {address:#x}, stitched from four handles of 1 GiB; the device counts {sim.used() >> 30} GiB taken"
     )
     print(f"fill 16 bytes across two of them:     {cuda.call('cuMemsetD8_v2', address + GIB - 8, 7, 16)}")
+    cuda.call("cuCtxSynchronize")  # unmapping waits for nobody
     cuda.call("cuMemUnmap", address, GIB)
     print(f"the same after the first is unmapped: {cuda.call('cuMemsetD8_v2', address + GIB - 8, 7, 16)}")
     elsewhere = address + 4 * GIB

@@ -1,5 +1,6 @@
 #include "cudasim/calls.hpp"
 
+#include <stdexcept>
 #include <system_error>
 
 #include "cudasim/contexts.hpp"
@@ -16,7 +17,7 @@ thread_local int host_function_depth = 0;
 Result check_need(Call& call, Need need) {
   if (host_function_depth > 0 && need != Need::kNothing) return kNotPermitted;
   if (need == Need::kNothing) return kSuccess;
-  if (!call.machine.initialised) return kNotInitialized;
+  if (!call.machine.initialised || call.machine.ending) return kNotInitialized;
   call.context = current_context(call.machine);
   if (need == Need::kDriver) return kSuccess;
   if (!call.context) return kInvalidContext;
@@ -30,6 +31,8 @@ Result run_body(Call& call, const std::function<Result(Call&)>& body) {
   } catch (const Refusal& refusal) {
     return refusal.code;
   } catch (const std::bad_alloc&) {  // of the host: memory, addresses or mappings
+    return kOutOfMemory;
+  } catch (const std::length_error&) {  // a size beyond all memory
     return kOutOfMemory;
   } catch (const std::system_error&) {  // no thread to be had
     return kOperatingSystem;
@@ -117,6 +120,7 @@ Result enter(std::string_view name, Need need, const std::function<Result(Call&)
 
 PerThreadScope::PerThreadScope() { ++per_thread_depth; }
 PerThreadScope::~PerThreadScope() { --per_thread_depth; }
+bool in_host_function() { return host_function_depth > 0; }
 bool null_stream_is_per_thread() { return per_thread_depth > 0; }
 
 std::uint64_t this_thread() {

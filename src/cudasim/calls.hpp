@@ -85,6 +85,7 @@ class PerThreadScope {
   ~PerThreadScope();
 };
 bool null_stream_is_per_thread();
+bool in_host_function();
 
 // A number for the calling thread, never given twice.
 std::uint64_t this_thread();

@@ -1,5 +1,7 @@
 #include "cudasim/capture.hpp"
 
+#include <utility>
+
 namespace cudasim {
 namespace {
 
@@ -62,10 +64,19 @@ CapturedMark mark_capture(const StreamRef& stream) {
   return {stream->capture, stream, stream->capture->member(stream)->work};
 }
 
-void join_capture(const StreamRef& stream, const CapturedMark& mark) {
+void drop_capture(Machine& m, const StreamRef& stream) {
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (!capture) return;
+  capture->invalid = true;
+  if (capture->origin == stream) leave(m, capture);
+}
+
+void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark) {
   Capture& capture = *mark.capture;
+  require(call.machine.captures.contains(capture.id), kCapturedEvent);  // it has ended
   require(!capture.invalid, kCaptureInvalidated);
   if (stream->capture && stream->capture != mark.capture) invalidate(capture, kCaptureMerge);
+  if (stream == stream->context->legacy) invalidate(capture, kCaptureImplicit);
   if (!stream->capture) {
     stream->capture = mark.capture;
     capture.members.push_back({stream, capture.recorded, 0});
@@ -76,8 +87,8 @@ void join_capture(const StreamRef& stream, const CapturedMark& mark) {
   to.work = ++capture.recorded;  // the waiting stream now holds something that must be joined in its turn
 }
 
-void check_not_captured(Call&, const StreamState& stream) {
-  if (stream.capture) invalidate(*stream.capture, kCaptureImplicit);
+void refuse_capture(const StreamState& stream, Result code) {
+  if (stream.capture) invalidate(*stream.capture, code);
 }
 
 void check_no_capture(Call& call, const ContextState& context) {
@@ -96,7 +107,7 @@ void check_safe_in_capture(Call& call) {
 }
 
 void check_may_wait(Call& call, const StreamRef& stream) {
-  if (stream->capture) invalidate(*stream->capture, kCaptureUnsupported);
+  refuse_capture(*stream, kCaptureUnsupported);
   check_safe_in_capture(call);
 }
 
@@ -202,7 +213,17 @@ CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_hand
     const auto exec = call.machine.graph_execs.find(handle);
     require(exec != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, stream_handle);
-    for (const Work& work : exec->work) submit(call, stream, work);
+    // All or nothing: a dead address in the last node must not leave the first ones queued.
+    for (const Work& work : exec->work) {
+      for (const Effect& effect : work.effects) require(locate(call.machine, effect, nullptr), kIllegalAddress);
+    }
+    stream->clock.join(exec->clock);  // launches of one graph run one after the other, whatever their streams
+    std::vector<Mark> after{exec->launched};
+    for (Work work : exec->work) {
+      work.after = std::exchange(after, {});
+      exec->launched = submit(call, stream, std::move(work));
+    }
+    exec->clock = stream->clock;
     return kSuccess;
   });
 }

@@ -16,6 +16,9 @@ namespace cudasim {
 
 struct GraphState {
   std::vector<Work> work;
+  // Of one that can be launched: where its last launch ends.
+  Mark launched;
+  Clock clock;
 };
 
 struct Capture {
@@ -48,11 +51,13 @@ struct CapturedMark {
 void record_work(Call& call, const StreamRef& stream, Work work);
 CapturedMark mark_capture(const StreamRef& stream);
 // The stream waits for what was captured up to the mark, and takes part in the capture from now on.
-void join_capture(const StreamRef& stream, const CapturedMark& mark);
+void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark);
 
-// Refuses, and invalidates the capture, when the stream is being captured: the legacy stream would have to
-// wait for it.
-void check_not_captured(Call& call, const StreamState& stream);
+// Ends the capture that a stream began, and invalidates one that it only takes part in: the stream goes.
+void drop_capture(Machine& m, const StreamRef& stream);
+
+// Refuses with `code`, and invalidates the capture, when the stream is being captured.
+void refuse_capture(const StreamState& stream, Result code);
 // Refuses when a stream of the context is being captured: all of them would have to be waited for.
 void check_no_capture(Call& call, const ContextState& context);
 // Refuses calls that may wait or change mappings while a capture forbids them to this thread.

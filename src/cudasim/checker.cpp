@@ -69,15 +69,15 @@ OperationRef Checker::begin(std::string_view name, const ActorRef& actor, Clock&
 
 void Checker::touch(const OperationRef& operation, const Clock& clock, History& history, std::uint64_t begin,
                     std::uint64_t end, std::uint64_t address, bool write) {
-  const std::uint64_t shift = address - begin;              // wraps, and wraps back when it is added
-  std::map<OperationRef, std::pair<Side, Side>> conflicts;  // one report for each earlier operation
+  const std::uint64_t shift = address - begin;               // wraps, and wraps back when it is added
+  std::map<std::uint64_t, std::pair<Side, Side>> conflicts;  // one report for each earlier operation, by its number
   const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
     if (!earlier.operation || clock.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
     const Operation& other = *earlier.operation;
     Side first{other.name, other.number, other.actor->stream, access, lo + earlier.shift, hi + earlier.shift};
     Side second{operation->name,          operation->number, operation->actor->stream,
                 write ? "write" : "read", lo + shift,        hi + shift};
-    const auto [it, fresh] = conflicts.emplace(earlier.operation, std::pair{first, second});
+    const auto [it, fresh] = conflicts.emplace(other.number, std::pair{first, second});
     if (fresh) return;
     it->second.first.end = first.end;
     it->second.second.end = second.end;
@@ -106,13 +106,14 @@ void Checker::touch(const OperationRef& operation, const Clock& clock, History& 
 
 void Checker::take_away(std::string_view call, const History& history, std::uint64_t begin, std::uint64_t end,
                         std::uint64_t address) {
-  std::map<OperationRef, std::pair<Side, Side>> conflicts;
+  std::map<std::uint64_t, std::pair<Side, Side>> conflicts;
   const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
-    if (!earlier.operation || host_.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
+    if (!earlier.operation || earlier.shift != address - begin) return;  // it used another address, which stays
+    if (host_.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
     const Operation& other = *earlier.operation;
     Side first{other.name, other.number, other.actor->stream, access, lo + earlier.shift, hi + earlier.shift};
     Side second{std::string(call), 0, nullptr, "remove", address, address + (end - begin)};
-    conflicts.emplace(earlier.operation, std::pair{first, second});
+    conflicts.emplace(other.number, std::pair{first, second});
   };
   for (auto it = history.cells.begin(); it != history.cells.end() && it->first < end; ++it) {
     if (it->second.end <= begin) continue;

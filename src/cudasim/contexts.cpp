@@ -51,6 +51,7 @@ ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool pri
 
 Result create(Call& call, cu::Context* out, unsigned flags, int device) {
   require(out != nullptr && (flags & ~kContextFlags) == 0, kInvalidValue);
+  require(stack(call.machine).depth < kStackDepth, kOutOfMemory);
   const ContextRef context = new_context(call.machine, call.machine.device(device), flags, false);
   push(call.machine, context->handle);
   *out = context->handle;
@@ -67,7 +68,9 @@ Result end_after_wait(const char* name, bool even_if_used, const std::function<C
   ContextRef context;
   const Result result = enter(name, Need::kDriver, [&](Call& call) {
     context = choose(call);
-    if (context) wait_for_all(call, *context);
+    if (!context) return kSuccess;
+    context->alive = false;  // it takes no more work
+    wait_for_all(call, *context);
     return kSuccess;
   });
   if (!context || forked()) return result;
@@ -76,7 +79,10 @@ Result end_after_wait(const char* name, bool even_if_used, const std::function<C
   if (m.contexts.find(context->handle) != context) return kSuccess;  // another thread was faster
   if (context->primary) {
     DeviceState& device = *context->device;
-    if (device.primary_users > 0 && !even_if_used) return kSuccess;  // retained again
+    if (device.primary_users > 0 && !even_if_used) {  // retained again meanwhile
+      context->alive = true;
+      return kSuccess;
+    }
     device.primary = nullptr;
   }
   end_context(m, context);
@@ -135,7 +141,7 @@ ContextRef context_of(Call& call, cu::Context handle) {
     return call.context;
   }
   ContextRef context = call.machine.contexts.find(handle);
-  require(context != nullptr, kInvalidContext);
+  require(context != nullptr && context->alive, kInvalidContext);
   return context;
 }
 
@@ -163,6 +169,7 @@ void end_context(Machine& m, const ContextRef& context) {
   context->alive = false;
   for (const StreamRef& stream : streams_of(m, *context)) {
     stream->actor->retired = true;
+    drop_capture(m, stream);
     m.streams.erase(stream->handle);
   }
   forget_events(m, *context);

@@ -110,6 +110,10 @@ int cudasimReset(void) {
   std::vector<Mark> work;
   const int failed = guarded([&](Machine& m) {
     refuse_bad_environment(m);
+    if (in_host_function())
+      throw std::invalid_argument("a function that a stream runs cannot reset the machine: it would wait for itself");
+    if (m.ending) throw std::invalid_argument("another thread is resetting the machine");
+    m.ending = true;
     work = all_work(m);
   });
   if (failed != 0) return failed;
@@ -129,6 +133,7 @@ int cudasimAddDevice(const char* memory) {
     Settings one;
     set(one, "memory", memory, "memory");
     if (one.memory.size() > 1) throw std::invalid_argument("memory: one size for one device, not a list");
+    if (m.ending) throw std::invalid_argument("another thread is resetting the machine");
     if (!m.initialised) m.start();
     number = m.add_device(one.memory.front()).number;
   });

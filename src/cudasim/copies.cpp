@@ -1,8 +1,9 @@
 // Copies and fills, in stream order.
 //
-// Pageable memory of the program is treated as the real driver does: a copy from it is staged before the call
-// returns, a copy to it is done when the call returns. Only copies between device and pinned memory are
-// asynchronous.
+// What is done when a call returns is what NVIDIA documents ("API synchronization behavior"), and no more. A copy from
+// pageable memory of the program has been staged, and is not known to have arrived; a copy to it has arrived. The
+// synchronous forms wait for copies to the host and from pinned memory, but not for copies and fills that stay on the
+// device.
 #include <cstring>
 
 #include "cudasim/capture.hpp"
@@ -24,6 +25,12 @@ struct Copy {
   std::shared_ptr<const ContextState> dst_context;
   std::shared_ptr<const ContextState> src_context;
 };
+
+bool on_device(Machine& m, std::uint64_t address) {
+  const Mapping* mapping = m.space->mapping_at(address);
+  return mapping != nullptr && (mapping->physical->device != nullptr ||
+                                mapping->physical->prop.location.type == cu::MemLocationType::kDevice);
+}
 
 bool pieces_of(const End& end, const Effect& effect, char* staged, std::vector<Piece>& pieces) {
   if (end.managed) return locate(machine(), effect, &pieces);
@@ -59,8 +66,8 @@ Result run_copy(const Copy& copy) {
 
 Result copy_bytes(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
   Machine& m = call.machine;
-  if (synchronous) check_safe_in_capture(call);
   const StreamRef stream = stream_of(call, handle);
+  if (synchronous) check_may_wait(call, stream);
   if (copy.dst_context == nullptr) copy.dst_context = stream->context;
   if (copy.src_context == nullptr) copy.src_context = stream->context;
   if (copy.size == 0) return kSuccess;
@@ -68,15 +75,18 @@ Result copy_bytes(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
   Work work{call.name, {}, {}, copy.size, {}, false};
   if (copy.dst.managed) work.effects.push_back(effect_on(copy.dst, copy, true));
   if (copy.src.managed) work.effects.push_back(effect_on(copy.src, copy, false));
-  for (const Effect& effect : work.effects) require(locate(m, effect, nullptr), kIllegalAddress);
-  if (!copy.src.managed && !stream->capture) {
+  const bool captured = stream->capture != nullptr;
+  if (!copy.src.managed && !captured) {
+    for (const Effect& effect : work.effects) require(locate(m, effect, nullptr), kIllegalAddress);
     const char* data = reinterpret_cast<const char*>(copy.src.address);
     copy.staged = std::make_shared<std::vector<char>>(data, data + copy.size);
+    if (synchronous) wait_for_stream(call, stream);  // for what came before, and only for that
   }
   work.run = [copy] { return run_copy(copy); };
-  const bool captured = stream->capture != nullptr;
   submit(call, stream, std::move(work));
-  if (!captured && (synchronous || !copy.dst.managed)) wait_for_stream(call, stream);
+  const bool to_pageable = !copy.dst.managed;
+  const bool stays = on_device(m, copy.dst.address) && (!copy.src.managed || on_device(m, copy.src.address));
+  if (!captured && (to_pageable || (synchronous && !stays))) wait_for_stream(call, stream);
   return kSuccess;
 }
 
@@ -133,16 +143,14 @@ template <typename Value>
 Result fill(std::string_view name, cu::DevicePtr dst, Value value, std::size_t count, cu::Stream handle,
             bool synchronous) {
   return enter(name, Need::kContext, [&](Call& call) {
-    if (synchronous) check_safe_in_capture(call);
     const StreamRef stream = stream_of(call, handle);
+    if (synchronous) check_may_wait(call, stream);
     require(dst % sizeof(Value) == 0 && count <= SIZE_MAX / sizeof(Value), kInvalidValue);
     if (count == 0) return kSuccess;
     const Effect effect{dst, count * sizeof(Value), true, false, stream->context};
     submit(call, stream,
            {call.name, [effect, value] { return run_fill(effect, value); }, {effect}, effect.size, {}, false});
-    // A synchronous fill of device memory is ordered like one, but the host need not wait for it; waiting is
-    // what programs see in practice.
-    if (synchronous) wait_for_stream(call, stream);
+    if (synchronous && !on_device(call.machine, dst)) wait_for_stream(call, stream);
     return kSuccess;
   });
 }

@@ -60,7 +60,7 @@ CUDASIM_API unsigned long long cudasimPeak(int device);
  * allocations, streams, events, contexts. */
 CUDASIM_API size_t cudasimCensus(char* text, size_t size);
 
-/* The race checker's reports, one line each; the count of those that were not kept is in the last line. */
+/* The race checker's reports, a JSON object a line. The first 1,000 are kept; the count is of all. */
 CUDASIM_API unsigned long long cudasimRaceCount(void);
 CUDASIM_API size_t cudasimRaces(char* text, size_t size);
 CUDASIM_API void cudasimClearRaces(void);

@@ -112,6 +112,7 @@ CUDASIM_EXPORT Result cuInit(unsigned flags) {
       std::fprintf(stderr, "cudasim: %s\n", m.bad_environment.c_str());
       return kInvalidValue;
     }
+    require(!m.ending, kDeinitialized);
     require(m.settings.devices > 0, kNoDevice);
     if (!m.initialised) m.start();
     return kSuccess;

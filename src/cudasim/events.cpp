@@ -25,8 +25,9 @@ EventRef event_for_host(Call& call, cu::Event handle) {
   return event;
 }
 
-Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle) {
+Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle, unsigned flags) {
   return enter(name, Need::kContext, [&](Call& call) {
+    require(flags == 0, kInvalidValue);  // external events exist in captures only, and not here
     const EventRef event = event_of(call, handle);
     const StreamRef stream = stream_of(call, stream_handle);
     require(event->context == stream->context.get(), kInvalidHandle);
@@ -83,9 +84,21 @@ Result stream_property(std::string_view name, cu::Stream handle, Value* out, Get
   });
 }
 
-void run_host_function(const std::function<void()>& function) {
-  const InHostFunction scope;
-  function();
+// Queues a call of the program's. Who is called knows that all before it in the stream is done, and may tell others.
+void submit_host_function(Call& call, const StreamRef& stream, bool even_failed,
+                          const std::function<void()>& function) {
+  auto reached = std::make_shared<Clock>();
+  const auto run = [function, reached] {
+    {
+      const std::lock_guard lock(machine().mutex);
+      machine().checker.host_waited(*reached);
+    }
+    const InHostFunction scope;
+    function();
+    return kSuccess;
+  };
+  submit(call, stream, {call.name, run, {}, 0, {}, true, even_failed});
+  *reached = stream->clock;  // the mutex is held: the function cannot have begun
 }
 
 }  // namespace
@@ -115,7 +128,7 @@ CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
   return enter("cuStreamDestroy", Need::kDriver, [&](Call& call) {
     const StreamRef stream = call.machine.streams.find(handle);
     require(stream != nullptr, kInvalidHandle);
-    if (stream->capture) stream->capture->invalid = true;
+    drop_capture(call.machine, stream);
     call.machine.streams.erase(handle);
     stream->context->destroyed.push_back(stream);
     retire_streams(call.machine, *stream->context);
@@ -152,13 +165,13 @@ CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handl
     const EventRef event = event_of(call, event_handle);
     require(flags == cu::bits(cu::EventWaitFlag::kDefault), kInvalidValue);
     if (event->captured.capture) {
-      join_capture(stream, event->captured);
+      join_capture(call, stream, event->captured);
       return kSuccess;
     }
     if (!event->recorded) return kSuccess;
     // A captured stream may not come to depend on work outside the capture.
-    require(!stream->capture, kCaptureIsolation);
-    if (call.machine.checker.on()) stream->clock.join(event->clock);
+    refuse_capture(*stream, kCaptureIsolation);
+    stream->clock.join(event->clock);
     if (!event->mark.reached()) submit(call, stream, {"cuStreamWaitEvent", {}, {}, 0, {event->mark}, false});
     return kSuccess;
   });
@@ -167,11 +180,7 @@ CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handl
 CUDASIM_EXPORT Result cuLaunchHostFunc(cu::Stream handle, cu::HostFunction function, void* data) {
   return enter("cuLaunchHostFunc", Need::kContext, [&](Call& call) {
     require(function != nullptr, kInvalidValue);
-    const auto run = [function, data] {
-      run_host_function([&] { function(data); });
-      return kSuccess;
-    };
-    submit(call, stream_of(call, handle), {"cuLaunchHostFunc", run, {}, 0, {}, true});
+    submit_host_function(call, stream_of(call, handle), false, [function, data] { function(data); });
     return kSuccess;
   });
 }
@@ -180,12 +189,10 @@ CUDASIM_EXPORT Result cuStreamAddCallback(cu::Stream handle, cu::StreamCallback 
   return enter("cuStreamAddCallback", Need::kContext, [&](Call& call) {
     require(callback != nullptr && flags == 0, kInvalidValue);
     const StreamRef stream = stream_of(call, handle);
-    require(!stream->capture, kCaptureUnsupported);
-    const auto run = [callback, handle, data] {
-      run_host_function([&] { callback(handle, kSuccess, data); });
-      return kSuccess;
-    };
-    submit(call, stream, {"cuStreamAddCallback", run, {}, 0, {}, true});
+    refuse_capture(*stream, kCaptureUnsupported);
+    // Unlike a host function, a callback is also called after a fault, and told of it.
+    const ContextRef context = stream->context;
+    submit_host_function(call, stream, true, [=] { callback(handle, context->error.load(), data); });
     return kSuccess;
   });
 }
@@ -238,12 +245,11 @@ CUDASIM_EXPORT Result cuEventDestroy_v2(cu::Event event) {
 }
 
 CUDASIM_EXPORT Result cuEventRecord(cu::Event event, cu::Stream stream) {
-  return record("cuEventRecord", event, stream);
+  return record("cuEventRecord", event, stream, 0);
 }
 
 CUDASIM_EXPORT Result cuEventRecordWithFlags(cu::Event event, cu::Stream stream, unsigned flags) {
-  if (flags != 0) return kInvalidValue;  // external events exist in captures only, and not here
-  return record("cuEventRecordWithFlags", event, stream);
+  return record("cuEventRecordWithFlags", event, stream, flags);
 }
 
 CUDASIM_EXPORT Result cuEventQuery(cu::Event handle) {

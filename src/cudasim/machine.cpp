@@ -57,10 +57,19 @@ Machine& machine() {
 bool forked() { return child_of_driver.load(std::memory_order_relaxed); }
 
 void Machine::start() {
-  space = std::make_unique<Space>();
-  host_store = new_store();
-  host_pools.standard = host_pools.current = new_pool(*this, nullptr, 0);
-  for (int i = 0; i < settings.devices; ++i) add_device(settings.memory_of(i));
+  try {
+    space = std::make_unique<Space>();
+    host_store = new_store();
+    host_pools.standard = host_pools.current = new_pool(*this, nullptr, 0);
+    for (int i = 0; i < settings.devices; ++i) add_device(settings.memory_of(i));
+  } catch (...) {  // nothing stays of half a machine
+    pools.clear();
+    host_pools = {};
+    devices.clear();
+    host_store.reset();
+    space.reset();
+    throw;
+  }
   initialised = true;
 }
 
@@ -99,7 +108,7 @@ void Machine::reset() {
   checker.set_mode(settings.races);
   calls.drop_plans();
   calls.reset_counts();
-  initialised = false;
+  initialised = ending = false;
   ++generation;
 }
 

@@ -88,6 +88,7 @@ struct Machine {
   Settings settings;
   std::string bad_environment;  // why cuInit refuses; empty if it does not
   bool initialised = false;
+  bool ending = false;           // a reset waits for work to end: no more is taken
   std::uint64_t generation = 0;  // counts resets, so that threads forget contexts of an earlier machine
 
   CallLog calls;
@@ -118,6 +119,10 @@ struct Machine {
 };
 
 Machine& machine();
+
+inline bool is_access(cu::MemAccess flags) {
+  return flags == cu::MemAccess::kNone || flags == cu::MemAccess::kRead || flags == cu::MemAccess::kReadWrite;
+}
 
 // Whether this process is the child of one that had initialised the driver. Then every call is refused.
 bool forked();

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "cudasim/capture.hpp"
 #include "cudasim/memory.hpp"
 #include "cudasim/submit.hpp"
 
@@ -20,7 +21,7 @@ PoolRef pool_of(Call& call, cu::MemPool handle) {
 
 void give_back(Machine& m, Pool& pool, std::size_t index) {
   Range& range = *m.space->find_exact(pool.kept[index].address);
-  pool.reserved -= round_up(range.size, kPage);
+  pool.reserved -= m.space->mapping_at(range.address)->size;
   free_allocation(m, range, "");
   pool.kept.erase(pool.kept.begin() + static_cast<std::ptrdiff_t>(index));
 }
@@ -44,7 +45,7 @@ std::size_t find_kept(Machine& m, const Pool& pool, const StreamRef& stream, std
   std::uint64_t best_size = 2 * size + 1;  // more than twice as much would be waste
   for (std::size_t i = 0; i < pool.kept.size(); ++i) {
     const Pool::Kept& kept = pool.kept[i];
-    const std::uint64_t found = round_up(m.space->find_exact(kept.address)->size, kPage);
+    const std::uint64_t found = m.space->mapping_at(kept.address)->size;
     if (found < size || found >= best_size) continue;
     const bool mine = kept.freed.stream == stream;
     if (!mine && !(kept.freed.reached() && pool.reuse[1]) && !pool.reuse[2]) continue;
@@ -68,22 +69,34 @@ Range& allocate_new(Call& call, Pool& pool, std::uint64_t size) {
   return range;
 }
 
+void keep(Machine& m, Range& range, const Mark& mark, const Clock& clock) {
+  const PoolRef pool = m.pools.find(range.pool);
+  range.freed = true;
+  pool->used -= round_up(range.size, kPage);
+  pool->kept.push_back({range.address, mark, clock});
+  remove_if_over(m, pool);
+}
+
 Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool pool_handle, cu::Stream handle) {
   require(out != nullptr && size > 0, kInvalidValue);
+  require(size <= kMaxDeviceMemory, kOutOfMemory);
   Machine& m = call.machine;
   const StreamRef stream = stream_of(call, handle);
-  require(!stream->capture, kCaptureUnsupported);  // memory nodes of graphs are not simulated
+  refuse_capture(*stream, kCaptureUnsupported);  // memory nodes of graphs are not simulated
   const PoolRef pool = pool_of(call, pool_handle != nullptr ? pool_handle : stream->context->device->pools.current);
   const std::uint64_t wanted = round_up(size, kUnit);
   const std::size_t index = find_kept(m, *pool, stream, round_up(size, kPage));
   Range* range = nullptr;
+  Pool::Kept before{0, {}, {}};
   Work work{"cuMemAllocAsync", {}, {}, 0, {}, false};
   if (index < pool->kept.size()) {
-    range = m.space->find_exact(pool->kept[index].address);
+    before = pool->kept[index];
+    range = m.space->find_exact(before.address);
     stream->clock.join(pool->kept[index].clock);
     if (!pool->kept[index].freed.reached()) work.after.push_back(pool->kept[index].freed);
     pool->kept.erase(pool->kept.begin() + static_cast<std::ptrdiff_t>(index));
     range->freed = false;
+    range->size = wanted;
   } else {
     range = &allocate_new(call, *pool, wanted);
   }
@@ -91,23 +104,20 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   Mapping* mapping = m.space->mapping_at(range->address);
   mapping->readable = pool->readable;
   mapping->writable = pool->writable;
-  m.space->show({mapping});
   pool->used += round_up(range->size, kPage);
   pool->used_high = std::max(pool->used_high, pool->used);
   // The memory exists for others only after the stream has reached this point: for the checker, that is a
   // write.
   work.effects.push_back({range->address, range->size, true, false, stream->context, true});
-  submit(call, stream, std::move(work));
+  try {
+    m.space->show({mapping});
+    submit(call, stream, std::move(work));
+  } catch (...) {
+    keep(m, *range, before.freed, before.clock);
+    throw;
+  }
   *out = range->address;
   return kSuccess;
-}
-
-void keep(Machine& m, Range& range, const Mark& mark, const Clock& clock) {
-  const PoolRef pool = m.pools.find(range.pool);
-  range.freed = true;
-  pool->used -= round_up(range.size, kPage);
-  pool->kept.push_back({range.address, mark, clock});
-  remove_if_over(m, pool);
 }
 
 bool is_reuse(cu::MemPoolAttribute what) { return cu::bits(what) >= 1 && cu::bits(what) <= 3; }
@@ -210,7 +220,7 @@ CUDASIM_EXPORT Result cuMemFreeAsync(cu::DevicePtr ptr, cu::Stream handle) {
   return enter("cuMemFreeAsync", Need::kContext, [&](Call& call) {
     Machine& m = call.machine;
     const StreamRef stream = stream_of(call, handle);
-    require(!stream->capture, kCaptureUnsupported);
+    refuse_capture(*stream, kCaptureUnsupported);  // memory nodes of graphs are not simulated
     Range* range = m.space->find_exact(ptr);
     require(range != nullptr && range->kind == RangeKind::kPool && !range->freed, kInvalidValue);
     // All that touched it must be ordered before the free: for the checker, that is a write.
@@ -323,14 +333,18 @@ CUDASIM_EXPORT Result cuMemPoolSetAccess(cu::MemPool handle, const cu::MemAccess
   return enter("cuMemPoolSetAccess", Need::kDriver, [&](Call& call) {
     require(desc != nullptr && count > 0, kInvalidValue);
     const PoolRef pool = pool_of(call, handle);
+    std::uint64_t readable = pool->readable, writable = pool->writable;
     for (std::size_t i = 0; i < count; ++i) {
       const DeviceState& device = device_at(call, &desc[i].location);
+      require(is_access(desc[i].flags), kInvalidValue);
       const bool read = desc[i].flags != cu::MemAccess::kNone;
       const bool write = desc[i].flags == cu::MemAccess::kReadWrite;
       require(&device != pool->device || write, kInvalidValue);  // the owner always has access
-      pool->readable = read ? pool->readable | device.bit() : pool->readable & ~device.bit();
-      pool->writable = write ? pool->writable | device.bit() : pool->writable & ~device.bit();
+      readable = read ? readable | device.bit() : readable & ~device.bit();
+      writable = write ? writable | device.bit() : writable & ~device.bit();
     }
+    pool->readable = readable;
+    pool->writable = writable;
     call.machine.space->each_range([&](const Range& range) {
       if (range.pool != handle) return;
       Mapping* mapping = call.machine.space->mapping_at(range.address);

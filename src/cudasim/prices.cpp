@@ -38,6 +38,7 @@ constexpr Table kSmall{{{"cuMemCreate", 7.6, 0.4, 2},
 
 double price(Prices table, std::string_view function, std::uint64_t bytes) {
   if (table == Prices::kFree) return 0;
+  if (function == "cuEventRecordWithFlags") function = "cuEventRecord";
   for (const Row& row : table == Prices::kA100 ? kA100 : kSmall) {
     if (row.function != function) continue;
     const double mib = static_cast<double>(bytes) / (1 << 20);

@@ -245,7 +245,9 @@ Fault parse_fault(std::string_view function, std::uint64_t nth, std::uint64_t ti
     refuse(function, "the name of a function of the driver, without _v2 (cuMemCreate)");
   }
   if (nth == 0 || times == 0) refuse("0", "a count from 1 up: 1 is the next call");
-  return {std::string(function), nth - 1, times, parse_error(error)};
+  const cu::Result code = parse_error(error);
+  if (code == cu::Result::kSuccess) refuse(error, "the name or number of an error, which success is not");
+  return {std::string(function), nth - 1, times, code};
 }
 
 }  // namespace cudasim

@@ -103,7 +103,7 @@ class Space {
   bool is_free(std::uint64_t address, std::uint64_t size) const;
   std::uint64_t wish_for(const Store& store, std::uint64_t address) const;
   void settle(Physical& physical, std::uint64_t address);
-  void hide(std::uint64_t address, std::uint64_t size);
+  bool hide(std::uint64_t address, std::uint64_t size);  // false at the host's limits
 
   std::uint64_t reserved_size_;
   char* reserved_;

@@ -81,6 +81,7 @@ bool Store::clear_range(std::uint64_t offset, std::uint64_t size, const Placed& 
     Placed& owner = *it->second;
     if (touched(owner)) {
       const std::uint64_t gap = find_gap(owner.extent);
+      if (gap < offset + size && offset < gap + owner.extent) return false;  // the file is nearly full
       copy_bytes(owner.offset, gap, owner.extent);
       punch(owner.offset, owner.extent);
       owners_.erase(it);
@@ -103,6 +104,7 @@ std::uint64_t Store::find_gap(std::uint64_t size) {
     return at + size <= end ? at : kNowhere;
   };
   std::uint64_t gap = search(next_gap_, span_);
+  if (gap == kNowhere) gap = search(span_ / 2, span_);
   if (gap == kNowhere) gap = search(0, span_);
   if (gap == kNowhere) throw std::bad_alloc();
   if (gap >= span_ / 2) next_gap_ = gap + size;
@@ -131,7 +133,6 @@ char* reserve_addresses(std::uint64_t& size, std::uint64_t least) {
   for (; size >= least; size /= 2) {
     void* window = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (window == MAP_FAILED) continue;
-    madvise(window, size, MADV_DONTDUMP);
     return static_cast<char*>(window);
   }
   throw std::bad_alloc();

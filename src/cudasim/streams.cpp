@@ -1,6 +1,7 @@
 #include "cudasim/streams.hpp"
 
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "cudasim/machine.hpp"
@@ -35,7 +36,15 @@ StreamState::Pushed StreamState::push(Task task, bool small) {
   if (ready) {
     running_ = true;
   } else {
-    start_worker();
+    try {
+      start_worker();
+    } catch (const std::system_error&) {
+      if (!running_) {  // nobody would ever run it
+        tasks_.pop_back();
+        --queued_;
+        throw;
+      }
+    }
   }
   return {mark, ready};
 }
@@ -52,21 +61,35 @@ void StreamState::run(Task& task) {
   for (const Mark& mark : task.after) mark.wait();
   if (task.delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(task.delay_us));
   // After a fault the context does no more work; its tasks only come to an end.
-  if (!task.run || context->error.load() != kSuccess) return;
-  const Result result = task.run();
+  if (!task.run || (context->error.load() != kSuccess && !task.even_failed)) return;
+  Result result;
+  try {
+    result = task.run();
+  } catch (const std::bad_alloc&) {  // of the host's memory
+    result = kOutOfMemory;
+  }
   if (result != kSuccess) context->error.store(result);
 }
 
 void StreamState::run_inline() {
   std::unique_lock lock(mutex_);
-  Task task = std::move(tasks_.front());
-  tasks_.pop_front();
-  lock.unlock();
-  run(task);
-  lock.lock();
+  while (true) {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    run(task);
+    task = {};
+    lock.lock();
+    ++completed_;
+    changed_.notify_all();
+    if (tasks_.empty()) break;
+    try {
+      start_worker();
+      break;
+    } catch (const std::system_error&) {  // no thread for the others: they are this one's
+    }
+  }
   running_ = false;
-  ++completed_;
-  if (!tasks_.empty()) start_worker();
   changed_.notify_all();
 }
 

@@ -32,6 +32,7 @@ struct Task {
   std::function<cu::Result()> run;  // empty for one that only waits
   std::vector<Mark> after;
   std::uint64_t delay_us = 0;
+  bool even_failed = false;  // runs although the context has failed
 };
 
 class StreamState : public std::enable_shared_from_this<StreamState> {

@@ -60,10 +60,11 @@ bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces) {
     const Mapping* mapping = m.space->mapping_at(at);
     if (mapping == nullptr || !may_touch(m, *mapping, effect)) return false;
     const std::uint64_t stop = std::min(end, mapping->end());
-    if (mapping->plain) {  // a plain allocation ends where it was asked to
+    // A plain allocation ends where it was asked to. Not asked of work that was queued before the memory was freed in
+    // stream order, and perhaps handed out again: it still runs.
+    if (mapping->plain && pieces == nullptr) {
       const Range* range = m.space->find(at);
-      if (range == nullptr || end > range->address + range->size) return false;
-      if (range->freed && pieces == nullptr) return false;  // work that was queued before the free still runs
+      if (range == nullptr || range->freed || end > range->address + range->size) return false;
     }
     if (pieces != nullptr) pieces->push_back({mapping->physical->data(at - mapping->address), stop - at});
     at = stop;
@@ -79,7 +80,7 @@ StreamRef stream_of(Call& call, cu::Stream handle) {
   if (handle == cu::legacy_stream()) return legacy_stream_of(call.machine, call.context);
   if (handle == cu::per_thread_stream()) return per_thread_stream_of(call.machine, call.context);
   StreamRef stream = call.machine.streams.find(handle);
-  require(stream != nullptr, kInvalidHandle);
+  require(stream != nullptr && stream->context->alive, kInvalidHandle);
   const Result failed = stream->context->error.load();
   require(failed == kSuccess, failed);
   return stream;
@@ -93,15 +94,16 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
     return {stream, 0};
   }
   const std::vector<StreamRef> before = implicit_predecessors(m, stream);
-  for (const StreamRef& other : before) check_not_captured(call, *other);
+  for (const StreamRef& other : before) refuse_capture(*other, kCaptureImplicit);
   for (const StreamRef& other : before) {
     const Mark mark = other->last();
     if (!mark.reached()) work.after.push_back(mark);
-    if (m.checker.on()) stream->clock.join(other->clock);
+    stream->clock.join(other->clock);
   }
   if (m.checker.on()) show_to_checker(m, stream, work);
   const bool small = work.bytes <= kSmall && !work.on_worker;
-  const auto pushed = stream->push({std::move(work.run), std::move(work.after), m.settings.delay_us}, small);
+  const auto pushed =
+      stream->push({std::move(work.run), std::move(work.after), m.settings.delay_us, work.even_failed}, small);
   if (pushed.run_here) call.run_inline = stream;
   return pushed.mark;
 }
@@ -110,7 +112,10 @@ void wait_for_stream(Call& call, const StreamRef& stream) {
   call.context = stream->context;
   call.wait_for(stream);
   if (stream != stream->context->legacy) return;
-  for (const StreamRef& other : implicit_predecessors(call.machine, stream)) call.wait_for(other);
+  for (const StreamRef& other : implicit_predecessors(call.machine, stream)) {
+    refuse_capture(*other, kCaptureImplicit);
+    call.wait_for(other);
+  }
 }
 
 }  // namespace cudasim

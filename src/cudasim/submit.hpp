@@ -33,7 +33,8 @@ struct Work {
   std::vector<Effect> effects;
   std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
   std::vector<Mark> after;
-  bool on_worker = false;  // never on the calling thread
+  bool on_worker = false;    // never on the calling thread
+  bool even_failed = false;  // also after a fault, when nothing else runs any more
 };
 
 // Whether an address belongs to the driver at all, rather than being pageable memory of the program.

@@ -69,7 +69,7 @@ struct Rights {
 
 Rights rights_after(Call& call, const Mapping& mapping, const cu::MemAccessDesc& desc) {
   Rights rights{mapping.readable, mapping.writable};
-  const bool host_memory = mapping.physical->device == nullptr;
+  const bool host_memory = is_host(mapping.physical->prop.location.type);
   std::uint64_t bit = kHostBit;
   if (is_host(desc.location.type)) {
     require(host_memory, kInvalidValue);  // the host cannot be given access to a device's memory
@@ -78,7 +78,7 @@ Rights rights_after(Call& call, const Mapping& mapping, const cu::MemAccessDesc&
     bit = call.machine.device(desc.location.id).bit();
   }
   using enum cu::MemAccess;
-  require(desc.flags == cu::MemAccess::kNone || desc.flags == kRead || desc.flags == kReadWrite, kInvalidValue);
+  require(is_access(desc.flags), kInvalidValue);
   rights.readable = desc.flags == cu::MemAccess::kNone ? rights.readable & ~bit : rights.readable | bit;
   rights.writable = desc.flags == kReadWrite ? rights.writable | bit : rights.writable & ~bit;
   return rights;
@@ -237,6 +237,9 @@ CUDASIM_EXPORT Result cuMemSetAccess(cu::DevicePtr ptr, std::size_t size, const 
     require(!run.empty(), kInvalidValue);
     check_safe_in_capture(call);
     set_access(call, run, desc, count);
+    for (Mapping* mapping : run) {  // work that is queued would find it inaccessible
+      if (mapping->readable == 0) check_removed(call, {mapping});
+    }
     return kSuccess;
   });
 }

@@ -296,6 +296,7 @@ def test_fills_write_their_pattern(stream: Any, width: int) -> None:
     first, second = b"\x12\x34\x56\x78"[:width], b"\xab\xcd\xef\x01"[:width]
     address = ok(cu.cuMemAlloc(4096))
     ok(fill(address, int.from_bytes(first, "little"), 4096 // width))
+    ok(cu.cuCtxSynchronize())  # the stream does not wait for the legacy one, nor the host for a fill
     ok(fill_async(int(address) + 1024, int.from_bytes(second, "little"), 1024 // width, stream))
     ok(cu.cuStreamSynchronize(stream))
     assert read(address, 4096) == first * (1024 // width) + second * (1024 // width) + first * (2048 // width)
@@ -561,6 +562,7 @@ def test_physical_memory_is_mapped_written_and_mapped_elsewhere(context: Any) ->
     ok(cu.cuMemsetD8(place, 0x77, size))
     assert read(int(place) + size - 16, 16) == b"\x77" * 16
     ok(cu.cuMemcpyHtoD(place, data, size))
+    ok(cu.cuCtxSynchronize())  # the copy returns when the data is staged, not when it has arrived
 
     elsewhere = cu.CUdeviceptr(int(place) + 4 * unit)
     ok(cu.cuMemUnmap(place, size))
@@ -771,6 +773,7 @@ def test_a_captured_graph_does_its_work_at_each_launch(stream: Any, flags: bool)
     ok(cu.cuGraphDestroy(graph))
     for last in (0xEE, 0x11):
         ok(cu.cuMemsetD8(address, last, 4096))
+        ok(cu.cuCtxSynchronize())
         ok(cu.cuGraphLaunch(executable, stream))
         ok(cu.cuStreamSynchronize(stream))
         assert bytes(host_view(pinned, 4096)) == b"\x42" * 2048 + bytes([last]) * 2048

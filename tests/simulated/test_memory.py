@@ -241,3 +241,41 @@ def test_a_pool_keeps_to_its_maximum(cu: Cu) -> None:
 
 def test_a_devices_default_pool_is_not_destroyed(cu: Cu) -> None:
     assert cu.cuMemPoolDestroy(cu.out("cuDeviceGetDefaultMemPool", 0)) == INVALID_VALUE
+
+
+def test_a_reused_piece_of_a_pool_has_the_size_that_was_asked_for_now(cu: Cu) -> None:
+    stream = cu.stream()
+    small = cu.out("cuMemAllocAsync", 512, stream)
+    cu.ok("cuMemFreeAsync", small, stream)
+    large = cu.out("cuMemAllocAsync", 4096, stream)
+    assert large == small
+    assert cu.cuMemsetD8Async(large, 1, 4096, stream) == SUCCESS
+    cu.ok("cuMemFreeAsync", large, stream)
+    assert cu.out("cuMemAllocAsync", 512, stream) == small
+    assert cu.cuMemsetD8Async(small, 1, 513, stream) == ILLEGAL_ADDRESS
+
+
+@pytest.mark.parametrize("size", [(1 << 64) - 1, 1 << 63, 1 << 50])
+def test_enormous_sizes_are_out_of_memory_and_leave_nothing_behind(cu: Cu, size: int) -> None:
+    for function in ("cuMemAlloc", "cuMemHostAlloc", "cuMemAllocManaged"):
+        assert getattr(cu, function)(ctypes.byref(ctypes.c_uint64()), size, 1) == OUT_OF_MEMORY
+    assert cu.cuMemAllocAsync(ctypes.byref(ctypes.c_uint64()), size, 0) == OUT_OF_MEMORY
+    buffer = ctypes.create_string_buffer(8)
+    assert cu.cuMemcpy(ctypes.addressof(buffer), ctypes.addressof(buffer), size) == OUT_OF_MEMORY
+    assert (sim.used(), sim.census().allocations, sim.census().mappings) == (0, 0, 0)
+
+
+def test_a_pool_allocation_that_is_refused_keeps_no_memory(cu: Cu) -> None:
+    blocking = cu.stream(non_blocking=False)
+    cu.ok("cuStreamBeginCapture", blocking, 2)
+    pointer = ctypes.byref(ctypes.c_uint64())
+    assert cu.cuMemAllocAsync(pointer, MIB, 0) == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+    cu.cuStreamEndCapture(blocking, pointer)
+    assert pool_figure(cu, cu.out("cuDeviceGetDefaultMemPool", 0), USED_CURRENT) == 0
+
+
+def test_the_65th_context_is_refused_and_not_left_behind(cu: Cu) -> None:
+    before = sim.census().contexts
+    made = [cu.out("cuCtxCreate", 0, 0) for _ in range(63)]
+    assert cu.cuCtxCreate(ctypes.byref(ctypes.c_uint64()), 0, 0) == OUT_OF_MEMORY
+    assert sim.census().contexts == before + len(made)

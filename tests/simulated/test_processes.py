@@ -99,6 +99,7 @@ def test_handles_that_hold_data_can_be_mapped_in_another_order(huge: Cu) -> None
 def test_released_memory_is_given_back_to_the_host(cu: Cu) -> None:
     address = cu.alloc(256 * MIB)
     cu.ok("cuMemsetD8", address, 1, 256 * MIB)
+    cu.ok("cuCtxSynchronize_v2", 0)
     full = shared_memory()
     cu.ok("cuMemFree", address)
     assert full - shared_memory() > 250 * MIB
@@ -267,3 +268,63 @@ def test_memory_unmapped_under_running_work_is_an_error_and_no_crash(cu: Cu) -> 
         if ILLEGAL_ADDRESS in results:
             break
     assert results <= {SUCCESS, ILLEGAL_ADDRESS}
+
+
+@pytest.mark.parametrize("kind", ["plain", "mapped"])
+def test_memory_that_comes_and_goes_leaves_no_mappings_with_the_kernel(cu: Cu, kind: str) -> None:
+    sim.configure(races=False)
+
+    def once() -> None:
+        if kind == "plain":
+            cu.ok("cuMemFree", cu.alloc(3 * MIB))
+            return
+        address, handle = cu.mapped()
+        cu.ok("cuMemUnmap", address, GRANULE)
+        cu.ok("cuMemRelease", handle)
+        cu.ok("cuMemAddressFree", address, GRANULE)
+
+    once()
+    before = kernel_mappings()
+    for _ in range(300):
+        once()
+    assert kernel_mappings() - before < 10
+
+
+def test_a_reset_waits_for_work_and_takes_no_more(cu: Cu) -> None:
+    context = cu.out("cuCtxGetCurrent")
+    results: set[str] = set()
+    stop = threading.Event()
+
+    def work() -> None:
+        cu.cuCtxSetCurrent(context)
+        stream = ctypes.c_uint64()
+        cu.cuStreamCreate(ctypes.byref(stream), 1)
+        address = ctypes.c_uint64()
+        cu.cuMemAlloc(ctypes.byref(address), 8 * MIB)
+        while not stop.is_set():
+            results.add(cu.cuMemsetD8Async(address.value, 1, 8 * MIB, stream.value))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    sim.reset()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert results == {SUCCESS, "CUDA_ERROR_NOT_INITIALIZED"}
+
+
+def test_a_reset_from_a_host_function_is_refused(cu: Cu) -> None:
+    stream, said = cu.stream(), []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def host(data: int | None) -> None:
+        try:
+            sim.reset()
+        except ValueError as error:
+            said.append(str(error))
+
+    cu.ok("cuLaunchHostFunc", stream, host, 0)
+    cu.ok("cuStreamSynchronize", stream)
+    assert "it would wait for itself" in said[0]

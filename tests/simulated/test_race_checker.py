@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import random
 import re
+import threading
 
 import pytest
 
@@ -270,3 +272,72 @@ def test_random_ordered_programs_give_no_report_and_the_right_bytes(cu: Cu, dela
         cu.ok("cuCtxSynchronize_v2", 0)
     assert cu.read(address, size) == bytes(model)
     assert sim.race_count() == 0
+
+
+@pytest.mark.parametrize("function", ["cuMemsetD8", "cuMemcpyDtoD", "cuMemcpyHtoD"])
+def test_a_synchronous_call_that_stays_on_the_device_has_not_been_waited_for(cu: Cu, function: str) -> None:
+    (address, _), source = cu.mapped(), cu.alloc(4096)
+    argument = {"cuMemsetD8": 1, "cuMemcpyDtoD": source, "cuMemcpyHtoD": b"x" * 4096}[function]
+    cu.ok(function, address, argument, 4096)
+    cu.ok("cuMemUnmap", address, 2 * MIB)
+    assert [(race.kind, race.first.operation) for race in sim.races()] == [("removed", function)]
+    sim.clear_races()
+    sim.reset()  # the work may have met the unmapped address
+
+
+def test_a_copy_to_the_host_or_from_pinned_memory_has_been_waited_for(cu: Cu) -> None:
+    pinned = cu.out("cuMemHostAlloc", 4096, 0)
+    for use in (lambda a: cu.read(a, 64), lambda a: cu.ok("cuMemcpyHtoD", a, ctypes.c_void_p(pinned), 64)):
+        address, _ = cu.mapped()
+        use(address)
+        cu.ok("cuMemUnmap", address, 2 * MIB)
+        assert sim.races() == []
+
+
+def test_unmapping_one_of_two_addresses_does_not_wait_for_work_at_the_other(cu: Cu) -> None:
+    stream = cu.stream()
+    address, handle = cu.mapped()
+    alias = cu.reserve(2 * MIB)
+    cu.map(alias, handle)
+    cu.allow(alias)
+    cu.ok("cuMemsetD8Async", address, 1, 64, stream)
+    cu.ok("cuMemUnmap", alias, 2 * MIB)
+    assert sim.races() == []
+
+
+def test_taking_access_away_under_queued_work_is_reported(cu: Cu) -> None:
+    stream = cu.stream()
+    address, _ = cu.mapped()
+    with sim.temporarily(delay=20_000):
+        cu.ok("cuMemsetD8Async", address, 1, 64, stream)
+        assert cu.allow(address, flags=0) == "CUDA_SUCCESS"
+    assert [race.second.operation for race in sim.races()] == ["cuMemSetAccess"]
+    sim.clear_races()
+    sim.reset()
+
+
+def test_a_host_function_knows_what_came_before_it(cu: Cu) -> None:
+    stream, called = cu.stream(), threading.Event()
+    address, _ = cu.mapped()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def host(data: int | None) -> None:
+        called.set()
+
+    cu.ok("cuMemsetD8Async", address, 1, 64, stream)
+    cu.ok("cuLaunchHostFunc", stream, host, 0)
+    assert called.wait(10)
+    cu.ok("cuMemUnmap", address, 2 * MIB)
+    assert sim.races() == []
+    cu.ok("cuStreamSynchronize", stream)
+
+
+def test_switching_the_checker_off_for_a_while_loses_no_order(cu: Cu) -> None:
+    one, two, event, address = cu.stream(), cu.stream(), cu.event(), cu.alloc(4096)
+    cu.ok("cuMemsetD8Async", address, 1, 4096, one)
+    cu.ok("cuEventRecord", event, one)
+    sim.configure(races=False)
+    cu.ok("cuStreamWaitEvent", two, event, 0)
+    sim.configure(races=True)
+    cu.ok("cuMemsetD8Async", address, 2, 4096, two)
+    assert sim.races() == []

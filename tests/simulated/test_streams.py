@@ -344,3 +344,74 @@ def test_stream_flags_are_checked(cu: Cu) -> None:
     assert cu.cuStreamCreate(ctypes.byref(ctypes.c_uint64()), 2) == INVALID_VALUE
     assert cu.cuEventCreate(ctypes.byref(ctypes.c_uint64()), 8) == INVALID_VALUE
     assert cu.cuEventCreate(ctypes.byref(ctypes.c_uint64()), 4) == INVALID_VALUE  # interprocess and timed
+
+
+@pytest.mark.parametrize("what", ["stream", "context"])
+def test_a_capture_ends_with_its_stream_or_context(cu: Cu, what: str) -> None:
+    context = cu.out("cuCtxCreate", 0, 0)
+    stream = cu.stream()
+    begin(cu, stream)
+    if what == "stream":
+        cu.ok("cuStreamDestroy", stream)
+    cu.ok("cuCtxDestroy", context)
+    assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 512) == SUCCESS
+
+
+def test_an_event_of_a_capture_that_has_ended_draws_nobody_in(cu: Cu) -> None:
+    stream, other, event, address = cu.stream(), cu.stream(), cu.event(), cu.alloc(512)
+    begin(cu, stream)
+    cu.ok("cuEventRecord", event, stream)
+    assert end(cu, stream)[0] == SUCCESS
+    assert cu.cuStreamWaitEvent(other, event, 0) == "CUDA_ERROR_CAPTURED_EVENT"
+    cu.ok("cuMemsetD8Async", address, 1, 1, other)
+    assert cu.cuStreamSynchronize(other) == SUCCESS
+
+
+def test_a_synchronous_call_is_refused_in_a_captured_stream(cu: Cu) -> None:
+    address = cu.alloc(512)
+    begin(cu, PER_THREAD, RELAXED_MODE)
+    found = ctypes.c_void_p()
+    cu.lib.cuGetProcAddress_v2(b"cuMemsetD8", ctypes.byref(found), 13000, ctypes.c_uint64(2), None)
+    assert found.value is not None
+    fill = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t)(found.value)
+    assert cu.name(fill(address, 1, 512)) == CAPTURE_UNSUPPORTED
+    assert end(cu, PER_THREAD)[0] == CAPTURE_INVALIDATED
+
+
+def test_a_callback_is_called_after_a_fault_and_told_of_it(cu: Cu) -> None:
+    sim.configure(races=False)
+    stream, told = cu.stream(), []
+    address, _ = cu.mapped()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    def callback(stream: int | None, status: int, data: int | None) -> None:
+        told.append(status)
+
+    with sim.temporarily(delay=SLOW):
+        cu.ok("cuMemsetD8Async", address, 1, 64, stream)
+        cu.ok("cuStreamAddCallback", stream, callback, 0, 0)
+        cu.ok("cuMemUnmap", address, 2 * MIB)
+        assert cu.cuStreamSynchronize(stream) == ILLEGAL_ADDRESS
+    assert told == [700]
+
+
+def test_two_launches_of_one_graph_run_one_after_the_other(cu: Cu) -> None:
+    one, two, address = cu.stream(), cu.stream(), cu.alloc(512)
+    begin(cu, one)
+    cu.ok("cuMemsetD8Async", address, 1, 512, one)
+    graph = cu.out("cuGraphInstantiateWithFlags", end(cu, one)[1], 0)
+    cu.ok("cuGraphLaunch", graph, one)
+    cu.ok("cuGraphLaunch", graph, two)
+    cu.ok("cuCtxSynchronize_v2", 0)
+    assert sim.races() == []
+
+
+def test_a_graph_with_a_dead_address_runs_not_at_all(cu: Cu) -> None:
+    stream, first, second = cu.stream(), cu.alloc(512), cu.alloc(512)
+    begin(cu, stream)
+    cu.ok("cuMemsetD8Async", first, 1, 512, stream)
+    cu.ok("cuMemsetD8Async", second, 1, 512, stream)
+    graph = cu.out("cuGraphInstantiateWithFlags", end(cu, stream)[1], 0)
+    cu.ok("cuMemFree", second)
+    assert cu.cuGraphLaunch(graph, stream) == ILLEGAL_ADDRESS
+    assert cu.read(first, 512) == bytes(512)

@@ -277,6 +277,7 @@ def test_a_handle_keeps_its_memory_when_it_is_unmapped(cu: Cu) -> None:
     address, handle = cu.mapped()
     elsewhere = cu.reserve(GRANULE)
     cu.write(address, b"moved")
+    cu.ok("cuCtxSynchronize_v2", 0)
     cu.ok("cuMemUnmap", address, GRANULE)
     assert sim.used() == GRANULE
     cu.map(elsewhere, handle)
