@@ -33,6 +33,7 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.package
 	$(BIN)/python benchmarks/driver_calls.py
+	$(BIN)/python benchmarks/traces.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -15,7 +15,8 @@ MAY_INCLUDE = {
     "abi": {"abi"},
     "base": {"base", "abi"},
     "driver": {"driver", "base", "abi"},
-    "bindings": {"bindings", "driver", "base", "abi"},
+    "core": {"core", "driver", "base", "abi"},
+    "bindings": {"bindings", "core", "driver", "base", "abi"},
     "cudasim": {"cudasim", "abi"},
 }
 PYTHON_HEADERS = ("Python.h", "pybind11")

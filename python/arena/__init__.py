@@ -15,16 +15,22 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._core import DeviceInfo, Driver
-from .errors import ArenaError, DriverError, UsageError
+from ._arena import Arena, Buffer, configure
+from ._core import DeviceInfo, Driver, Stats
+from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
 
 __all__ = [
+    "Arena",
     "ArenaError",
+    "Buffer",
     "DeviceInfo",
     "Driver",
     "DriverError",
+    "OutOfMemoryError",
+    "Stats",
     "UsageError",
     "__version__",
+    "configure",
     "driver",
     "errors",
     "sim",

@@ -6,7 +6,7 @@ expect. They pickle and copy with their attributes, so they cross process bounda
 
 from __future__ import annotations
 
-__all__ = ["ArenaError", "DriverError", "UsageError"]
+__all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "UsageError"]
 
 
 class ArenaError(Exception):
@@ -38,3 +38,57 @@ class DriverError(ArenaError, RuntimeError):
         self.call = call
         self.code = code
         self.name = name
+
+
+class OutOfMemoryError(ArenaError, MemoryError):
+    """A request that could not be met. The text is the account of what is held, and what to do.
+
+    >>> error = OutOfMemoryError("4 GiB asked", "cap reached", 4 << 30, 1 << 30, {})
+    >>> error.verdict, error.largest
+    ('cap reached', 1073741824)
+    """
+
+    verdict: str
+    """Why: ``"cap reached"``, ``"device full"``, ``"headroom kept"`` or ``"re-backing not allowed"``."""
+    requested: int
+    """The bytes that were asked for."""
+    largest: int
+    """The largest request that would have passed."""
+    account: dict[str, int]
+    """What every reserved byte is held for, and the cap."""
+
+    def __init__(self, text: str, verdict: str, requested: int, largest: int, account: dict[str, int]) -> None:
+        super().__init__(text, verdict, requested, largest, account)
+        self.verdict = verdict
+        self.requested = requested
+        self.largest = largest
+        self.account = account
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.args[0]), *self._table(), *self._advice()])
+
+    def _table(self) -> list[str]:
+        words = {
+            "requested": "what the program asked for",
+            "rounding": "to multiples of 512 bytes",
+            "pending": "freed, but a stream may still be using it",
+            "releasable": "wholly free: trim() would return it",
+            "stranded": "free pieces beside live blocks",
+            "spare": "reserved in advance, not used yet",
+        }
+        rows = [
+            f"  {name:<11}{self.account[name]:>16,}  {text}" for name, text in words.items() if name in self.account
+        ]
+        if rows:
+            rows.append(f"  {'reserved':<11}{self.account['reserved']:>16,}  of a cap of {self.account['cap']:,}")
+        return rows
+
+    def _advice(self) -> list[str]:
+        advice = {
+            "cap reached": "Next: raise the cap with set_cap(), or free something first.",
+            "headroom kept": "Next: lower headroom=, or free memory that others hold on the device.",
+            "device full": "Next: free memory that others hold on the device, or use a smaller cap there.",
+            "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "
+            "moving live data would have made room.",
+        }
+        return [advice[self.verdict]] if self.verdict in advice else []

@@ -36,6 +36,7 @@ __all__ = [
     "call_table",
     "calls",
     "census",
+    "clear_faults",
     "clear_races",
     "clock",
     "configure",
@@ -260,6 +261,11 @@ def fail(function: str, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY", *, nth: i
         raise UsageError(f"nth={nth}, times={times}: counts from 1 up; nth=1 is the next call")
     driver = _load()
     driver.check(driver.lib.cudasimFail(function.encode(), nth, times, str(error).encode()))
+
+
+def clear_faults() -> None:
+    """Forget the failures that were planned and have not happened yet."""
+    _load().set("fail", "")
 
 
 def calls(function: str | None = None) -> int:

@@ -7,5 +7,6 @@ namespace arena {
 
 void bind_errors();
 void bind_driver(pybind11::module_& module);
+void bind_arena(pybind11::module_& module);
 
 }  // namespace arena

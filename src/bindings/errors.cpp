@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "bindings/bindings.hpp"
+#include "core/arena.hpp"
 
 namespace py = pybind11;
 
@@ -13,6 +14,15 @@ namespace arena {
 namespace {
 
 py::object python_class(const char* name) { return py::module_::import("arena.errors").attr(name); }
+
+// The account as plain numbers, so that the error can cross process boundaries.
+py::dict account(const Stats& s) {
+  using py::literals::operator""_a;
+  return py::dict("requested"_a = s.requested, "rounding"_a = s.rounding, "pending"_a = s.pending,
+                  "releasable"_a = s.releasable, "stranded"_a = s.stranded, "spare"_a = s.spare,
+                  "reserved"_a = s.reserved, "compactable"_a = s.compactable, "cap"_a = s.cap,
+                  "headroom"_a = s.headroom, "device_total"_a = s.device_total);
+}
 
 void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
 
@@ -24,6 +34,9 @@ void translate(std::exception_ptr thrown) {
     using py::literals::operator""_a;
     raise(python_class("DriverError")(error.what(), "call"_a = error.call(), "code"_a = error.code(),
                                       "name"_a = error.name()));
+  } catch (const OutOfMemory& error) {
+    raise(python_class("OutOfMemoryError")(error.what(), error.verdict(), error.requested(), error.largest(),
+                                           account(error.stats())));
   } catch (const UsageError& error) {
     raise(python_class("UsageError")(error.what()));
   } catch (const Error& error) {

@@ -1,0 +1,112 @@
+// The free pieces of the segment, and where a request is best put.
+//
+// Best is where it touches the fewest granules that no block touches yet, and among those places the lowest. A gap
+// begins and ends in granules that its neighbours touch, or at their borders:
+//
+//        granule        granule        granule        granule
+//     |..........LLLL|MMMMMMMMMMMMMM|MMMMMMMMMMMMMM|RRR...........|      . block   L M R gap
+//
+// L and R are its edges, in touched granules, and M its middle, of whole untouched granules. A request of s bytes
+// anchored at an edge of e bytes touches ceil((s - e) / granule) new granules, but never more than there are.
+//
+// The gaps are a treap by address in which every node knows the largest gap, middle and edges below it, so the
+// lowest gap that meets a demand is found by going down one path.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/marks.hpp"
+#include "core/types.hpp"
+
+namespace arena {
+
+struct Gap {
+  Offset begin = 0;
+  Offset end = 0;
+  Marks marks;  // of what was freed in it
+  Bytes size() const { return end - begin; }
+};
+
+struct Place {
+  Offset offset = 0;
+  Bytes new_granules = 0;
+};
+
+class Gaps {
+ public:
+  explicit Gaps(Bytes granule) : granule_(granule) {}
+
+  // Makes a range free. It may not overlap a gap; gaps that it meets become one with it, with the marks of all.
+  void add(Gap range);
+  // Takes a range that lies inside one gap, and returns that gap's marks, which what is left of it keeps too.
+  Marks take(Offset begin, Bytes size);
+  std::optional<Place> find(Bytes size) const;
+
+  // The largest request that touches at most so many new granules.
+  Bytes largest(Bytes new_granules) const;
+
+  std::size_t count() const { return count_; }
+  template <typename Visit>
+  void each(Visit visit) const {
+    visit_all(root_, visit);
+  }
+  // The invariant of the treap. For validate().
+  bool consistent() const;
+
+ private:
+  using Index = std::uint32_t;
+  static constexpr Index kNone = ~Index{0};
+
+  // What a gap, or the best of several, has to offer.
+  struct Offer {
+    Bytes size = 0;
+    Bytes middle = 0;  // in granules
+    Bytes edge = 0;    // the larger of the two; for a gap without a middle, all of it
+    Bytes edges = 0;   // both together
+    void include(const Offer& other);
+    bool operator==(const Offer&) const = default;
+  };
+  struct Node {
+    Gap gap;
+    Offer offer;
+    Offer largest;  // of each kind, in the subtree
+    std::uint32_t priority = 0;
+    Index left = kNone;
+    Index right = kNone;
+  };
+
+  Offer offer_of(const Gap& gap) const;
+  Place place_in(const Gap& gap, Bytes size) const;
+  template <typename Enough, typename Fits>
+  Index lowest(Index node, const Enough& enough, const Fits& fits) const;
+
+  void raise(Index node, Bytes new_granules, Bytes& best) const;
+
+  Index new_node(const Gap& gap);
+  void update(Index node);
+  Index merge(Index left, Index right);
+  bool consistent(Index node, Offset low, Offset high, std::size_t& seen) const;
+  void split(Index node, Offset at, Index& below, Index& above);  // gaps that begin before `at`, and the rest
+  void insert(const Gap& gap);
+  void erase(Offset begin);
+  Index erase_in(Index node, Offset begin);
+  Index floor(Offset offset) const;  // the last gap that begins at or before it
+  template <typename Visit>
+  void visit_all(Index node, Visit& visit) const {
+    if (node == kNone) return;
+    visit_all(nodes_[node].left, visit);
+    visit(nodes_[node].gap);
+    visit_all(nodes_[node].right, visit);
+  }
+
+  Bytes granule_;
+  std::vector<Node> nodes_;
+  std::vector<Index> unused_;
+  Index root_ = kNone;
+  std::size_t count_ = 0;
+  std::uint32_t seed_ = 2463534242;
+};
+
+}  // namespace arena

@@ -1,0 +1,64 @@
+// The streams that use the arena: what each has freed, what is known to have been reached, who has waited for whom.
+// Records events only when a mark must be waited for or asked about, never on the common path.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "core/marks.hpp"
+#include "driver/device.hpp"
+
+namespace arena {
+
+class Streams {
+ public:
+  explicit Streams(const Device& device) : device_(device) {}
+  ~Streams();
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  // The index of a stream; the per-thread stream is another one for each thread.
+  StreamIndex index(cu::Stream stream);
+  Mark mark(StreamIndex stream) { return {stream, ++states_[stream].frees}; }
+  bool reached(Mark mark) const { return states_[mark.stream].done >= mark.number; }
+  // Whether the host knows that all marks were reached; forgets those that were.
+  bool reached(Marks& marks) const;
+
+  // Makes `user` wait, on the device, for marks of other streams.
+  void order(StreamIndex user, const Marks& marks);
+  // Asks the driver what has been reached by now, after making sure that it can tell.
+  void poll(const Marks& marks);
+  // Events that are reached after the marks. To be waited for without the arena's lock, and then polled.
+  std::vector<cu::Event> events_after(const Marks& marks);
+  bool any_capturing() const;
+  std::uint64_t waits() const { return waits_; }
+  std::size_t count() const { return states_.size(); }
+
+ private:
+  struct Record {
+    cu::Event event;
+    std::uint64_t number;
+  };
+  struct State {
+    cu::Stream stream = nullptr;
+    std::uint64_t frees = 0;
+    std::uint64_t done = 0;
+    std::deque<Record> records;                             // not known to be reached, in order
+    std::unordered_map<StreamIndex, std::uint64_t> waited;  // for which marks of which others
+  };
+
+  const Record* record_after(StreamIndex stream, std::uint64_t number);
+  void finish(State& state, std::uint64_t number);
+  cu::Event new_event();
+
+  const Device& device_;
+  std::vector<State> states_;
+  std::map<std::pair<cu::Stream, std::uint64_t>, StreamIndex> indices_;
+  std::vector<cu::Event> unused_;
+  std::uint64_t waits_ = 0;
+};
+
+}  // namespace arena

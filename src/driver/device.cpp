@@ -1,0 +1,126 @@
+#include "driver/device.hpp"
+
+#include "driver/devices.hpp"
+
+namespace arena {
+namespace {
+
+cu::MemAllocationProp pinned_on(int device) {
+  cu::MemAllocationProp prop{};
+  prop.type = cu::MemAllocationType::kPinned;
+  prop.location = {cu::MemLocationType::kDevice, device};
+  return prop;
+}
+
+}  // namespace
+
+Device::Device(std::shared_ptr<const Driver> driver, int number)
+    : driver_(std::move(driver)), number_(number), context_(*driver_, number) {
+  const DeviceInfo info = device_info(*driver_, number);
+  total_ = info.total;
+  granule_ = info.granularity;
+}
+
+std::uint64_t Device::free() const {
+  const ContextScope scope(*driver_, context_.get());
+  std::size_t free = 0, total = 0;
+  driver_->check(count().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+  return free;
+}
+
+std::uint64_t Device::reserve_addresses(std::uint64_t size) const {
+  cu::DevicePtr address = 0;
+  driver_->check(count().cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
+  return address;
+}
+
+void Device::free_addresses(std::uint64_t address, std::uint64_t size) const {
+  driver_->check(count().cuMemAddressFree(address, size), "cuMemAddressFree");
+}
+
+std::optional<cu::MemHandle> Device::create(std::uint64_t size) const {
+  const cu::MemAllocationProp prop = pinned_on(number_);
+  cu::MemHandle handle = 0;
+  const cu::Result result = count().cuMemCreate(&handle, size, &prop, 0);
+  if (result == cu::Result::kOutOfMemory) return std::nullopt;
+  driver_->check(result, "cuMemCreate");
+  return handle;
+}
+
+void Device::release(cu::MemHandle handle) const { driver_->check(count().cuMemRelease(handle), "cuMemRelease"); }
+
+void Device::map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const {
+  driver_->check(count().cuMemMap(address, size, 0, handle, 0), "cuMemMap");
+}
+
+void Device::set_access(std::uint64_t address, std::uint64_t size) const {
+  const cu::MemAccessDesc desc{{cu::MemLocationType::kDevice, number_}, cu::MemAccess::kReadWrite};
+  driver_->check(count().cuMemSetAccess(address, size, &desc, 1), "cuMemSetAccess");
+}
+
+void Device::unmap(std::uint64_t address, std::uint64_t size) const {
+  driver_->check(count().cuMemUnmap(address, size), "cuMemUnmap");
+}
+
+cu::Event Device::new_event() const {
+  const ContextScope scope(*driver_, context_.get());
+  cu::Event event = nullptr;
+  driver_->check(count().cuEventCreate(&event, cu::bits(cu::EventFlag::kDisableTiming)), "cuEventCreate");
+  return event;
+}
+
+void Device::delete_event(cu::Event event) const { driver_->check(count().cuEventDestroy(event), "cuEventDestroy"); }
+
+bool Device::record(cu::Event event, cu::Stream stream) const {
+  const ContextScope scope(*driver_, context_.get());
+  const cu::Result result = count().cuEventRecord(event, stream);
+  if (result == cu::Result::kInvalidHandle) return false;
+  driver_->check(result, "cuEventRecord");
+  return true;
+}
+
+void Device::wait(cu::Stream stream, cu::Event event) const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+}
+
+bool Device::reached(cu::Event event) const {
+  const ContextScope scope(*driver_, context_.get());
+  const cu::Result result = count().cuEventQuery(event);
+  if (result == cu::Result::kNotReady) return false;
+  driver_->check(result, "cuEventQuery");
+  return true;
+}
+
+void Device::synchronize(cu::Event event) const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuEventSynchronize(event), "cuEventSynchronize");
+}
+
+void Device::synchronize() const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+bool Device::is_capturing(cu::Stream stream) const {
+  const ContextScope scope(*driver_, context_.get());
+  cu::CaptureStatus status = cu::CaptureStatus::kNone;
+  const cu::Result result = count().cuStreamIsCapturing(stream, &status);
+  // The legacy stream may not even be asked while a stream that it waits for is being captured.
+  if (result == cu::Result::kCaptureImplicit) return true;
+  if (result == cu::Result::kInvalidHandle) return false;  // the stream is gone
+  driver_->check(result, "cuStreamIsCapturing");
+  return status != cu::CaptureStatus::kNone;
+}
+
+void Device::copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuMemcpyDtoH(to, from, size), "cuMemcpyDtoH");
+}
+
+void Device::copy_from_host(std::uint64_t to, const void* from, std::uint64_t size) const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuMemcpyHtoD(to, from, size), "cuMemcpyHtoD");
+}
+
+}  // namespace arena

@@ -1,0 +1,64 @@
+// One device, as the core sees it: addresses, physical memory, streams and events, each a call of the driver.
+// Owns the use of the device's primary context and nothing else: whoever creates, reserves or records gives it back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "abi/types.hpp"
+#include "driver/context.hpp"
+#include "driver/driver.hpp"
+
+namespace arena {
+
+// All calls may be made from any thread, with any context current or none. They throw DriverError.
+class Device {
+ public:
+  Device(std::shared_ptr<const Driver> driver, int number);
+
+  int number() const { return number_; }
+  std::uint64_t total() const { return total_; }
+  std::uint64_t free() const;
+  bool virtual_memory() const { return granule_ != 0; }
+  std::uint64_t granule() const { return granule_; }  // 0 without virtual memory
+  // Calls of the driver so far, through this object.
+  std::uint64_t calls() const { return calls_; }
+
+  std::uint64_t reserve_addresses(std::uint64_t size) const;
+  void free_addresses(std::uint64_t address, std::uint64_t size) const;
+  // Nothing when the device is out of memory.
+  std::optional<cu::MemHandle> create(std::uint64_t size) const;
+  void release(cu::MemHandle handle) const;
+  void map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const;
+  void set_access(std::uint64_t address, std::uint64_t size) const;
+  void unmap(std::uint64_t address, std::uint64_t size) const;
+
+  cu::Event new_event() const;
+  void delete_event(cu::Event event) const;
+  // False when the stream is gone.
+  bool record(cu::Event event, cu::Stream stream) const;
+  void wait(cu::Stream stream, cu::Event event) const;
+  bool reached(cu::Event event) const;
+  void synchronize(cu::Event event) const;
+  void synchronize() const;
+  bool is_capturing(cu::Stream stream) const;
+
+  void copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const;
+  void copy_from_host(std::uint64_t to, const void* from, std::uint64_t size) const;
+
+ private:
+  const Functions& count() const {
+    ++calls_;
+    return driver_->functions();
+  }
+
+  std::shared_ptr<const Driver> driver_;
+  int number_;
+  PrimaryContext context_;
+  std::uint64_t total_ = 0;
+  std::uint64_t granule_ = 0;
+  mutable std::uint64_t calls_ = 0;
+};
+
+}  // namespace arena
