@@ -15,7 +15,7 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._arena import Arena, Buffer, configure
+from ._arena import Arena, Buffer, configure, default_arena, malloc
 from ._core import DeviceInfo, Driver, Stats
 from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
 
@@ -31,8 +31,10 @@ __all__ = [
     "UsageError",
     "__version__",
     "configure",
+    "default_arena",
     "driver",
     "errors",
+    "malloc",
     "sim",
 ]
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import os
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 from . import _core, sim
 from ._sizes import Size, parse_size
 from .errors import ArenaError, OutOfMemoryError, UsageError
 
-__all__ = ["Arena", "Buffer", "configure"]
+__all__ = ["Arena", "Buffer", "configure", "default_arena", "malloc"]
 
+_LARGEST = (1 << 63) - 1
 _SETTINGS = ("cap", "reserve", "headroom", "growth")
 _configured: dict[str, Size] = {}
 
@@ -42,6 +45,11 @@ class Buffer:
 
     __slots__ = ("__weakref__", "_arena", "_device", "nbytes", "ptr")
 
+    ptr: int
+    """The address, a multiple of 512."""
+    nbytes: int
+    """The bytes that were asked for."""
+
     def __init__(self, arena: _core.Arena, ptr: int, nbytes: int, device: int) -> None:
         self._arena: _core.Arena | None = arena
         self._device = device
@@ -53,6 +61,11 @@ class Buffer:
         arena, self._arena = self._arena, None
         if arena is not None:
             arena.free(self.ptr)
+
+    @property
+    def size(self) -> int:
+        """The bytes that are there: ``nbytes`` rounded up to a multiple of 512."""
+        return max(512, -(-self.nbytes // 512) * 512)
 
     def record_stream(self, stream: int) -> None:
         """Say that another stream uses this memory: it is not reused before that stream has passed its free."""
@@ -125,7 +138,20 @@ class Arena:
         _check(sizes, info.total)
         self._total = info.total
         self._device = number
-        self._core = _core.Arena(driver, number, **sizes)
+        self._driver = driver
+        self._core: _core.Arena | None = _core.Arena(driver, number, **sizes)
+        self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
+        self._on_pressure: list[tuple[float, Callable[[], object]]] = []
+
+    @property
+    def device(self) -> int:
+        """The number of the device that the memory is on."""
+        return self._device
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether that device is a simulated one."""
+        return self._driver.is_simulated
 
     def allocate(self, size: int, stream: int = 0) -> Buffer:
         """Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`."""
@@ -133,38 +159,65 @@ class Arena:
             raise TypeError(f"a size in bytes is an int, not {size!r}")
         if size < 0:
             raise UsageError(f"size={size} is negative; a size is 0 or more bytes")
-        size_for_core = min(size, (1 << 63) - 1)
         try:
-            ptr = self._core.allocate(size_for_core, stream, False)
+            ptr = self._open.allocate(min(size, _LARGEST), stream, False)
         except OutOfMemoryError as error:
-            if error.verdict != "re-backing not allowed" or not self._may_compact():
-                raise
-            ptr = self._core.allocate(size_for_core, stream, True)
-        return Buffer(self._core, ptr, size, self._device)
+            ptr = self._allocate_after_all(min(size, _LARGEST), stream, error)
+        if self._on_pressure:
+            self._tell_pressure()
+        return Buffer(self._open, ptr, size, self._device)
+
+    def malloc(self, size: int) -> Any:
+        """Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.
+
+        It is used on CuPy's current stream. An array keeps its memory through its views, and gives it back with the
+        last of them.
+        """
+        from . import _cupy
+
+        return _cupy.malloc(self, size)
+
+    def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
+        """Call a function when a request would fail, with the error; the request is tried again after it.
+
+        The last thing that is tried. An exception in it is shown by :func:`sys.unraisablehook`, and changes nothing.
+        """
+        self._on_oom.append(function)
+
+    def on_pressure(self, share: float, function: Callable[[], object]) -> None:
+        """Call a function when what is reserved first passes that share of the cap, so that work can be saved."""
+        if not isinstance(share, (int, float)) or not 0 < share <= 1:
+            raise UsageError(f"share={share!r} is not accepted; write a share of the cap above 0 and up to 1 (0.9)")
+        self._on_pressure.append((share, function))
 
     def reserve(self, size: Size) -> None:
         """Have at least so much reserved from now on, by taking what is missing in advance."""
-        self._core.reserve(parse_size(size, self._total, "size"))
+        self._open.reserve(parse_size(size, self._total, "size"))
 
     def trim(self) -> None:
         """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps."""
-        self._core.trim()
+        self._open.trim()
 
     def set_cap(self, cap: Size) -> None:
         """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""
-        self._core.set_cap(parse_size(cap, self._total, "cap"))
+        self._open.set_cap(parse_size(cap, self._total, "cap"))
 
     def stats(self) -> _core.Stats:
         """Return the account and the counts. Cheap: safe to call in a loop."""
-        return self._core.stats()
+        return self._open.stats()
 
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
-        self._core.validate()
+        self._open.validate()
 
     def close(self) -> None:
-        """Allocate no more, and give back what is free. Live buffers stay valid, and are given back when freed."""
-        self._core.close()
+        """Allocate no more, and give back what is free. Live buffers stay valid, and are given back when freed.
+
+        A second call does nothing; all others are errors from now on.
+        """
+        core, self._core = self._core, None
+        if core is not None:
+            core.close()
 
     def __enter__(self) -> Arena:
         return self
@@ -173,16 +226,59 @@ class Arena:
         self.close()
 
     def __repr__(self) -> str:
+        if self._core is None:
+            return f"<arena.Arena on device {self._device}, closed>"
         stats = self.stats()
         return (
             f"<arena.Arena on device {self._device}: {stats.live} bytes live, {stats.reserved} of {stats.cap} reserved>"
         )
+
+    @property
+    def _open(self) -> _core.Arena:
+        if self._core is None:
+            raise UsageError("the arena is closed: make another one")
+        return self._core
+
+    def _allocate_after_all(self, size: int, stream: int, error: OutOfMemoryError) -> int:
+        """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
+        gc.collect()  # cycles keep arrays alive that nobody can reach
+        for function in (None, *self._on_oom):
+            if function is not None:
+                _call(functools.partial(function, error))
+            try:
+                return self._open.allocate(size, stream, self._may_compact())
+            except OutOfMemoryError as again:
+                error = again
+        raise error
+
+    def _tell_pressure(self) -> None:
+        stats = self.stats()
+        due = [entry for entry in self._on_pressure if stats.reserved > entry[0] * stats.cap]
+        for entry in due:
+            self._on_pressure.remove(entry)  # once each, also when it allocates itself
+            _call(entry[1])
 
     def _may_compact(self) -> bool:
         if self._compact != "auto":
             return bool(self._compact)
         has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
         return has_gil() and threading.active_count() == 1
+
+
+def _call(function: Callable[[], object]) -> None:
+    """Call a function of the user's, whose errors are shown and then over."""
+    try:
+        function()
+    except Exception as error:
+        # What the interpreter does for errors that nobody can catch, such as those in __del__.
+        shown: Any = SimpleNamespace(
+            exc_type=type(error),
+            exc_value=error,
+            exc_traceback=error.__traceback__,
+            err_msg="Exception ignored in a callback of arena",
+            object=function,
+        )
+        sys.unraisablehook(shown)
 
 
 def _resolve(name: str, argument: Size | None, total: int) -> int:
@@ -225,3 +321,25 @@ def _simulated(memory: str) -> int:
     if number is None or number >= sim.census().devices:
         number = _simulated_devices[memory] = sim.add_device(memory)
     return number
+
+
+_defaults: dict[int, Arena] = {}
+_defaults_lock = threading.Lock()
+
+
+def default_arena(device: int = 0) -> Arena:
+    """Return the process's own arena of a device, made at the first call with the settings in force then."""
+    with _defaults_lock:
+        if device not in _defaults:
+            _defaults[device] = Arena(device=device)
+        return _defaults[device]
+
+
+def malloc(size: int) -> Any:
+    """Return memory for CuPy from the default arena of its current device.
+
+    ``cupy.cuda.set_allocator(arena.malloc)`` is all that a program needs.
+    """
+    from . import _cupy
+
+    return _cupy.malloc(default_arena(_cupy.current_device()), size)

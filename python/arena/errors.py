@@ -58,7 +58,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
     """What every reserved byte is held for, and the cap."""
 
     def __init__(self, text: str, verdict: str, requested: int, largest: int, account: dict[str, int]) -> None:
-        super().__init__(text, verdict, requested, largest, account)
+        # Not super(): a subclass for CuPy has another __init__ between this one and Exception's.
+        Exception.__init__(self, text, verdict, requested, largest, account)
         self.verdict = verdict
         self.requested = requested
         self.largest = largest

@@ -403,7 +403,7 @@ def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
     buffer = pool.allocate(1000)
     for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the beginning of a live")):
         with pytest.raises(UsageError, match=text):
-            pool._core.free(address)
+            pool._open.free(address)
     check(pool)
 
 
@@ -414,6 +414,7 @@ def test_buffers_outlive_a_closed_arena_and_are_given_back_when_freed(make: Make
     pool.close()
     with pytest.raises(UsageError, match="the arena is closed"):
         pool.allocate(1)
+    assert repr(pool) == "<arena.Arena on device 0, closed>"
     work.fill(buffer, 5)
     assert work.holds(buffer, 5)
     buffer.free()

@@ -1,0 +1,71 @@
+"""What a program can do before memory runs out, and when it has."""
+
+from __future__ import annotations
+
+import pytest
+
+import arena
+from arena import OutOfMemoryError, UsageError
+
+from .conftest import MIB, MakeArena, check
+
+
+def test_a_callback_can_make_room_for_a_request_that_would_fail(make: MakeArena) -> None:
+    pool = make(cap="16MiB")
+    cache = [pool.allocate(12 * MIB)]
+    seen: list[OutOfMemoryError] = []
+
+    def evict(error: OutOfMemoryError) -> None:
+        seen.append(error)
+        cache.clear()
+
+    pool.on_oom(evict)
+    assert pool.allocate(8 * MIB).nbytes == 8 * MIB
+    assert (len(seen), seen[0].requested) == (1, 8 * MIB)
+    check(pool)
+
+
+def test_callbacks_are_called_in_turn_until_there_is_room(make: MakeArena) -> None:
+    pool = make(cap="16MiB")
+    held = [pool.allocate(6 * MIB), pool.allocate(6 * MIB)]
+    called = []
+    for name in ("first", "second", "third"):
+        pool.on_oom(lambda error, name=name: (called.append(name), held and held.pop().free()))
+    pool.allocate(14 * MIB).free()
+    assert called == ["first", "second"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_exception_in_a_callback_is_shown_and_changes_nothing(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda what: shown.append(what.exc_value))
+    pool = make(cap="16MiB")
+    held = [pool.allocate(12 * MIB)]
+    pool.on_oom(lambda error: 1 / 0)
+    with pytest.raises(OutOfMemoryError, match="cap reached"):
+        pool.allocate(8 * MIB)
+    assert [type(error) for error in shown] == [ZeroDivisionError]
+    shown.clear()  # its traceback holds what it saw
+    pool.on_oom(lambda error: held.clear())
+    pool.allocate(8 * MIB).free()
+    check(pool)
+
+
+def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -> None:
+    pool = make(cap="32MiB", growth="2MiB")
+    told: list[int] = []
+    pool.on_pressure(0.5, lambda: told.append(pool.stats().reserved))
+    held: list[arena.Buffer] = []
+    for _ in range(8):
+        held.append(pool.allocate(2 * MIB))
+    assert told == []
+    held += [pool.allocate(2 * MIB) for _ in range(4)]
+    assert told == [18 * MIB]
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5, "half", None])
+def test_a_share_that_cannot_be_is_named(make: MakeArena, share: object) -> None:
+    with pytest.raises(UsageError, match="is not accepted; write a share of the cap"):
+        make(cap="16MiB").on_pressure(share, print)  # type: ignore[arg-type]
