@@ -117,7 +117,7 @@ def test_a_word_that_names_no_driver_is_a_usage_error(text: str, monkeypatch: py
     monkeypatch.setenv("ARENA_DRIVER", text)
     with pytest.raises(UsageError, match=f"^ARENA_DRIVER='{text}' names no driver: use auto, cuda, sim, or"):
         Driver.open()
-    with pytest.raises(UsageError, match=f"^driver='{text}' names no driver: use auto, cuda, sim, or the path"):
+    with pytest.raises(UsageError, match=f"^choice='{text}' names no driver: use auto, cuda, sim, or the path"):
         Driver.open(text)
 
 

@@ -1,5 +1,5 @@
-// Proves that src/abi declares the CUDA driver's binary interface as NVIDIA's headers do. Holds only
-// compile-time checks and is never linked: tools/check_abi.py compiles it against each set of headers.
+// Proves that src/abi declares the CUDA driver's binary interface as NVIDIA's headers do. Holds only compile-time
+// checks and is never linked: tools/check_abi.py compiles it against each set of headers.
 
 // Ours come first: cuda.h makes macros of some of the names in functions.def.
 #include "abi/types.hpp"
@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-// Lets cuda.h declare each function under every name the library exports: the superseded versions, which are
-// otherwise hidden behind macros, and the per-thread twins.
+// Lets cuda.h declare each function under every name the library exports: the superseded versions, which are otherwise
+// hidden behind macros, and the per-thread twins.
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -20,9 +20,9 @@
 #define TEXT_OF_VALUE(macro) TEXT_OF(macro)
 #define HERE __FILE__ ":" TEXT_OF_VALUE(__LINE__) ": "
 
-// A second meaning for every function name we look for, so that one the headers lack fails a static_assert
-// like any other difference. `::name` finds what is declared in the global namespace itself, and only without
-// such a declaration what a using-directive brings there.
+// A second meaning for every function name we look for, so that one the headers lack fails a static_assert like any
+// other difference. `::name` finds what is declared in the global namespace itself, and only without such a declaration
+// what a using-directive brings there.
 struct Absent {};
 namespace absent {
 #define CU_FUNCTION(name, version, symbol, stream, params) \
@@ -41,8 +41,8 @@ namespace abi_check {
 
 namespace cu = arena::cu;
 
-// Which type of theirs each named type of ours stands for. Equal size is not enough: two enums have that, and
-// any two handles.
+// Which type of theirs each named type of ours stands for. Equal size is not enough: two enums have that, and any two
+// handles.
 template <typename Ours, typename Theirs>
 inline constexpr bool kPaired = false;
 
@@ -71,8 +71,8 @@ PAIR(cu::ExecAffinityParam, CUexecAffinityParam)
 #undef CU_PAD
 #undef CU_END
 
-// Some of our enums gather what the header has as macros. Those stand for no type, and where the interface
-// takes such a number it takes an integer.
+// Some of our enums gather what the header has as macros. Those stand for no type, and where the interface takes such a
+// number it takes an integer.
 #define CU_ENUM(ours, theirs) \
   template <>                 \
   inline constexpr bool kPaired<cu::ours, theirs> = std::is_enum_v<theirs>;
@@ -84,9 +84,9 @@ PAIR(cu::ExecAffinityParam, CUexecAffinityParam)
 #undef CU_END_ENUM
 #undef PAIR
 
-// Whether two types mean the same to a caller. Arithmetic types must be identical, though a compiler may have
-// two of one size: that tells a size from a device address. Typedefs such as cuuint64_t do not get in the
-// way, since the header makes them of the same standard typedefs as we do.
+// Whether two types mean the same to a caller. Arithmetic types must be identical, though a compiler may have two of
+// one size: that tells a size from a device address. Typedefs such as cuuint64_t do not get in the way, since the
+// header makes them of the same standard typedefs as we do.
 template <typename Ours, typename Theirs>
 inline constexpr bool kSame =
     kPaired<Ours, Theirs> || (std::is_same_v<Ours, Theirs> && (std::is_arithmetic_v<Ours> || std::is_void_v<Ours>));
@@ -112,8 +112,7 @@ static_assert(kSame<cu::Result(int, char), CUresult(const int, char)> && !kSame<
 static_assert(!kSame<void(int, char), void(char, int)> && !kSame<void(), int()>);
 static_assert(kSame<cu::StreamCallback, CUstreamCallback> && !kSame<cu::HostFunction, CUstreamCallback>);
 
-// Fields may differ further where we only pass bytes on: pointers that we keep as void*, arrays of any kind
-// of char.
+// Fields may differ further where we only pass bytes on: pointers that we keep as void*, arrays of any kind of char.
 template <typename Ours, typename Theirs>
 inline constexpr bool kSameField = kSame<Ours, Theirs> || (std::is_same_v<Ours, void*> && std::is_pointer_v<Theirs>);
 template <typename Ours, typename Theirs, std::size_t kLength>
@@ -121,8 +120,8 @@ inline constexpr bool kSameField<Ours[kLength], Theirs[kLength]> = sizeof(Ours) 
 
 namespace values {
 
-// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are numbers cast to CUstream, and a number cast to a pointer is
-// no constant expression. In this namespace their macros cast to an integer instead.
+// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are numbers cast to CUstream, and a number cast to a pointer is no constant
+// expression. In this namespace their macros cast to an integer instead.
 using CUstream = std::uintptr_t;
 
 // An enumerator has to be in the right enum, too. What is a macro in the header has no enum to be in.
@@ -186,8 +185,8 @@ namespace prototypes {
 
 enum NullStream : bool { kStreamless, kDefaultStream };
 
-// Whether the header has the function a second time, for the per-thread default stream, if and only if it
-// should. `Ptsz` and `Ptds` are the two names such a twin can have.
+// Whether the header has the function a second time, for the per-thread default stream, if and only if it should.
+// `Ptsz` and `Ptds` are the two names such a twin can have.
 template <NullStream kStream, typename Ours, typename Ptsz, typename Ptds>
 inline constexpr bool kTwinAsDeclared = kSame<Ours, Ptsz> || kSame<Ours, Ptds>;
 template <typename Ours, typename Ptsz, typename Ptds>

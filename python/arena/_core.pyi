@@ -1,3 +1,4 @@
+import os
 from typing import NoReturn, type_check_only
 
 # What pybind11 gives its classes. They are made by functions only: calling the class raises TypeError.
@@ -22,7 +23,7 @@ class DeviceInfo(metaclass=_Type):
 class Driver(metaclass=_Type):
     def __init__(self, *args: NoReturn, **kwargs: NoReturn) -> None: ...
     @staticmethod
-    def open(choice: str | None = None) -> Driver: ...
+    def open(choice: str | os.PathLike[str] | None = None) -> Driver: ...
     @property
     def path(self) -> str: ...
     @property

@@ -1,4 +1,4 @@
-"""The simulated CUDA driver: settings, faults, counts, races.
+"""The simulated CUDA driver: settings, planned failures, counts, races.
 
 The driver is the library ``libcudasim.so`` in this package. It behaves like NVIDIA's ``libcuda.so.1``, without a GPU,
 for this process. :func:`enable` makes it the driver of every CUDA program that is imported afterwards:
@@ -20,7 +20,7 @@ import ctypes
 import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ __all__ = [
     "call_table",
     "calls",
     "census",
-    "clear_faults",
+    "clear_planned",
     "clear_races",
     "clock",
     "configure",
@@ -44,6 +44,7 @@ __all__ = [
     "fail",
     "library",
     "peak",
+    "planned",
     "race_count",
     "races",
     "reset",
@@ -137,7 +138,7 @@ def enable() -> None:
 def configure(
     *,
     devices: int | None = None,
-    memory: int | str | list[int | str] | None = None,
+    memory: int | str | Sequence[int | str] | None = None,
     granularity: int | str | None = None,
     vmm: bool | None = None,
     version: int | None = None,
@@ -146,13 +147,13 @@ def configure(
     prices: str | None = None,
     races: bool | str | None = None,
 ) -> None:
-    """Change settings; what is not given stays as it is. In brackets the environment variable.
+    """Change settings, all or none of them; what is not given stays as it is. In brackets the environment variable.
 
     Those that describe the machine can be changed until the driver is initialised, and again after :func:`reset`:
 
     - ``devices``: how many there are [``CUDASIM_DEVICES``, 1]
-    - ``memory``: bytes of each, or a list with one for each: ``8 << 30``, ``"80GiB"``, ``["8GiB", "24GiB"]``
-      [``CUDASIM_MEMORY``, 8GiB]. Host memory is used only for what is written to.
+    - ``memory``: bytes of each, or a list with one for each, which sets their number: ``8 << 30``, ``"80GiB"``,
+      ``["8GiB", "24GiB"]`` [``CUDASIM_MEMORY``, 8GiB]. Host memory is used only for what is written to.
     - ``granularity``: the unit of physical memory [``CUDASIM_GRANULARITY``, 2MiB]
     - ``vmm``: whether devices have virtual memory management [``CUDASIM_VMM``, 1]
     - ``version``: what the driver says its version is [``CUDASIM_VERSION``, 13000]
@@ -166,17 +167,16 @@ def configure(
     - ``races``: the race checker: on, off, or ``"print"`` to write each report to standard error as well
       [``CUDASIM_RACES``, 0]
 
+    Failures are planned with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR,...``].
+
     >>> configure(delay=0)
     >>> configure(prices="cheap")
     Traceback (most recent call last):
         ...
     arena.errors.UsageError: prices: 'cheap' is not accepted; write a100, small or free
     """
-    driver = _load()
-    sizes = memory if isinstance(memory, list) else [] if memory is None else [memory]
-    # Memory before devices: a list of sizes sets their number, and the number is checked against the list.
-    given = {
-        "memory": ",".join(_text("memory", size) for size in sizes) or None,
+    given: dict[str, object] = {
+        "memory": memory,
         "devices": devices,
         "granularity": granularity,
         "vmm": vmm,
@@ -186,9 +186,12 @@ def configure(
         "prices": prices,
         "races": races,
     }
-    for name, value in given.items():
-        if value is not None:
-            driver.set(name, _text(name, value))
+    if isinstance(memory, (list, tuple)):
+        if devices is not None and devices != len(memory):
+            raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one for each")
+        given["memory"] = ",".join(_text("memory", size) for size in memory)
+        given["devices"] = len(memory)
+    _load().change({name: _text(name, value) for name, value in given.items() if value is not None})
 
 
 def settings() -> Settings:
@@ -196,7 +199,7 @@ def settings() -> Settings:
     get = _load().get
     return Settings(
         devices=int(get("devices")),
-        memory=tuple(int(size) for size in get("memory").split(",")),
+        memory=_each(get("memory"), int(get("devices"))),
         granularity=int(get("granularity")),
         vmm=get("vmm") == "1",
         version=int(get("version")),
@@ -216,25 +219,27 @@ def temporarily(
     races: bool | str | None = None,
 ) -> Iterator[None]:
     """Change settings as :func:`configure` does, and put them back at the end of the ``with`` block."""
+    given = {"delay": delay, "other": other, "prices": prices, "races": races}
     driver = _load()
-    names = ("delay", "other", "prices", "races")
-    before = {name: driver.get(name) for name in names}
+    before = {name: driver.get(name) for name, value in given.items() if value is not None}
     configure(delay=delay, other=other, prices=prices, races=races)
     try:
         yield
     finally:
-        for name in names:
-            driver.set(name, before[name])
+        driver.change(before)
 
 
-def reset() -> None:
-    """End all work, free all memory, forget counts, races and faults, and go back to before initialisation.
+def reset(*, settings: bool = False) -> None:
+    """Wait for all work, free all memory, forget counts, races and planned failures, and be as before initialisation.
 
-    Settings are kept, and those that describe the machine can be changed. The next ``cuInit`` starts it again, whoever
-    calls it. Pointers, streams and contexts from before are invalid, also for other libraries that hold some.
+    Settings are kept, unless ``settings=True`` puts them back to what they were when the library was loaded. The next
+    ``cuInit`` starts the machine again, whoever calls it. Pointers, streams and contexts from before are invalid, also
+    for other libraries that hold some: cuda-core and numba do, and need a process of their own instead.
     """
     driver = _load()
     driver.check(driver.lib.cudasimReset())
+    if settings:
+        driver.change(driver.initial)
 
 
 def restart() -> None:
@@ -254,26 +259,37 @@ def add_device(memory: int | str) -> int:
 def fail(function: str, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY", *, nth: int = 1, times: int = 1) -> None:
     """Make calls of a driver function fail: ``times`` of them, beginning with the ``nth`` from now.
 
+    Name the function that the program really calls; :func:`call_table` tells. What has not come true yet is in
+    :func:`planned`.
+
     >>> fail("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", nth=3)
+    >>> planned()
+    ['cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY']
     >>> reset()
     """
-    if nth < 1 or times < 1:
-        raise UsageError(f"nth={nth}, times={times}: counts from 1 up; nth=1 is the next call")
+    for name, count in (("nth", nth), ("times", times)):
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 1 << 64:
+            raise UsageError(
+                f"{name}={count!r} is not accepted; write a whole number from 1 up; nth=1 is the next call"
+            )
     driver = _load()
-    driver.check(driver.lib.cudasimFail(function.encode(), nth, times, str(error).encode()))
+    driver.check(driver.lib.cudasimFail(_name(function), nth, times, _text("error", error).encode()))
 
 
-def clear_faults() -> None:
-    """Forget the failures that were planned and have not happened yet."""
+def planned() -> list[str]:
+    """Return the failures that were planned and have not come true yet, as ``FUNCTION:NTH:ERROR``."""
+    return [plan for plan in _load().get("fail").split(",") if plan]
+
+
+def clear_planned() -> None:
+    """Forget the failures that were planned and have not come true yet."""
     _load().set("fail", "")
 
 
 def calls(function: str | None = None) -> int:
     """Return how often a driver function was called since the last reset; without a name, all of them together."""
     driver = _load()
-    count = int(driver.lib.cudasimCalls(function.encode() if function is not None else None))
-    driver.check(bool(driver.error()))
-    return count
+    return driver.checked(driver.lib.cudasimCalls(_name(function) if function is not None else None))
 
 
 def call_table() -> dict[str, int]:
@@ -288,17 +304,22 @@ def reset_counts() -> None:
 
 def clock() -> float:
     """Return what the calls so far would have cost on a device, in microseconds, by the price table."""
-    return float(_load().lib.cudasimClock())
+    driver = _load()
+    microseconds = float(driver.lib.cudasimClock())
+    driver.check(bool(driver.error()))
+    return microseconds
 
 
 def used(device: int = 0) -> int:
     """Return the driver's own count of bytes taken on a device."""
-    return int(_load().lib.cudasimUsed(device))
+    driver = _load()
+    return driver.checked(driver.lib.cudasimUsed(_number("device", device)))
 
 
 def peak(device: int = 0) -> int:
     """Return the highest value that :func:`used` has had since the last reset."""
-    return int(_load().lib.cudasimPeak(device))
+    driver = _load()
+    return driver.checked(driver.lib.cudasimPeak(_number("device", device)))
 
 
 def census() -> Census:
@@ -308,11 +329,17 @@ def census() -> Census:
 
 def race_count() -> int:
     """Return how many races were found, those included that :func:`races` did not keep (it keeps 1,000)."""
-    return int(_load().lib.cudasimRaceCount())
+    driver = _load()
+    count = driver.checked(driver.lib.cudasimRaceCount())
+    if count == 0 and driver.get("races") == "0":
+        raise UsageError("the race checker is off, so it could find none; switch it on first: configure(races=True)")
+    return count
 
 
 def races() -> list[Race]:
-    """Return the races found so far. The checker must be on: ``configure(races=True)``."""
+    """Return the races found so far. An error if the checker was off: ``configure(races=True)`` switches it on."""
+    if race_count() == 0:
+        return []
     reports = (json.loads(line) for line in _load().text("cudasimRaces").splitlines())
     return [Race(r["kind"], Access(**r["first"]), Access(**r["second"])) for r in reports]
 
@@ -327,7 +354,37 @@ def _text(name: str, value: object) -> str:
         return "1" if value else "0"
     if isinstance(value, (int, str)):
         return str(value)
-    raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; a number or a text is accepted")
+    also = ", or a list of them," if name == "memory" else ""
+    raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; a number or a text{also} is accepted")
+
+
+def _name(function: object) -> bytes:
+    if not isinstance(function, str):
+        raise UsageError(f"{function!r} is not the name of a function of the driver; write one, such as 'cuMemCreate'")
+    return _bytes(function)
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
+        raise UsageError(f"{name}={value!r} is not accepted; write a number from 0 up")
+    return value
+
+
+def _bytes(text: str) -> bytes:
+    if "\0" in text:
+        raise UsageError(f"{text!r} has a NUL in it, which no name or value has")
+    return text.encode()
+
+
+def _each(memory: str, devices: int) -> tuple[int, ...]:
+    sizes = tuple(int(size) for size in memory.split(","))
+    return sizes if len(sizes) > 1 else sizes * devices
+
+
+# Modules that look for the driver when they are imported, and not again.
+_LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver"}
+# Memory before devices: a list of sizes sets their number, and the number is checked against the list.
+_SETTABLE = ("memory", "devices", "granularity", "vmm", "version", "delay", "other", "prices", "races")
 
 
 class _Library:
@@ -342,6 +399,10 @@ class _Library:
         self.path = path
         # Not RTLD_GLOBAL yet: that is what enable() is for.
         self.lib = self._typed(ctypes.CDLL(str(path)))
+        self.enabled = False
+        # What the environment says; nothing if that is bad, which every call then tells.
+        with contextlib.suppress(UsageError):
+            self.initial = {name: self.get(name) for name in _SETTABLE}
 
     @staticmethod
     def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
@@ -375,8 +436,25 @@ class _Library:
         if failed:
             raise UsageError(self.error())
 
+    def checked(self, value: int) -> int:
+        self.check(bool(self.error()))
+        return int(value)
+
     def set(self, name: str, value: str) -> None:
-        self.check(self.lib.cudasimSet(name.encode(), value.encode()))
+        self.check(self.lib.cudasimSet(_bytes(name), _bytes(value)))
+
+    def change(self, values: dict[str, str]) -> None:
+        """Set several settings; if one is refused, put back those that were set before it."""
+        before = {name: self.get(name) for name in values}
+        done: list[str] = []
+        try:
+            for name, value in values.items():
+                self.set(name, value)
+                done.append(name)
+        except UsageError:
+            for name in done:
+                self.set(name, before[name])
+            raise
 
     def get(self, name: str) -> str:
         value = self.text("cudasimGet", name.encode())
@@ -394,15 +472,21 @@ class _Library:
             size = length + 1
 
     def table(self, function: str) -> dict[str, int]:
-        lines = (line.split() for line in self.text(function).splitlines())
+        lines = [line.split() for line in self.text(function).splitlines()]
+        self.check(bool(self.error()))
         return {name: int(count) for name, count in lines}
 
     def initialise(self) -> None:
-        code = self.lib.cuInit(0)
+        code, name = self.lib.cuInit(0), ctypes.c_char_p()
         if code:
-            raise UsageError(self.error() or f"cuInit failed with error {code}")
+            self.lib.cuGetErrorName(code, ctypes.byref(name))
+            raise UsageError(self.error() or f"cuInit failed with {(name.value or b'?').decode()}")
 
     def enable(self) -> None:
+        if not self.enabled and (late := _LOOKS_ONCE & sys.modules.keys()):
+            raise ArenaError(
+                f"{min(late)} is imported already, and looks for a driver only once; call arena.sim.enable() before"
+            )
         ctypes.CDLL(str(self.path), mode=ctypes.RTLD_GLOBAL)
         found = ctypes.CDLL("libcuda.so.1")
         if not hasattr(found, "cudasimError"):
@@ -410,6 +494,7 @@ class _Library:
                 "another libcuda.so.1 is loaded in this process already, so other programs would not find the "
                 "simulated one; call arena.sim.enable() before importing anything that uses CUDA"
             )
+        self.enabled = True
 
 
 @functools.cache

@@ -1,6 +1,5 @@
-// The CUDA driver's binary interface, declared in our own words: types, structs, constants and function
-// types. Owns no code and calls nothing. Everything here is checked against NVIDIA's headers by
-// tools/check_abi.py.
+// The CUDA driver's binary interface, declared in our own words: types, structs, constants and function types. Owns no
+// code and calls nothing. Everything here is checked against NVIDIA's headers by tools/check_abi.py.
 #pragma once
 
 #include <cstddef>
@@ -72,8 +71,8 @@ constexpr unsigned bits(Enum value) {
   return static_cast<unsigned>(value);
 }
 
-// The two numbers that stand for a stream without being one. The null stream means the legacy one, or, for
-// programs that asked for per-thread functions, the calling thread's own.
+// The two numbers that stand for a stream without being one. The null stream means the legacy one, or, for programs
+// that asked for per-thread functions, the calling thread's own.
 inline Stream legacy_stream() { return reinterpret_cast<Stream>(std::uintptr_t{1}); }
 inline Stream per_thread_stream() { return reinterpret_cast<Stream>(std::uintptr_t{2}); }
 

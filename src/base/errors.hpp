@@ -1,5 +1,5 @@
-// The errors that the C++ side throws. Owns their facts, not their wording: whoever throws writes the whole
-// text. The bindings turn each into the Python class of the same name in arena.errors.
+// The errors that the C++ side throws. Owns their facts, not their wording: whoever throws writes the whole text. The
+// bindings turn each into the Python class of the same name in arena.errors.
 #pragma once
 
 #include <stdexcept>

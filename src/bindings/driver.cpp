@@ -17,8 +17,12 @@ namespace py = pybind11;
 namespace arena {
 namespace {
 
-std::shared_ptr<Driver> open(const std::optional<std::string>& text) {
-  Choice choice = text ? parse_choice(*text, "driver") : choice_from_environment();
+std::shared_ptr<Driver> open(const std::optional<py::object>& given) {
+  const auto chosen = [&] {
+    if (!given) return choice_from_environment();
+    return parse_choice(py::module_::import("os").attr("fspath")(*given).cast<std::string>(), "choice");
+  };
+  const Choice choice = chosen();
   py::gil_scoped_release release;
   return open_driver(choice);
 }

@@ -1,9 +1,9 @@
-// C++ errors as the classes of arena.errors. Those are written in Python so that they pickle, copy and
-// subclass like any other; they are looked up when one is thrown, because arena.errors may not be imported
-// before this module.
+// C++ errors as the classes of arena.errors. Those are written in Python so that they pickle, copy and subclass like
+// any other; they are looked up when one is thrown, because arena.errors may not be imported before this module.
 #include "base/errors.hpp"
 
 #include <exception>
+#include <string_view>
 
 #include "bindings/bindings.hpp"
 #include "core/arena.hpp"
@@ -24,6 +24,13 @@ py::dict account(const Stats& s) {
                   "headroom"_a = s.headroom, "device_total"_a = s.device_total);
 }
 
+// Paths and settings that are quoted in a text may be no UTF-8.
+py::object text_of(const std::exception& error) {
+  const std::string_view text = error.what();
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
+}
+
 void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
 
 void translate(std::exception_ptr thrown) {
@@ -32,15 +39,15 @@ void translate(std::exception_ptr thrown) {
     std::rethrow_exception(thrown);
   } catch (const DriverError& error) {
     using py::literals::operator""_a;
-    raise(python_class("DriverError")(error.what(), "call"_a = error.call(), "code"_a = error.code(),
+    raise(python_class("DriverError")(text_of(error), "call"_a = error.call(), "code"_a = error.code(),
                                       "name"_a = error.name()));
   } catch (const OutOfMemory& error) {
-    raise(python_class("OutOfMemoryError")(error.what(), error.verdict(), error.requested(), error.largest(),
+    raise(python_class("OutOfMemoryError")(text_of(error), error.verdict(), error.requested(), error.largest(),
                                            account(error.stats())));
   } catch (const UsageError& error) {
-    raise(python_class("UsageError")(error.what()));
+    raise(python_class("UsageError")(text_of(error)));
   } catch (const Error& error) {
-    raise(python_class("ArenaError")(error.what()));
+    raise(python_class("ArenaError")(text_of(error)));
   }
 }
 

@@ -1,5 +1,4 @@
-// The extension module arena._core. Nothing here opens a driver: that happens at the first call that needs
-// one.
+// The extension module arena._core. Nothing here opens a driver: that happens at the first call that needs one.
 #include "bindings/bindings.hpp"
 
 // Free-threaded Python may keep its GIL off: what is shared below is immutable or guarded by itself.

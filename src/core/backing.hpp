@@ -39,8 +39,8 @@ class Backing {
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
-  // Backs every granule of the span, with at most `limit` granules reserved in all. False if that cannot be done
-  // with what is idle and known to be unused; what was mapped by then stays, idle.
+  // Backs every granule of the span, with at most `limit` granules reserved in all. False if that cannot be done with
+  // what is idle and known to be unused; what was mapped by then stays, idle.
   bool back(Span span, Granules limit);
   // Gives idle handles that cannot be mapped where they are needed back to the device, so that smaller ones can be
   // created: at least `wanted` granules if there are so many. Returns how many it gave back.

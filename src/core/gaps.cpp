@@ -43,9 +43,9 @@ Gaps::Index Gaps::lowest(Index node, const Enough& enough, const Fits& fits) con
   return kNone;
 }
 
-// A request of k granules and a rest of r bytes touches k - 1 new granules (when it fills a gap so well that both
-// edges take part), k (when an edge takes the rest), or k + 1. Tried in this order; the first two steps are one for
-// requests below a granule.
+// A request of k granules and a rest of r bytes touches k - 1 new granules (when it fills a gap so well that both edges
+// take part), k (when an edge takes the rest), or k + 1. Tried in this order; the first two steps are one for requests
+// below a granule.
 std::optional<Place> Gaps::find(Bytes size) const {
   const auto answer = [&](Index node) { return place_in(nodes_[node].gap, size); };
   const auto no_new = [&](const Offer& o) { return o.edge >= size; };

@@ -1,5 +1,5 @@
-// Points in streams that memory was last used before. Memory may be used by a stream again at once, by another
-// stream after a wait for the mark, and by the host (to unmap it) when the mark is known to have been reached.
+// Points in streams that memory was last used before. Memory may be used by a stream again at once, by another stream
+// after a wait for the mark, and by the host (to unmap it) when the mark is known to have been reached.
 #pragma once
 
 #include <algorithm>

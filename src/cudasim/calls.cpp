@@ -78,13 +78,19 @@ Result CallLog::count(std::string_view function) {
   for (Fault& fault : f.faults) {
     if (fault.skip > 0) {
       --fault.skip;
-    } else if (planned == kSuccess) {
+    } else {  // of two plans for one call the first decides
       --fault.times;
-      planned = fault.error;
+      if (planned == kSuccess) planned = fault.error;
     }
   }
   if (planned != kSuccess) std::erase_if(f.faults, [](const Fault& fault) { return fault.times == 0; });
   return planned;
+}
+
+std::vector<Fault> CallLog::plans() const {
+  std::vector<Fault> all;
+  for (const auto& [name, function] : functions_) all.insert(all.end(), function.faults.begin(), function.faults.end());
+  return all;
 }
 
 void CallLog::drop_plans() {

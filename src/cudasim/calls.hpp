@@ -1,5 +1,5 @@
-// What happens at the door of every API function: counting, pricing, planned failures, the state a call
-// needs, and the waiting that it asked for, done after the machine's mutex was let go.
+// What happens at the door of every API function: counting, pricing, planned failures, the state a call needs, and the
+// waiting that it asked for, done after the machine's mutex was let go.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ class CallLog {
   Result count(std::string_view function);
   void charge(double microseconds) { clock_ += microseconds; }
   void plan(const Fault& fault) { functions_.at(fault.function).faults.push_back(fault); }
+  std::vector<Fault> plans() const;  // that have not come true yet
   void drop_plans();
   void reset_counts();
   double clock() const { return clock_; }

@@ -1,6 +1,5 @@
-// Stream capture: work queued in a captured stream becomes a graph, which can be launched.
-// A graph keeps its work in the order in which it was queued, which is one of the orders that its
-// dependencies allow.
+// Stream capture: work queued in a captured stream becomes a graph, which can be launched. A graph keeps its work in
+// the order in which it was queued, which is one of the orders that its dependencies allow.
 #pragma once
 
 #include <map>

@@ -1,12 +1,10 @@
-// The race checker: vector clocks per stream, event and host, and the last accesses to every byte of physical
-// memory.
+// The race checker: vector clocks per stream, event and host, and the last accesses to every byte of physical memory.
 //
-// An operation may touch bytes only if every conflicting earlier access is ordered before it, by its own
-// stream, an event, or the host having waited. That is decided when the operation is queued, so a race is
-// found whether or not the timing of this run shows it. The host is one clock: what one host thread has
-// waited for counts for all, because how host threads tell each other is invisible here. Accesses are kept as
-// byte ranges of a handle, not of addresses, so a handle that is mapped twice or mapped anew carries its
-// history along.
+// An operation may touch bytes only if every conflicting earlier access is ordered before it, by its own stream, an
+// event, or the host having waited. That is decided when the operation is queued, so a race is found whether or not the
+// timing of this run shows it. The host is one clock: what one host thread has waited for counts for all, because how
+// host threads tell each other is invisible here. Accesses are kept as byte ranges of a handle, not of addresses, so a
+// handle that is mapped twice or mapped anew carries its history along.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +20,8 @@
 
 namespace cudasim {
 
-// Who can be ordered: a stream. `retired` once destroyed and waited for: then everything it did is ordered
-// before all that comes, and clocks need not remember it.
+// Who can be ordered: a stream. `retired` once destroyed and waited for: then everything it did is ordered before all
+// that comes, and clocks need not remember it.
 struct Actor {
   cu::Stream stream;
   std::uint64_t ticks = 0;
@@ -49,15 +47,13 @@ struct Operation {
 };
 using OperationRef = std::shared_ptr<const Operation>;
 
-// One access by an operation. `shift` added to a place in the handle gives the address that the operation
-// used.
+// One access by an operation. `shift` added to a place in the handle gives the address that the operation used.
 struct Access {
   OperationRef operation;
   std::uint64_t shift = 0;
 };
 
-// The accesses to one handle that a later one may conflict with: for each range the last write, and the reads
-// since.
+// The accesses to one handle that a later one may conflict with: for each range the last write, and the reads since.
 class History {
  public:
   struct Cell {
@@ -82,8 +78,7 @@ class Checker {
   OperationRef begin(std::string_view name, const ActorRef& actor, Clock& clock);
   void touch(const OperationRef& operation, const Clock& clock, History& history, std::uint64_t begin,
              std::uint64_t end, std::uint64_t address, bool write);
-  // The host takes [begin, end) away (unmap, release) in `call`: all that touched it must have been waited
-  // for.
+  // The host takes [begin, end) away (unmap, release) in `call`: all that touched it must have been waited for.
   void take_away(std::string_view call, const History& history, std::uint64_t begin, std::uint64_t end,
                  std::uint64_t address);
   void host_waited(const Clock& clock) { host_.join(clock); }

@@ -62,8 +62,7 @@ void wait_for_all(Call& call, const ContextState& context) {
   for (const StreamRef& stream : streams_of(call.machine, context)) call.wait_for(stream);
 }
 
-// A context may only be ended when its work is done, and that is waited for without the mutex: hence two
-// steps.
+// A context may only be ended when its work is done, and that is waited for without the mutex: hence two steps.
 Result end_after_wait(const char* name, bool even_if_used, const std::function<ContextRef(Call&)>& choose) {
   ContextRef context;
   const Result result = enter(name, Need::kDriver, [&](Call& call) {

@@ -60,15 +60,16 @@ std::vector<Mark> all_work(Machine& m) {
   return marks;
 }
 
-DeviceState* device_or_null(Machine& m, int number) {
-  if (number < 0 || static_cast<std::size_t>(number) >= m.devices.size()) return nullptr;
-  return m.devices[static_cast<std::size_t>(number)].get();
-}
-
+// Before cuInit no device has anything taken.
 std::uint64_t read_device(int number, std::uint64_t DeviceState::* field) {
   std::uint64_t value = 0;
   guarded([&](Machine& m) {
-    if (const DeviceState* device = device_or_null(m, number)) value = device->*field;
+    const std::size_t count = m.initialised ? m.devices.size() : static_cast<std::size_t>(m.settings.devices);
+    if (number < 0 || static_cast<std::size_t>(number) >= count) {
+      throw std::invalid_argument("there is no device " + std::to_string(number) +
+                                  "; the devices are numbered from 0, and there are " + std::to_string(count));
+    }
+    if (m.initialised) value = (*m.devices[static_cast<std::size_t>(number)]).*field;
   });
   return value;
 }
@@ -96,7 +97,9 @@ size_t cudasimGet(const char* setting, char* text, size_t size) {
   guarded([&](Machine& m) {
     if (setting == nullptr) throw std::invalid_argument("cudasimGet: a name, not null");
     refuse_bad_environment(m);
-    found = get(m.settings, setting);
+    Settings now = m.settings;
+    now.fail = m.calls.plans();
+    found = get(now, setting);
   });
   return give(found, text, size);
 }

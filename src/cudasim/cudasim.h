@@ -14,16 +14,20 @@ extern "C" {
 
 #define CUDASIM_API __attribute__((visibility("default")))
 
-/* Settings, by name, as text; each is also read from the environment variable in brackets when the library is
- * loaded. devices      number of devices [CUDASIM_DEVICES]                                     1 memory bytes
- * per device, or a list: "8GiB", "8GiB,24GiB" [CUDASIM_MEMORY]      8GiB granularity  the unit of cuMemCreate
- * and cuMemMap [CUDASIM_GRANULARITY]              2MiB vmm          1, or 0 for devices without virtual
- * memory management [CUDASIM_VMM]     1 version      what cuDriverGetVersion returns [CUDASIM_VERSION] 13000
- *   delay        microseconds that each stream operation takes [CUDASIM_DELAY]           0
- *   other        bytes held by another process on each device [CUDASIM_OTHER]            0
- *   prices       price table of the virtual clock: a100, small or free [CUDASIM_PRICES]  a100
- *   races        1 switches the race checker on [CUDASIM_RACES]                          0
- *   fail         "cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY,..." [CUDASIM_FAIL]             none
+/* Settings, by name, as text; each is also read from the environment variable CUDASIM_<NAME> when the library is loaded.
+ *
+ *   name         default  what
+ *   devices      1        number of devices
+ *   memory       8GiB     bytes per device, or a list that gives their number too: "8GiB", "8GiB,24GiB"
+ *   granularity  2MiB     the unit of cuMemCreate and cuMemMap
+ *   vmm          1        0 for devices without virtual memory management
+ *   version      13000    what cuDriverGetVersion returns
+ *   delay        0        microseconds that each stream operation takes
+ *   other        0        bytes held by another process on each device
+ *   prices       a100     price table of the virtual clock: a100, small or free
+ *   races        0        the race checker: 1 switches it on, print also writes each report to standard error
+ *   fail         none     planned failures: "cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY,..."; read, those still to come
+ *
  * The first five describe the machine: they can be set until cuInit, and again after cudasimReset. */
 CUDASIM_API int cudasimSet(const char* setting, const char* value);
 CUDASIM_API size_t cudasimGet(const char* setting, char* text, size_t size);
@@ -31,21 +35,18 @@ CUDASIM_API size_t cudasimGet(const char* setting, char* text, size_t size);
 /* Why the last cudasim function of this thread failed, or why cuInit refused to start; "" if neither did. */
 CUDASIM_API const char* cudasimError(void);
 
-/* Ends all work, frees all memory, forgets all counts, races and faults, and goes back to before cuInit.
- * Pointers, streams and contexts from before are invalid afterwards. Settings are kept. */
+/* Ends all work, frees all memory, forgets all counts, races and faults, and goes back to before cuInit. Pointers,
+ * streams and contexts from before are invalid afterwards. Settings are kept. */
 CUDASIM_API int cudasimReset(void);
 
-/* Adds a device to the running machine and returns its number, or -1. `memory` is written as the setting is.
- */
+/* Adds a device to the running machine and returns its number, or -1. `memory` is written as the setting is. */
 CUDASIM_API int cudasimAddDevice(const char* memory);
 
-/* Makes `times` calls of `function`, beginning with the `nth` from now (1 is the next), fail with `error`, a
- * name or a number. A call that fails in this way does nothing else. Names are those of the API, without _v2.
- */
+/* Makes `times` calls of `function`, beginning with the `nth` from now (1 is the next), fail with `error`, a name or
+ * a number. A call that fails in this way does nothing else. Names are those of the API, without _v2. */
 CUDASIM_API int cudasimFail(const char* function, unsigned long long nth, unsigned long long times, const char* error);
 
-/* How often `function` was called; for NULL, all functions together. cudasimCallTable gives "name count\n"
- * lines. */
+/* How often `function` was called; for NULL, all functions together. cudasimCallTable gives "name count\n" lines. */
 CUDASIM_API unsigned long long cudasimCalls(const char* function);
 CUDASIM_API size_t cudasimCallTable(char* text, size_t size);
 CUDASIM_API void cudasimResetCounts(void); /* call counts and the clock */
@@ -56,8 +57,8 @@ CUDASIM_API double cudasimClock(void);
 /* The driver's own count of physical bytes taken on `device`, and their highest value so far. */
 CUDASIM_API unsigned long long cudasimUsed(int device);
 CUDASIM_API unsigned long long cudasimPeak(int device);
-/* What exists now, as "name count\n" lines: devices (0 before cuInit), handles, mappings, reservations,
- * allocations, streams, events, contexts. */
+/* What exists now, as "name count\n" lines: devices (0 before cuInit), handles, mappings, reservations, allocations,
+ * streams, events, contexts. */
 CUDASIM_API size_t cudasimCensus(char* text, size_t size);
 
 /* The race checker's reports, a JSON object a line. The first 1,000 are kept; the count is of all. */

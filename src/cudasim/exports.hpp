@@ -1,6 +1,5 @@
-// The declarations of every API function that this library exports, and so the proof that each definition has
-// the declared type: a definition that differs is an error of the compiler or an undefined symbol of the
-// linker.
+// The declarations of every API function that this library exports, and so the proof that each definition has the
+// declared type: a definition that differs is an error of the compiler or an undefined symbol of the linker.
 #pragma once
 
 #include "abi/types.hpp"

@@ -1,5 +1,5 @@
-// Host memory that the device can reach: allocated by the driver, or the program's own, registered with it.
-// One address serves both sides.
+// Host memory that the device can reach: allocated by the driver, or the program's own, registered with it. One address
+// serves both sides.
 #include "cudasim/capture.hpp"
 #include "cudasim/contexts.hpp"
 #include "cudasim/memory.hpp"

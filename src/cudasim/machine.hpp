@@ -1,6 +1,5 @@
-// The simulated machine: devices, contexts and every live object, behind one mutex.
-// The mutex is never held while a stream is waited for or a task runs. The machine is never destroyed: worker
-// threads may outlive main.
+// The simulated machine: devices, contexts and every live object, behind one mutex. The mutex is never held while a
+// stream is waited for or a task runs. The machine is never destroyed: worker threads may outlive main.
 #pragma once
 
 #include <atomic>
@@ -62,8 +61,8 @@ struct ContextState {
 };
 using ContextRef = std::shared_ptr<ContextState>;
 
-// Live objects of one kind. Handles are numbers that look like pointers, are never given twice and never
-// followed, so a stale or invented handle is always noticed.
+// Live objects of one kind. Handles are numbers that look like pointers, are never given twice and never followed, so a
+// stale or invented handle is always noticed.
 template <typename Handle, typename Object>
 class Registry {
  public:

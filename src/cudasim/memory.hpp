@@ -1,5 +1,4 @@
-// Allocations that come with their addresses: device, managed, host and pool memory share how they are made
-// and freed.
+// Allocations that come with their addresses: device, managed, host and pool memory share how they are made and freed.
 #pragma once
 
 #include "cudasim/calls.hpp"

@@ -88,7 +88,7 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   const std::size_t index = find_kept(m, *pool, stream, round_up(size, kPage));
   Range* range = nullptr;
   Pool::Kept before{0, {}, {}};
-  Work work{"cuMemAllocAsync", {}, {}, 0, {}, false};
+  Work work{call.name, {}, {}, 0, {}, false};
   if (index < pool->kept.size()) {
     before = pool->kept[index];
     range = m.space->find_exact(before.address);
@@ -106,8 +106,7 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   mapping->writable = pool->writable;
   pool->used += round_up(range->size, kPage);
   pool->used_high = std::max(pool->used_high, pool->used);
-  // The memory exists for others only after the stream has reached this point: for the checker, that is a
-  // write.
+  // The memory exists for others only after the stream has reached this point: for the checker, that is a write.
   work.effects.push_back({range->address, range->size, true, false, stream->context, true});
   try {
     m.space->show({mapping});

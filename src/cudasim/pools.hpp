@@ -7,9 +7,8 @@
 
 namespace cudasim {
 
-// A pool keeps what was freed, whole, and hands it out again: to the stream that freed it at once, to another
-// one behind a wait. What is kept above the release threshold goes back when the host next waits for
-// something.
+// A pool keeps what was freed, whole, and hands it out again: to the stream that freed it at once, to another one
+// behind a wait. What is kept above the release threshold goes back when the host next waits for something.
 struct Pool {
   struct Kept {
     std::uint64_t address;  // of a range that is marked as freed
@@ -22,8 +21,8 @@ struct Pool {
   bool destroyed = false;  // its last allocation takes it along
   std::uint64_t max_size = 0;
   std::uint64_t threshold = 0;
-  // Whether to reuse what another stream freed: after an event that orders it (a permission that is never
-  // needed here), when the free happens to have been reached, or by making the allocation wait for it.
+  // Whether to reuse what another stream freed: after an event that orders it (a permission that is never needed here),
+  // when the free happens to have been reached, or by making the allocation wait for it.
   bool reuse[3] = {true, true, true};
   std::uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0;
   std::uint64_t readable = 0, writable = 0;

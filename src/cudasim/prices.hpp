@@ -1,6 +1,5 @@
-// What a call would have cost on a real device, in microseconds.
-// Third-party measurements for handles of 2 MiB, and assumptions where nobody measured:
-// docs/simulated-driver.md.
+// What a call would have cost on a real device, in microseconds. Third-party measurements for handles of 2 MiB, and
+// assumptions where nobody measured: docs/simulated-driver.md.
 #pragma once
 
 #include <cstdint>

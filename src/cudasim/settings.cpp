@@ -205,6 +205,11 @@ void set(Settings& settings, std::string_view name, std::string_view value, std:
                                 " devices, but memory for " + std::to_string(changed.memory.size()) +
                                 "; give one size for all, or one for each");
   }
+  for (const std::uint64_t bytes : changed.memory) {
+    if (bytes >= changed.granularity) continue;
+    throw std::invalid_argument(std::string(shown) + ": a device of " + std::to_string(bytes) +
+                                " bytes has no room for one granule of " + std::to_string(changed.granularity));
+  }
   settings = std::move(changed);
 }
 
@@ -225,6 +230,11 @@ Settings from_environment() {
     if (name == "devices") {
       devices = text.substr(equals + 1);
       continue;
+    }
+    try {
+      describes_machine(name);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(std::string(shown) + ": " + error.what());
     }
     set(settings, name, text.substr(equals + 1), shown);
   }

@@ -1,5 +1,5 @@
-// The simulated driver's settings: their defaults, their text forms, and what is wrong with a bad one.
-// Knows nothing of the machine that they describe.
+// The simulated driver's settings: their defaults, their text forms, and what is wrong with a bad one. Knows nothing of
+// the machine that they describe.
 #pragma once
 
 #include <cstdint>
@@ -42,13 +42,12 @@ struct Settings {
 // Whether a setting describes the machine, which is fixed once it runs, or how it behaves.
 bool describes_machine(std::string_view name);
 
-// Sets one setting from text. Throws std::invalid_argument that names the setting (as `shown`, e.g. the
-// environment variable), the value, and the accepted forms.
+// Sets one setting from text. Throws std::invalid_argument that names the setting (as `shown`, e.g. the environment
+// variable), the value, and the accepted forms.
 void set(Settings& settings, std::string_view name, std::string_view value, std::string_view shown);
 std::string get(const Settings& settings, std::string_view name);
 
-// All CUDASIM_* variables of the environment. Throws as `set` does, and for a CUDASIM_ variable that is none
-// of ours.
+// All CUDASIM_* variables of the environment. Throws as `set` does, and for a CUDASIM_ variable that is none of ours.
 Settings from_environment();
 
 cu::Result parse_error(std::string_view text);  // a name or a number; throws std::invalid_argument

@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint64_t kWindow = std::uint64_t{8} << 40;
 constexpr std::uint64_t kWindowAlignment = std::uint64_t{1} << 30;
 constexpr std::uint64_t kLeastWindow = std::uint64_t{64} << 30;
-// The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can
-// merge with it, at the price of copying what was written to it.
+// The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can merge with
+// it, at the price of copying what was written to it.
 constexpr std::size_t kManyScattered = 20'000;
 
 char* pointer(std::uint64_t address) { return reinterpret_cast<char*>(address); }

@@ -1,6 +1,5 @@
-// The address space: which addresses are reserved or allocated, what physical memory backs them, and who may
-// touch it. Owns the host mappings that make an accessible address readable by the host, and a fault of every
-// other one.
+// The address space: which addresses are reserved or allocated, what physical memory backs them, and who may touch it.
+// Owns the host mappings that make an accessible address readable by the host, and a fault of every other one.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,8 @@ namespace cudasim {
 
 struct DeviceState;
 
-// A piece of physical memory: what cuMemCreate makes, and what lies behind a plain allocation.
-// It goes when the last handle and the last mapping are gone, and gives its bytes back to the device then.
+// A piece of physical memory: what cuMemCreate makes, and what lies behind a plain allocation. It goes when the last
+// handle and the last mapping are gone, and gives its bytes back to the device then.
 struct Physical : Placed {
   ~Physical();
   std::uint64_t id = 0;
@@ -70,8 +69,7 @@ class Space {
 
   bool contains(std::uint64_t address) const;  // whether it could be ours at all
 
-  // Addresses. `alignment` is a power of two; `hint` 0 for none. Throws std::bad_alloc when there are none
-  // left.
+  // Addresses. `alignment` is a power of two; `hint` 0 for none. Throws std::bad_alloc when there are none left.
   Range& add(RangeKind kind, std::uint64_t size, std::uint64_t alignment, std::uint64_t hint);
   Range& add_registered(std::uint64_t address, std::uint64_t size);
   Range* find(std::uint64_t address);        // the range that holds the address
@@ -85,8 +83,7 @@ class Space {
   // The mappings that tile [address, address + size) exactly; empty if they do not.
   std::vector<Mapping*> tiles(std::uint64_t address, std::uint64_t size);
   void unmap(const std::vector<Mapping*>& run);
-  // Shows the run to the host, or hides it, as its access bits now say. Throws std::bad_alloc at the host's
-  // limits.
+  // Shows the run to the host, or hides it, as its access bits now say. Throws std::bad_alloc at the host's limits.
   void show(const std::vector<Mapping*>& run);
 
   void hide_all();

@@ -9,8 +9,8 @@
 
 namespace cudasim {
 
-// The lower half of the file is for places that were wished for, the upper half for the others, so that a
-// stray owner seldom sits where a later wish points to.
+// The lower half of the file is for places that were wished for, the upper half for the others, so that a stray owner
+// seldom sits where a later wish points to.
 Store::Store(std::uint64_t span) : span_(span), next_gap_(span / 2 / kPage * kPage) {
   descriptor_ = memfd_create("cudasim", MFD_CLOEXEC);
   if (descriptor_ < 0) throw std::bad_alloc();
@@ -65,8 +65,8 @@ bool Store::touched(const Placed& owner) const {
   return data >= 0 && static_cast<std::uint64_t>(data) < owner.offset + owner.extent;
 }
 
-// Makes a range free by sending its owners away: those that hold no bytes to nowhere, and with `move_bytes`
-// the others to a gap. Owners that are mapped stay, and then the range is not free.
+// Makes a range free by sending its owners away: those that hold no bytes to nowhere, and with `move_bytes` the others
+// to a gap. Owners that are mapped stay, and then the range is not free.
 bool Store::clear_range(std::uint64_t offset, std::uint64_t size, const Placed& for_whom, bool move_bytes) {
   auto first = owners_.upper_bound(offset);
   if (first != owners_.begin() && std::prev(first)->first + std::prev(first)->second->extent > offset) --first;

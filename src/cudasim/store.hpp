@@ -1,5 +1,5 @@
-// Physical memory: sparse files in memory, of which handles and allocations are ranges.
-// Owns file descriptors and which range is taken by whom; knows nothing of device addresses.
+// Physical memory: sparse files in memory, of which handles and allocations are ranges. Owns file descriptors and which
+// range is taken by whom; knows nothing of device addresses.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,8 @@ constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (
 
 class Placed;
 
-// One sparse file, seen whole through one mapping of our own (`data`), so that the simulated device can reach
-// any byte whatever the program maps or unmaps meanwhile: a stray operation gives wrong bytes or an error,
-// not a crash.
+// One sparse file, seen whole through one mapping of our own (`data`), so that the simulated device can reach any byte
+// whatever the program maps or unmaps meanwhile: a stray operation gives wrong bytes or an error, not a crash.
 class Store {
  public:
   explicit Store(std::uint64_t span);         // throws std::bad_alloc when the host refuses
@@ -34,8 +33,7 @@ class Store {
   int descriptor() const { return descriptor_; }
   std::uint64_t span() const { return span_; }
 
-  // Gives `owner` a range: at `wish` if nobody is there or all who are there can go elsewhere, otherwise
-  // anywhere.
+  // Gives `owner` a range: at `wish` if nobody is there or all who are there can go elsewhere, otherwise anywhere.
   void place(Placed& owner, std::uint64_t wish);
   // Takes the range back; what was in it is gone.
   void remove(Placed& owner);
@@ -65,8 +63,8 @@ class Placed {
   unsigned mappings = 0;
 };
 
-// Reserves `size` bytes of addresses, inaccessible. Halves `size` until the host agrees (sanitizers leave
-// little room), down to `least`; throws std::bad_alloc below that.
+// Reserves `size` bytes of addresses, inaccessible. Halves `size` until the host agrees (sanitizers leave little room),
+// down to `least`; throws std::bad_alloc below that.
 char* reserve_addresses(std::uint64_t& size, std::uint64_t least);
 
 }  // namespace cudasim

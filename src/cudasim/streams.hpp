@@ -1,5 +1,5 @@
-// Streams: queues of tasks, each worked off in order, by the thread that queued them when the stream is idle
-// and the task is small, otherwise by a worker thread. Knows nothing of what the tasks do.
+// Streams: queues of tasks, each worked off in order, by the thread that queued them when the stream is idle and the
+// task is small, otherwise by a worker thread. Knows nothing of what the tasks do.
 #pragma once
 
 #include <atomic>

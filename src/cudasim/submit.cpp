@@ -19,8 +19,7 @@ bool may_touch(Machine& m, const Mapping& mapping, const Effect& effect) {
   return effect.copy || effect.context->peers.contains(range->context);
 }
 
-// What a stream's kind orders it after: the legacy stream and all blocking streams of a context wait for each
-// other.
+// What a stream's kind orders it after: the legacy stream and all blocking streams of a context wait for each other.
 std::vector<StreamRef> implicit_predecessors(Machine& m, const StreamRef& stream) {
   const ContextRef& context = stream->context;
   std::vector<StreamRef> found;

@@ -1,5 +1,5 @@
-// How work gets into a stream: what it touches is checked, it is ordered after what the stream's kind
-// demands, shown to the race checker, and queued, or recorded if the stream is being captured.
+// How work gets into a stream: what it touches is checked, it is ordered after what the stream's kind demands, shown to
+// the race checker, and queued, or recorded if the stream is being captured.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace cudasim {
 
-// Device memory that an operation reads or writes. `device` is the one that does it; a `copy` may reach the
-// plain allocations of any device, as copy engines do.
+// Device memory that an operation reads or writes. `device` is the one that does it; a `copy` may reach the plain
+// allocations of any device, as copy engines do.
 struct Effect {
   std::uint64_t address = 0;
   std::uint64_t size = 0;

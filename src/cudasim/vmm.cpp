@@ -273,8 +273,8 @@ CUDASIM_EXPORT Result cuMemExportToShareableHandle(void* shareable, cu::MemHandl
   });
 }
 
-// The importing process holds the same bytes. It does not know of which device they are, as a real driver
-// would: they count as the current context's device's, or device 0's.
+// The importing process holds the same bytes. It does not know of which device they are, as a real driver would: they
+// count as the current context's device's, or device 0's.
 CUDASIM_EXPORT Result cuMemImportFromShareableHandle(cu::MemHandle* handle, void* shareable, cu::MemHandleType type) {
   return enter_vmm("cuMemImportFromShareableHandle", [&](Call& call) {
     Machine& m = call.machine;

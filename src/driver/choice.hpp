@@ -16,8 +16,7 @@ struct Choice {
   std::string path;
 };
 
-// "auto", "cuda", "sim", or a path. `source` names where the text came from in the UsageError for anything
-// else.
+// "auto", "cuda", "sim", or a path. `source` names where the text came from in the UsageError for anything else.
 Choice parse_choice(const std::string& text, const std::string& source);
 
 // From ARENA_DRIVER; auto if it is not set or empty.

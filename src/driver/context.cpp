@@ -1,5 +1,4 @@
-// Taking and giving back contexts. Giving back reports nothing: it happens while errors are on their way,
-// too.
+// Taking and giving back contexts. Giving back reports nothing: it happens while errors are on their way, too.
 #include "driver/context.hpp"
 
 namespace arena {

@@ -1,5 +1,5 @@
-// The driver's contexts, held for as long as a C++ scope. We use primary contexts only, as the CUDA runtime
-// and CuPy do, so that what we allocate is theirs to use.
+// The driver's contexts, held for as long as a C++ scope. We use primary contexts only, as the CUDA runtime and CuPy
+// do, so that what we allocate is theirs to use.
 #pragma once
 
 #include "abi/types.hpp"

@@ -1,5 +1,5 @@
-// One device, as the core sees it: addresses, physical memory, streams and events, each a call of the driver.
-// Owns the use of the device's primary context and nothing else: whoever creates, reserves or records gives it back.
+// One device, as the core sees it: addresses, physical memory, streams and events, each a call of the driver. Owns the
+// use of the device's primary context and nothing else: whoever creates, reserves or records gives it back.
 #pragma once
 
 #include <cstdint>

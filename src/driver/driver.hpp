@@ -1,6 +1,5 @@
-// A CUDA driver, ready to be called: a library that was found whole, new enough, initialised and with a
-// device. Does not choose which library that is (select.hpp) and does not know NVIDIA's from the simulated
-// one, except to say so.
+// A CUDA driver, ready to be called: a library that was found whole, new enough, initialised and with a device. Does
+// not choose which library that is (select.hpp) and does not know NVIDIA's from the simulated one, except to say so.
 #pragma once
 
 #include <string>
@@ -43,8 +42,7 @@ class Driver {
   bool is_simulated() const { return simulator_error_ != nullptr; }
   int device_count() const;
 
-  // Throws DriverError unless the call succeeded. `call` is the function's name: check(f.cuInit(0),
-  // "cuInit").
+  // Throws DriverError unless the call succeeded. `call` is the function's name: check(f.cuInit(0), "cuInit").
   void check(cu::Result result, const char* call) const {
     if (result != cu::Result::kSuccess) [[unlikely]]
       fail(result, call);

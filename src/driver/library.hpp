@@ -8,8 +8,8 @@ namespace arena {
 
 class Library {
  public:
-  // `name` is a path, or a name that the system looks for. Nothing, with the system's reason in `why`, if it
-  // cannot be opened.
+  // `name` is a path, or a name that the system looks for. Nothing, with the system's reason in `why`, if it cannot be
+  // opened.
   static std::optional<Library> open(const std::string& name, std::string& why);
 
   ~Library();
@@ -29,8 +29,8 @@ class Library {
   // The file that an address of this library was loaded from.
   std::string path_of(void* address) const;
 
-  // Leaves the library in the process for good. A driver must stay once it is initialised: it has started
-  // threads and registered functions to run at exit, and without their code the process would fault.
+  // Leaves the library in the process for good. A driver must stay once it is initialised: it has started threads and
+  // registered functions to run at exit, and without their code the process would fault.
   void keep_loaded() { kept_ = true; }
 
  private:

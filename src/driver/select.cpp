@@ -34,11 +34,10 @@ std::string simulated_path() {
   return library.path;
 }
 
-// The simulated driver calls itself libcuda.so.1 (its SONAME), so that other people's programs run on it. But
-// the dynamic loader gives that name to whichever library of it was loaded first, for everyone in the
-// process. Where a real driver exists the name must stay with it: a program that opens libcuda.so.1 after us
-// did not ask for a simulation. So the real one is loaded first, and left uninitialised: nobody has asked to
-// use it either.
+// The simulated driver calls itself libcuda.so.1 (its SONAME), so that other people's programs run on it. But the
+// dynamic loader gives that name to whichever library of it was loaded first, for everyone in the process. Where a real
+// driver exists the name must stay with it: a program that opens libcuda.so.1 after us did not ask for a simulation. So
+// the real one is loaded first, and left uninitialised: nobody has asked to use it either.
 void leave_name_to_real_driver() {
   std::string why;
   if (std::optional<Library> real = Library::open(kRealName, why)) real->keep_loaded();
@@ -80,6 +79,13 @@ std::shared_ptr<Driver> open_path(const std::string& path) {
                    "Name an existing driver library in ARENA_DRIVER, or one of auto, cuda and sim."));
 }
 
+// Then somebody has asked for it, with arena.sim.enable() or in another way, and knows.
+bool simulated_has_the_name() {
+  std::string why;
+  const std::optional<Library> library = Library::open(kRealName, why);
+  return library && library->symbol("cudasimError") != nullptr;
+}
+
 void say_once_why_simulated(const std::string& reason) {
   static std::atomic_flag said = ATOMIC_FLAG_INIT;
   if (said.test_and_set()) return;
@@ -93,8 +99,9 @@ std::shared_ptr<Driver> open_auto() {
     return open_real();
   } catch (const OpenError& real) {
     try {
+      const bool asked_for = simulated_has_the_name();  // before we load it, which gives it the name
       std::shared_ptr<Driver> driver = open_simulated();
-      say_once_why_simulated(real.reason());
+      if (!asked_for) say_once_why_simulated(real.reason());
       return driver;
     } catch (const OpenError& simulated) {
       throw OpenError(
@@ -128,9 +135,8 @@ std::shared_ptr<Driver> open_driver(const Choice& choice) {
 }
 
 std::shared_ptr<Driver> default_driver() {
-  // No lock is held while a driver opens: it takes long, and a fork meanwhile would leave the child a lock
-  // that nobody holds. Threads that race each open one, which is harmless, and the first to finish provides
-  // it.
+  // No lock is held while a driver opens: it takes long, and a fork meanwhile would leave the child a lock that nobody
+  // holds. Threads that race each open one, which is harmless, and the first to finish provides it.
   static std::atomic<const std::shared_ptr<Driver>*> opened{nullptr};
   const std::shared_ptr<Driver>* first = opened.load();
   if (first) return *first;

@@ -39,6 +39,7 @@ def cu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cu]:
     driver = Cu()
     driver.start()
     yield driver
+    sim.configure(races=True)
     found = sim.races()
     fresh()
     assert found == [], "\n".join(map(str, found))

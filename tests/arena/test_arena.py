@@ -270,7 +270,7 @@ def test_a_driver_call_that_fails_leaves_the_account_right_and_the_arena_usable(
             pass
         check(pool)
     live.clear()
-    sim.clear_faults()
+    sim.clear_planned()
     pool.allocate(24 * MIB).free()
 
 

@@ -33,6 +33,7 @@ def machine() -> Iterator[None]:
     """Before cuInit, with default settings. A test that causes races on purpose clears them."""
     fresh()
     yield
+    sim.configure(races=True)  # a test may have switched it off
     found = sim.races()
     fresh()
     assert found == [], "\n".join(map(str, found))

@@ -172,6 +172,13 @@ if child == 0:
     version = ctypes.c_int()
     known = cu.cuDriverGetVersion(ctypes.byref(version))
     from arena import sim
+    for ask in (sim.census, sim.used, sim.call_table, sim.clock):
+        try:
+            ask()
+        except ValueError as error:
+            assert "forked" in str(error)
+        else:
+            print("answered", ask)
     print(sorted(set(results)), known, version.value, flush=True)
     try:
         sim.configure(delay=0)
