@@ -59,6 +59,40 @@ def test_the_examples_in_docstrings_run(module: str) -> None:
     assert re.search(r"TestResults\(failed=0, attempted=[1-9]", done.stdout), done.stdout
 
 
+@pytest.mark.parametrize("path", ["README.md", "docs/simulated-driver.md"])
+def test_the_python_in_the_documents_runs(path: str) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / path).read_text(), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        done = run(block, ARENA_DRIVER="sim")
+        assert (done.returncode, done.stderr) == (0, ""), block
+
+
+def test_the_error_that_the_readme_shows_is_the_one_that_is_raised() -> None:
+    code = """
+import arena
+pool = arena.Arena(cap="4GiB", headroom="512MiB")
+held = pool.allocate(3 << 30)
+try:
+    pool.allocate(2 << 30)
+except arena.OutOfMemoryError as error:
+    print(error)
+"""
+    shown = re.search(r"^    out of memory:.*?^    Next: .*?$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert shown is not None
+    assert run(code, ARENA_DRIVER="sim").stdout.splitlines() == [line[4:] for line in shown[0].splitlines()]
+
+
+def test_the_readme_example_of_a_planned_failure_fails_the_next_allocation() -> None:
+    block = next(
+        b
+        for b in re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+        if "sim.fail" in b
+    )
+    done = run(block + "\ndevice.allocate(1 << 20, stream=device.default_stream)\n")
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/simulated-driver.md"])
 def test_links_between_documents_lead_somewhere(name: str) -> None:
     path = ROOT / name

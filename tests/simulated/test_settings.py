@@ -116,7 +116,9 @@ def test_a_bad_setting_from_python_is_named_and_changes_nothing(machine: None, c
 
 
 def test_a_setting_of_the_wrong_type_is_named(machine: None) -> None:
-    with pytest.raises(UsageError, match=r"memory: 1\.5 is a float; a number or a text, or a list of them, is accepted"):
+    with pytest.raises(
+        UsageError, match=r"memory: 1\.5 is a float; a number or a text, or a list of them, is accepted"
+    ):
         sim.configure(memory=1.5)  # type: ignore[arg-type]
 
 
