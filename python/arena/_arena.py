@@ -195,7 +195,10 @@ class Arena:
         self._open.reserve(parse_size(size, self._total, "size"))
 
     def trim(self) -> None:
-        """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps."""
+        """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
+
+        Does nothing while a stream is being captured.
+        """
         self._open.trim()
 
     def set_cap(self, cap: Size) -> None:

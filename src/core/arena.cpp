@@ -70,12 +70,17 @@ std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback) {
     // Looked for anew each time: while the lock was not held, another thread may have been here.
     const std::optional<Place> place = gaps_.find(rounded);
     const Granules most = limit();
-    if (!place || backing_.touched() + place->new_granules > most) fail(size, false);
-    if (effort == kReback && !may_reback) fail(size, true);
-    if (!back(span_of(place->offset, rounded), most, effort, lock)) continue;
+    if (!place || backing_.touched() + place->new_granules > most) fail(size, why_full(most));
+    const Span span = span_of(place->offset, rounded);
+    // Mapping, asking about events or waiting for work outside would break a capture: then only memory will do that
+    // needs none of it, such as what was used and freed before the capture began.
+    const bool quiet = backing_.is_backed(span) && !streams_.must_wait(user, gaps_.marks_at(place->offset));
+    if (!quiet && streams_.any_capturing()) fail(size, "a stream is being captured");
+    if (effort == kReback && !may_reback) fail(size, "re-backing not allowed");
+    if (!back(span, most, effort, lock)) continue;
     return hand_out(place->offset, rounded, size, user);
   }
-  fail(size, false);
+  fail(size, why_full(limit()));
 }
 
 bool Arena::back(Span span, Granules most, Effort effort, std::unique_lock<std::mutex>& lock) {
@@ -99,7 +104,6 @@ bool Arena::back(Span span, Granules most, Effort effort, std::unique_lock<std::
       }
       return true;
     case Effort::kReback:
-      if (streams_.any_capturing()) return false;
       device_.synchronize();
       while (!backing_.back(span, most)) {
         if (!backing_.reback(span)) return false;
@@ -149,7 +153,7 @@ void Arena::free(std::uint64_t address) {
   gaps_.add({block.offset, block.offset + block.size, marks});
   requested_ -= block.requested;
   live_ -= block.size;
-  if (closed_) backing_.trim(0);
+  if (closed_) trim_to(0);
 }
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
@@ -163,24 +167,30 @@ void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
 void Arena::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  backing_.trim(0);
+  trim_to(0);
 }
 
 void Arena::trim() {
   const std::lock_guard lock(mutex_);
-  backing_.trim(settings_.reserve / device_.granule());
+  trim_to(settings_.reserve);
+}
+
+// While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
+void Arena::trim_to(Bytes keep) {
+  if (!streams_.any_capturing()) backing_.trim(keep / device_.granule());
 }
 
 void Arena::reserve(Bytes size) {
   const std::lock_guard lock(mutex_);
   const Granules wanted = round_up(size, device_.granule()) / device_.granule();
-  if (wanted > backing_.reserved() && !backing_.reserve(wanted - backing_.reserved(), limit())) fail(size, false);
+  if (wanted > backing_.reserved() && !backing_.reserve(wanted - backing_.reserved(), limit()))
+    fail(size, why_full(limit()));
 }
 
 void Arena::set_cap(Bytes cap) {
   const std::lock_guard lock(mutex_);
   settings_.cap = cap;
-  backing_.trim(cap / device_.granule());
+  trim_to(cap);
 }
 
 Stats Arena::stats() const {
@@ -221,15 +231,16 @@ Bytes Arena::largest() const {
   return std::min(gaps_.largest(most > touched ? most - touched : 0), most * device_.granule());
 }
 
-void Arena::fail(Bytes size, bool rebacking_would_help) const {
-  const Granules most = limit();
-  const std::string verdict = rebacking_would_help                       ? "re-backing not allowed"
-                              : most < settings_.cap / device_.granule() ? "headroom kept"
-                              : device_.free() < device_.granule()       ? "device full"
-                                                                         : "cap reached";
+const char* Arena::why_full(Granules most) const {
+  if (most < settings_.cap / device_.granule()) return "headroom kept";
+  return device_.free() < device_.granule() && backing_.reserved() < most ? "device full" : "cap reached";
+}
+
+void Arena::fail(Bytes size, const char* verdict) const {
+  const Bytes passes = largest();
   throw OutOfMemory("out of memory: " + format_bytes(size) + " asked, " + verdict +
-                        "; the largest request that would pass is " + format_bytes(largest()),
-                    verdict, size, largest(), figures());
+                        "; the largest request that would pass is " + format_bytes(passes),
+                    verdict, size, passes, figures());
 }
 
 void Arena::validate() const {

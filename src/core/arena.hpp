@@ -91,7 +91,9 @@ class Arena {
   Granules limit() const;
   bool back(Span span, Granules limit, Effort effort, std::unique_lock<std::mutex>& lock);
   std::uint64_t hand_out(Offset offset, Bytes rounded, Bytes size, StreamIndex user);
-  [[noreturn]] void fail(Bytes size, bool rebacking_would_help) const;
+  void trim_to(Bytes keep);
+  const char* why_full(Granules limit) const;
+  [[noreturn]] void fail(Bytes size, const char* verdict) const;
   Bytes largest() const;
   Stats figures() const;
   Block& block_at(std::uint64_t address);

@@ -25,10 +25,11 @@ Backing::~Backing() {
   }
 }
 
-Granules Backing::new_touched(Span span) const {
-  Granules count = 0;
-  for (Granules g = span.begin; g < span.end; ++g) count += granules_[g].blocks == 0;
-  return count;
+bool Backing::is_backed(Span span) const {
+  for (Granules g = span.begin; g < span.end; ++g) {
+    if (granules_[g].handle == kNone) return false;
+  }
+  return true;
 }
 
 // How many granules from here on nothing is mapped at.

@@ -71,7 +71,7 @@ class Backing {
   Granules touched() const { return touched_granules_; }
   // Untouched granules of handles that are in use.
   Granules compactable() const { return reserved_ - spare_granules_ - idle_granules_ - touched_granules_; }
-  Granules new_touched(Span span) const;
+  bool is_backed(Span span) const;
 
   std::uint64_t maps() const { return maps_; }
   std::uint64_t unmaps() const { return unmaps_; }

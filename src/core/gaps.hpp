@@ -44,6 +44,8 @@ class Gaps {
   Marks take(Offset begin, Bytes size);
   std::optional<Place> find(Bytes size) const;
 
+  // The marks of the gap that holds an offset.
+  const Marks& marks_at(Offset offset) const { return nodes_[floor(offset)].gap.marks; }
   // The largest request that touches at most so many new granules.
   Bytes largest(Bytes new_granules) const;
 

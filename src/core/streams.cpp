@@ -72,9 +72,19 @@ const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t n
   return &state.records.back();
 }
 
+bool Streams::must_wait(StreamIndex user, Mark mark) const {
+  if (mark.stream == user || reached(mark)) return false;
+  const auto waited = states_[user].waited.find(mark.stream);
+  return waited == states_[user].waited.end() || waited->second < mark.number;
+}
+
+bool Streams::must_wait(StreamIndex user, const Marks& marks) const {
+  return std::any_of(marks.begin(), marks.end(), [&](Mark mark) { return must_wait(user, mark); });
+}
+
 void Streams::order(StreamIndex user, const Marks& marks) {
   for (const Mark mark : marks) {
-    if (mark.stream == user || reached(mark) || states_[user].waited[mark.stream] >= mark.number) continue;
+    if (!must_wait(user, mark)) continue;
     const Record* record = record_after(mark.stream, mark.number);
     if (record == nullptr) continue;
     device_.wait(states_[user].stream, record->event);

@@ -27,6 +27,8 @@ class Streams {
   // Whether the host knows that all marks were reached; forgets those that were.
   bool reached(Marks& marks) const;
 
+  // Whether `user` has to wait for one of the marks.
+  bool must_wait(StreamIndex user, const Marks& marks) const;
   // Makes `user` wait, on the device, for marks of other streams.
   void order(StreamIndex user, const Marks& marks);
   // Asks the driver what has been reached by now, after making sure that it can tell.
@@ -50,6 +52,7 @@ class Streams {
     std::unordered_map<StreamIndex, std::uint64_t> waited;  // for which marks of which others
   };
 
+  bool must_wait(StreamIndex user, Mark mark) const;
   const Record* record_after(StreamIndex stream, std::uint64_t number);
   void finish(State& state, std::uint64_t number);
   cu::Event new_event();

@@ -140,8 +140,9 @@ def test_rebacking_is_refused_while_a_stream_is_captured(make: MakeArena, cu: Cu
     stream = cu.stream()
     live = [*needs_rebacking(pool), pool.allocate(512, stream)]
     cu.ok("cuStreamBeginCapture", stream, 2)
-    with pytest.raises(OutOfMemoryError):
+    with pytest.raises(OutOfMemoryError, match="a stream is being captured"):
         pool.allocate(54 * MIB)
+    assert pool.stats().rebacked == 0
     assert cu.cuStreamEndCapture(stream, ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
     assert len(live) == 5
     check(pool)
@@ -467,3 +468,29 @@ def test_a_forked_child_may_drop_what_it_inherited() -> None:
 def test_the_process_has_no_open_arena_by_importing() -> None:
     done = run("import arena, os; print('libcudasim' in open('/proc/self/maps').read())")
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread local", "relaxed"])
+def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, cu: Cu, work: Work, mode: int) -> None:
+    pool = make(cap="64MiB", growth="4MiB")
+    stream, other = cu.stream(), cu.stream()
+    warm, fence, foreign = pool.allocate(3 * MIB, stream), pool.allocate(512, stream), pool.allocate(40 * MIB, other)
+    work.fill(foreign, 1, other)
+    warm.free()
+    foreign.free()
+    cu.ok("cuStreamBeginCapture", stream, mode)
+    with pool.allocate(3 * MIB, stream) as buffer:
+        work.fill(buffer, 7, stream)
+        for size in (5 * MIB, 50 * MIB):  # freed by another stream, or not mapped
+            with pytest.raises(OutOfMemoryError, match="a stream is being captured") as caught:
+                pool.allocate(size, stream)
+        assert "before the capture begins" in str(caught.value)
+        pool.trim()
+        graph = ctypes.c_uint64()
+        assert cu.cuStreamEndCapture(stream, ctypes.byref(graph)) == "CUDA_SUCCESS"
+        launched = cu.out("cuGraphInstantiateWithFlags", graph.value, 0)
+        cu.ok("cuGraphLaunch", launched, stream)
+        assert work.holds(buffer, 7, stream)
+    fence.free()
+    pool.allocate(60 * MIB, stream).free()
+    check(pool)
