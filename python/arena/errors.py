@@ -90,8 +90,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "cap reached": "Next: raise the cap with set_cap(), or free something first.",
             "headroom kept": "Next: lower headroom=, or free memory that others hold on the device.",
             "device full": "Next: free memory that others hold on the device, or use a smaller cap there.",
-            "a stream is being captured": "Next: allocate what the capture needs, and free it, before the capture begins: "
-            "nothing can be mapped meanwhile.",
+            "a stream is being captured": "Next: allocate what the capture needs, and free it, before the capture "
+            "begins: nothing can be mapped meanwhile.",
             "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "
             "moving live data would have made room.",
         }

@@ -16,16 +16,12 @@ Importing this module loads nothing. docs/simulated-driver.md says what is simul
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from . import _core
-from .errors import ArenaError, UsageError
+from ._simlib import library, load, name_of, number_of, size_of_each, text_of
+from .errors import UsageError
 
 __all__ = [
     "Access",
@@ -117,22 +113,13 @@ class Census:
     contexts: int
 
 
-def library() -> Path:
-    """Return the path of the simulated driver's library.
-
-    >>> library().name
-    'libcudasim.so'
-    """
-    return Path(_core.__file__).with_name("libcudasim.so")
-
-
 def enable() -> None:
     """Make the simulated driver the ``libcuda.so.1`` of this process.
 
     Call it before importing what uses CUDA (cuda-bindings, cuda-core, numba): they find a driver by that name, and the
     one that was loaded first is the one they get. Raises :class:`ArenaError` if another one already is.
     """
-    _load().enable()
+    load().enable()
 
 
 def configure(
@@ -189,17 +176,17 @@ def configure(
     if isinstance(memory, (list, tuple)):
         if devices is not None and devices != len(memory):
             raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one for each")
-        given["memory"] = ",".join(_text("memory", size) for size in memory)
+        given["memory"] = ",".join(text_of("memory", size) for size in memory)
         given["devices"] = len(memory)
-    _load().change({name: _text(name, value) for name, value in given.items() if value is not None})
+    load().change({name: text_of(name, value) for name, value in given.items() if value is not None})
 
 
 def settings() -> Settings:
     """Return the settings in force."""
-    get = _load().get
+    get = load().get
     return Settings(
         devices=int(get("devices")),
-        memory=_each(get("memory"), int(get("devices"))),
+        memory=size_of_each(get("memory"), int(get("devices"))),
         granularity=int(get("granularity")),
         vmm=get("vmm") == "1",
         version=int(get("version")),
@@ -220,7 +207,7 @@ def temporarily(
 ) -> Iterator[None]:
     """Change settings as :func:`configure` does, and put them back at the end of the ``with`` block."""
     given = {"delay": delay, "other": other, "prices": prices, "races": races}
-    driver = _load()
+    driver = load()
     before = {name: driver.get(name) for name, value in given.items() if value is not None}
     configure(delay=delay, other=other, prices=prices, races=races)
     try:
@@ -236,7 +223,7 @@ def reset(*, settings: bool = False) -> None:
     ``cuInit`` starts the machine again, whoever calls it. Pointers, streams and contexts from before are invalid, also
     for other libraries that hold some: cuda-core and numba do, and need a process of their own instead.
     """
-    driver = _load()
+    driver = load()
     driver.check(driver.lib.cudasimReset())
     if settings:
         driver.change(driver.initial)
@@ -245,13 +232,13 @@ def reset(*, settings: bool = False) -> None:
 def restart() -> None:
     """Do what :func:`reset` does, and initialise the driver again, for those who think that it still is."""
     reset()
-    _load().initialise()
+    load().initialise()
 
 
 def add_device(memory: int | str) -> int:
     """Add a device with that much memory to the running machine, and return its number."""
-    driver = _load()
-    number = int(driver.lib.cudasimAddDevice(_text("memory", memory).encode()))
+    driver = load()
+    number = int(driver.lib.cudasimAddDevice(text_of("memory", memory).encode()))
     driver.check(number < 0)
     return number
 
@@ -272,39 +259,39 @@ def fail(function: str, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY", *, nth: i
             raise UsageError(
                 f"{name}={count!r} is not accepted; write a whole number from 1 up; nth=1 is the next call"
             )
-    driver = _load()
-    driver.check(driver.lib.cudasimFail(_name(function), nth, times, _text("error", error).encode()))
+    driver = load()
+    driver.check(driver.lib.cudasimFail(name_of(function), nth, times, text_of("error", error).encode()))
 
 
 def planned() -> list[str]:
     """Return the failures that were planned and have not come true yet, as ``FUNCTION:NTH:ERROR``."""
-    return [plan for plan in _load().get("fail").split(",") if plan]
+    return [plan for plan in load().get("fail").split(",") if plan]
 
 
 def clear_planned() -> None:
     """Forget the failures that were planned and have not come true yet."""
-    _load().set("fail", "")
+    load().set("fail", "")
 
 
 def calls(function: str | None = None) -> int:
     """Return how often a driver function was called since the last reset; without a name, all of them together."""
-    driver = _load()
-    return driver.checked(driver.lib.cudasimCalls(_name(function) if function is not None else None))
+    driver = load()
+    return driver.checked(driver.lib.cudasimCalls(name_of(function) if function is not None else None))
 
 
 def call_table() -> dict[str, int]:
     """Return how often each driver function was called, without those that were not."""
-    return _load().table("cudasimCallTable")
+    return load().table("cudasimCallTable")
 
 
 def reset_counts() -> None:
     """Set the counts of calls and the virtual clock back to zero."""
-    _load().lib.cudasimResetCounts()
+    load().lib.cudasimResetCounts()
 
 
 def clock() -> float:
     """Return what the calls so far would have cost on a device, in microseconds, by the price table."""
-    driver = _load()
+    driver = load()
     microseconds = float(driver.lib.cudasimClock())
     driver.check(bool(driver.error()))
     return microseconds
@@ -312,24 +299,24 @@ def clock() -> float:
 
 def used(device: int = 0) -> int:
     """Return the driver's own count of bytes taken on a device."""
-    driver = _load()
-    return driver.checked(driver.lib.cudasimUsed(_number("device", device)))
+    driver = load()
+    return driver.checked(driver.lib.cudasimUsed(number_of("device", device)))
 
 
 def peak(device: int = 0) -> int:
     """Return the highest value that :func:`used` has had since the last reset."""
-    driver = _load()
-    return driver.checked(driver.lib.cudasimPeak(_number("device", device)))
+    driver = load()
+    return driver.checked(driver.lib.cudasimPeak(number_of("device", device)))
 
 
 def census() -> Census:
     """Return how many objects of each kind are alive."""
-    return Census(**_load().table("cudasimCensus"))
+    return Census(**load().table("cudasimCensus"))
 
 
 def race_count() -> int:
     """Return how many races were found, those included that :func:`races` did not keep (it keeps 1,000)."""
-    driver = _load()
+    driver = load()
     count = driver.checked(driver.lib.cudasimRaceCount())
     if count == 0 and driver.get("races") == "0":
         raise UsageError("the race checker is off, so it could find none; switch it on first: configure(races=True)")
@@ -340,165 +327,10 @@ def races() -> list[Race]:
     """Return the races found so far. An error if the checker was off: ``configure(races=True)`` switches it on."""
     if race_count() == 0:
         return []
-    reports = (json.loads(line) for line in _load().text("cudasimRaces").splitlines())
+    reports = (json.loads(line) for line in load().text("cudasimRaces").splitlines())
     return [Race(r["kind"], Access(**r["first"]), Access(**r["second"])) for r in reports]
 
 
 def clear_races() -> None:
     """Forget the races found so far."""
-    _load().lib.cudasimClearRaces()
-
-
-def _text(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    if isinstance(value, (int, str)):
-        return str(value)
-    also = ", or a list of them," if name == "memory" else ""
-    raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; a number or a text{also} is accepted")
-
-
-def _name(function: object) -> bytes:
-    if not isinstance(function, str):
-        raise UsageError(f"{function!r} is not the name of a function of the driver; write one, such as 'cuMemCreate'")
-    return _bytes(function)
-
-
-def _number(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
-        raise UsageError(f"{name}={value!r} is not accepted; write a number from 0 up")
-    return value
-
-
-def _bytes(text: str) -> bytes:
-    if "\0" in text:
-        raise UsageError(f"{text!r} has a NUL in it, which no name or value has")
-    return text.encode()
-
-
-def _each(memory: str, devices: int) -> tuple[int, ...]:
-    sizes = tuple(int(size) for size in memory.split(","))
-    return sizes if len(sizes) > 1 else sizes * devices
-
-
-# Modules that look for the driver when they are imported, and not again.
-_LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver"}
-# Memory before devices: a list of sizes sets their number, and the number is checked against the list.
-_SETTABLE = ("memory", "devices", "granularity", "vmm", "version", "delay", "other", "prices", "races")
-
-
-class _Library:
-    """The library's own functions, typed."""
-
-    def __init__(self, path: Path) -> None:
-        if not path.exists():
-            raise ArenaError(
-                f"the simulated driver is not there: {path}. It is part of the package on Linux only; "
-                "reinstall cuda-arena if this is Linux"
-            )
-        self.path = path
-        # Not RTLD_GLOBAL yet: that is what enable() is for.
-        self.lib = self._typed(ctypes.CDLL(str(path)))
-        self.enabled = False
-        # What the environment says; nothing if that is bad, which every call then tells.
-        with contextlib.suppress(UsageError):
-            self.initial = {name: self.get(name) for name in _SETTABLE}
-
-    @staticmethod
-    def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
-        text, size, count = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_ulonglong
-        for name, result, arguments in (
-            ("Set", ctypes.c_int, [text, text]),
-            ("Get", size, [text, text, size]),
-            ("Error", text, []),
-            ("Reset", ctypes.c_int, []),
-            ("AddDevice", ctypes.c_int, [text]),
-            ("Fail", ctypes.c_int, [text, count, count, text]),
-            ("Calls", count, [text]),
-            ("CallTable", size, [text, size]),
-            ("ResetCounts", None, []),
-            ("Clock", ctypes.c_double, []),
-            ("Used", count, [ctypes.c_int]),
-            ("Peak", count, [ctypes.c_int]),
-            ("Census", size, [text, size]),
-            ("RaceCount", count, []),
-            ("Races", size, [text, size]),
-            ("ClearRaces", None, []),
-        ):
-            function = getattr(lib, "cudasim" + name)
-            function.restype, function.argtypes = result, arguments
-        return lib
-
-    def error(self) -> str:
-        return str((self.lib.cudasimError() or b"").decode())
-
-    def check(self, failed: int | bool) -> None:
-        if failed:
-            raise UsageError(self.error())
-
-    def checked(self, value: int) -> int:
-        self.check(bool(self.error()))
-        return int(value)
-
-    def set(self, name: str, value: str) -> None:
-        self.check(self.lib.cudasimSet(_bytes(name), _bytes(value)))
-
-    def change(self, values: dict[str, str]) -> None:
-        """Set several settings; if one is refused, put back those that were set before it."""
-        before = {name: self.get(name) for name in values}
-        done: list[str] = []
-        try:
-            for name, value in values.items():
-                self.set(name, value)
-                done.append(name)
-        except UsageError:
-            for name in done:
-                self.set(name, before[name])
-            raise
-
-    def get(self, name: str) -> str:
-        value = self.text("cudasimGet", name.encode())
-        self.check(bool(self.error()))
-        return value
-
-    def text(self, function: str, *arguments: bytes) -> str:
-        call = getattr(self.lib, function)
-        size = 1 << 12
-        while True:  # what is asked for may grow between two calls
-            buffer = ctypes.create_string_buffer(size)
-            length = int(call(*arguments, buffer, size))
-            if length < size:
-                return buffer.value.decode()
-            size = length + 1
-
-    def table(self, function: str) -> dict[str, int]:
-        lines = [line.split() for line in self.text(function).splitlines()]
-        self.check(bool(self.error()))
-        return {name: int(count) for name, count in lines}
-
-    def initialise(self) -> None:
-        code, name = self.lib.cuInit(0), ctypes.c_char_p()
-        if code:
-            self.lib.cuGetErrorName(code, ctypes.byref(name))
-            raise UsageError(self.error() or f"cuInit failed with {(name.value or b'?').decode()}")
-
-    def enable(self) -> None:
-        if not self.enabled and (late := _LOOKS_ONCE & sys.modules.keys()):
-            raise ArenaError(
-                f"{min(late)} is imported already, and looks for a driver only once; call arena.sim.enable() before"
-            )
-        ctypes.CDLL(str(self.path), mode=ctypes.RTLD_GLOBAL)
-        found = ctypes.CDLL("libcuda.so.1")
-        if not hasattr(found, "cudasimError"):
-            raise ArenaError(
-                "another libcuda.so.1 is loaded in this process already, so other programs would not find the "
-                "simulated one; call arena.sim.enable() before importing anything that uses CUDA"
-            )
-        self.enabled = True
-
-
-@functools.cache
-def _load() -> _Library:
-    if sys.platform != "linux":
-        raise ArenaError(f"the simulated driver runs on Linux only, not on {sys.platform}")
-    return _Library(library())
+    load().lib.cudasimClearRaces()
