@@ -309,7 +309,8 @@ def _check(sizes: dict[str, int], total: int) -> None:
 
 def _device(device: int | str) -> tuple[_core.Driver, int]:
     if isinstance(device, str) and device.startswith("sim:"):
-        return _core.Driver.open("sim"), _simulated(device.removeprefix("sim:"))
+        driver = _core.Driver.open("sim")
+        return driver, _simulated(driver, device.removeprefix("sim:"))
     if isinstance(device, bool) or not isinstance(device, int) or device < 0:
         raise UsageError(f'device={device!r} is not accepted; write a number from 0 up, or "sim:8GiB"')
     return _core.default_driver(), device
@@ -318,10 +319,12 @@ def _device(device: int | str) -> tuple[_core.Driver, int]:
 _simulated_devices: dict[str, int] = {}
 
 
-def _simulated(memory: str) -> int:
+def _simulated(driver: _core.Driver, memory: str) -> int:
     """The number of the simulated device of that size: one for each size, made when it is first asked for."""
+    totals = [info.total for info in driver.devices()]
     number = _simulated_devices.get(memory)
-    if number is None or number >= sim.census().devices:
+    # After a reset of the machine the number may be another device's.
+    if number is None or number >= len(totals) or totals[number] != parse_size(memory, 0, "device"):
         number = _simulated_devices[memory] = sim.add_device(memory)
     return number
 

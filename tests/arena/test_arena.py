@@ -201,7 +201,7 @@ def test_memory_used_on_a_recorded_stream_waits_for_it(make: MakeArena, cu: Cu, 
 def test_handles_are_unmapped_only_when_their_streams_are_done(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="8MiB", growth="2MiB")
     stream = cu.stream()
-    with sim.temporarily(delay=20_000):
+    with sim.temporarily(delay=100_000):
         small = [pool.allocate(GRANULE, stream) for _ in range(4)]
         for buffer in small:
             work.fill(buffer, 1, stream)
@@ -494,3 +494,15 @@ def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, c
     fence.free()
     pool.allocate(60 * MIB, stream).free()
     check(pool)
+
+
+def test_a_simulated_device_is_made_once_for_each_size_and_again_after_a_reset(cu: Cu) -> None:
+    for _ in range(2):
+        pools = [arena.Arena(device=f"sim:{size}") for size in ("1GiB", "2GiB", "1GiB")]
+        assert [pool.stats().device_total for pool in pools] == [GIB, 2 * GIB, GIB]
+        assert pools[0].device == pools[2].device != pools[1].device
+        pools.clear()
+        sim.reset()
+        sim.configure(devices=4)
+    with pytest.raises(UsageError, match="memory: 'much' is not accepted"):
+        arena.Arena(device="sim:much")
