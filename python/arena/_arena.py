@@ -194,12 +194,21 @@ class Arena:
         """Have at least so much reserved from now on, by taking what is missing in advance."""
         self._open.reserve(parse_size(size, self._total, "size"))
 
-    def trim(self) -> None:
+    def trim(self, *, compact: bool = False) -> None:
         """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
 
-        Does nothing while a stream is being captured.
+        With ``compact=True`` every granule goes back that no live block touches: data is moved under its pointers, for
+        which the conditions of the arena's own ``compact=`` must hold. Does nothing while a stream is being captured.
         """
-        self._open.trim()
+        if not compact:
+            self._open.trim()
+        elif self._may_compact():
+            self._open.compact()
+        else:
+            raise UsageError(
+                f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
+                "other threads are alive, or it was switched off"
+            )
 
     def set_cap(self, cap: Size) -> None:
         """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""

@@ -72,6 +72,7 @@ void bind_arena(py::module_& module) {
           "Say that a stream uses a block too.")
       .def("close", &Arena::close, py::call_guard<py::gil_scoped_release>(), "Allocate no more, give back the rest.")
       .def("trim", &Arena::trim, py::call_guard<py::gil_scoped_release>(), "Give back what is wholly free.")
+      .def("compact", &Arena::compact, "Give back every granule that no block touches. Holds the GIL.")
       .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<py::gil_scoped_release>(),
            "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<py::gil_scoped_release>(), "Change the cap.")

@@ -175,6 +175,15 @@ void Arena::trim() {
   trim_to(settings_.reserve);
 }
 
+void Arena::compact() {
+  const std::lock_guard lock(mutex_);
+  if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved meanwhile");
+  device_.synchronize();
+  while (backing_.compactable() > 0 && backing_.reback({})) {
+  }
+  trim_to(settings_.reserve);
+}
+
 // While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
 void Arena::trim_to(Bytes keep) {
   if (!streams_.any_capturing()) backing_.trim(keep / device_.granule());

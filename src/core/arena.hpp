@@ -78,6 +78,8 @@ class Arena {
   void close();
 
   void trim();
+  // Re-backs until every handle that is in use is touched everywhere, and trims. For callers who may re-back.
+  void compact();
   void reserve(Bytes size);
   void set_cap(Bytes cap);
   Stats stats() const;

@@ -506,3 +506,20 @@ def test_a_simulated_device_is_made_once_for_each_size_and_again_after_a_reset(c
         sim.configure(devices=4)
     with pytest.raises(UsageError, match="memory: 'much' is not accepted"):
         arena.Arena(device="sim:much")
+
+
+def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena, work: Work) -> None:
+    pool = make(cap="256MiB")
+    buffers = [pool.allocate(GRANULE) for _ in range(64)]
+    for i, buffer in enumerate(buffers):
+        work.fill(buffer, i + 1)
+    kept = buffers[::16]
+    del buffer, buffers
+    pool.trim()
+    assert check(pool).reserved > 4 * GRANULE
+    pool.trim(compact=True)
+    assert check(pool).reserved == 4 * GRANULE
+    assert all(work.holds(buffer, 16 * i + 1) for i, buffer in enumerate(kept))
+    off = make(cap="16MiB", compact=False)
+    with pytest.raises(UsageError, match="would move live data, which compact=False does not allow"):
+        off.trim(compact=True)
