@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _core, sim
 from ._sizes import Size, parse_size
@@ -34,16 +34,16 @@ def configure(
     >>> configure(growth="64MiB")
     """
     given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
-    for name, value in given.items():
-        if value is not None:
-            parse_size(value, 1 << 40, name)
-            _configured[name] = value
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        parse_size(value, 1 << 40, name)
+    _configured.update(chosen)
 
 
 class Buffer:
     """A piece of device memory. It is freed by :meth:`free`, at the end of a ``with`` block, or when dropped."""
 
-    __slots__ = ("__weakref__", "_arena", "_device", "nbytes", "ptr")
+    __slots__ = ("__weakref__", "_device", "_owner", "nbytes", "ptr")
 
     ptr: int
     """The address, a multiple of 512."""
@@ -51,16 +51,18 @@ class Buffer:
     """The bytes that were asked for."""
 
     def __init__(self, arena: _core.Arena, ptr: int, nbytes: int, device: int) -> None:
-        self._arena: _core.Arena | None = arena
+        self._owner = [arena]  # emptied by whoever frees it: one thread only can pop it
         self._device = device
         self.ptr = ptr
         self.nbytes = nbytes
 
     def free(self) -> None:
         """Give the memory back. A second call does nothing."""
-        arena, self._arena = self._arena, None
-        if arena is not None:
-            arena.free(self.ptr)
+        try:
+            arena = self._owner.pop()
+        except IndexError:
+            return
+        arena.free(self.ptr)
 
     @property
     def size(self) -> int:
@@ -69,13 +71,13 @@ class Buffer:
 
     def record_stream(self, stream: int) -> None:
         """Say that another stream uses this memory: it is not reused before that stream has passed its free."""
-        if self._arena is None:
+        if not self._owner:
             raise UsageError("this buffer was freed: no stream can use it")
-        self._arena.record_stream(self.ptr, stream)
+        self._owner[0].record_stream(self.ptr, stream)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self._arena is None:
+        if not self._owner:
             raise UsageError("this buffer was freed: its memory is no longer its own")
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.ptr, False), "version": 3}
 
@@ -87,12 +89,15 @@ class Buffer:
 
     def __del__(self) -> None:
         # Nobody could catch an error here. There is one only when the driver is gone, and the memory with it.
-        if self._arena is not None and not sys.is_finalizing():
+        if getattr(self, "_owner", None) and not sys.is_finalizing():
             with contextlib.suppress(ArenaError):
                 self.free()
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Buffer owns its memory, so it can be neither copied nor pickled")
+
     def __repr__(self) -> str:
-        state = "" if self._arena is not None else ", freed"
+        state = "" if self._owner else ", freed"
         return f"<arena.Buffer of {self.nbytes} bytes at {self.ptr:#x} on device {self._device}{state}>"
 
 
@@ -142,6 +147,7 @@ class Arena:
         self._core: _core.Arena | None = _core.Arena(driver, number, **sizes)
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
+        self._calling = threading.local()  # whether this thread is in a callback
 
     @property
     def device(self) -> int:
@@ -159,13 +165,15 @@ class Arena:
             raise TypeError(f"a size in bytes is an int, not {size!r}")
         if size < 0:
             raise UsageError(f"size={size} is negative; a size is 0 or more bytes")
+        core = self._open
         try:
-            ptr = self._open.allocate(min(size, _LARGEST), stream, False)
+            ptr = core.allocate(min(size, _LARGEST), stream, False)
         except OutOfMemoryError as error:
-            ptr = self._allocate_after_all(min(size, _LARGEST), stream, error)
+            ptr = self._allocate_after_all(core, min(size, _LARGEST), stream, error)
+        buffer = Buffer(core, ptr, size, self._device)  # owned before anybody is told
         if self._on_pressure:
-            self._tell_pressure()
-        return Buffer(self._open, ptr, size, self._device)
+            self._tell_pressure(core)
+        return buffer
 
     def malloc(self, size: int) -> Any:
         """Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.
@@ -212,7 +220,10 @@ class Arena:
 
     def set_cap(self, cap: Size) -> None:
         """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""
-        self._open.set_cap(parse_size(cap, self._total, "cap"))
+        size = parse_size(cap, self._total, "cap")
+        if size > self._total:
+            raise UsageError(f"cap={size} is more than the device's {self._total} bytes; give at most that")
+        self._open.set_cap(size)
 
     def stats(self) -> _core.Stats:
         """Return the account and the counts. Cheap: safe to call in a loop."""
@@ -251,24 +262,31 @@ class Arena:
             raise UsageError("the arena is closed: make another one")
         return self._core
 
-    def _allocate_after_all(self, size: int, stream: int, error: OutOfMemoryError) -> int:
+    def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> int:
         """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
         gc.collect()  # cycles keep arrays alive that nobody can reach
-        for function in (None, *self._on_oom):
+        # What a callback asks for itself may fail: nobody is called for that.
+        functions = [] if getattr(self._calling, "now", False) else self._on_oom
+        for function in (None, *functions):
             if function is not None:
-                _call(functools.partial(function, error))
+                self._calling.now = True
+                try:
+                    _call(functools.partial(function, error))
+                finally:
+                    self._calling.now = False
             try:
-                return self._open.allocate(size, stream, self._may_compact())
+                return core.allocate(size, stream, self._may_compact())
             except OutOfMemoryError as again:
                 error = again
         raise error
 
-    def _tell_pressure(self) -> None:
-        stats = self.stats()
+    def _tell_pressure(self, core: _core.Arena) -> None:
+        stats = core.stats()
         due = [entry for entry in self._on_pressure if stats.reserved > entry[0] * stats.cap]
         for entry in due:
-            self._on_pressure.remove(entry)  # once each, also when it allocates itself
-            _call(entry[1])
+            if entry in self._on_pressure:  # once each, also when one of them allocates
+                self._on_pressure.remove(entry)
+                _call(entry[1])
 
     def _may_compact(self) -> bool:
         if self._compact != "auto":
@@ -339,13 +357,13 @@ def _simulated(driver: _core.Driver, memory: str) -> int:
 
 
 _defaults: dict[int, Arena] = {}
-_defaults_lock = threading.Lock()
+_defaults_lock = threading.RLock()  # an array that is collected meanwhile may come here
 
 
 def default_arena(device: int = 0) -> Arena:
     """Return the process's own arena of a device, made at the first call with the settings in force then."""
     with _defaults_lock:
-        if device not in _defaults:
+        if device not in _defaults or _defaults[device]._core is None:  # none yet, or closed
             _defaults[device] = Arena(device=device)
         return _defaults[device]
 

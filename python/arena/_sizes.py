@@ -40,7 +40,7 @@ def _read(value: object, total: int) -> float | int | None:
         return value * total if 0 <= value <= 1 else None
     if not isinstance(value, str):
         return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[KMGT]iB|B)?\s*", value)
+    found = re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(%|[KMGT]iB|B)?\s*", value)
     if found is None:
         return None
     number, unit = found[1], found[2] or ""

@@ -12,9 +12,16 @@ namespace {
 
 cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Stream>(number); }
 
-// With the GIL held throughout when live data may move: then no other Python thread can give the device work.
+// With the GIL held throughout when live data may move: then no other Python thread can give the device work. What is
+// queued by then is waited for before, without the GIL: a function of the program's may be among it, which needs that.
 std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_reback) {
-  if (may_reback) return arena.allocate(size, stream_from(stream), true);
+  if (may_reback) {
+    {
+      py::gil_scoped_release release;
+      arena.synchronize();
+    }
+    return arena.allocate(size, stream_from(stream), true);
+  }
   py::gil_scoped_release release;
   return arena.allocate(size, stream_from(stream), false);
 }
@@ -53,11 +60,18 @@ void bind_stats(py::module_& module) {
 void bind_arena(py::module_& module) {
   bind_stats(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
-      .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
-                       Bytes growth) {
-             py::gil_scoped_release release;
-             return std::make_shared<Arena>(std::move(driver), device, ArenaSettings{cap, reserve, headroom, growth});
-           }),
+      .def(py::init(
+               [](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom, Bytes growth) {
+                 py::gil_scoped_release release;
+                 // The end of an arena waits for the device, which may be running a function that needs the GIL.
+                 const auto end = [](Arena* arena) {
+                   if (PyGILState_Check() == 0) return delete arena;
+                   py::gil_scoped_release release_at_end;
+                   delete arena;
+                 };
+                 return std::shared_ptr<Arena>(
+                     new Arena(std::move(driver), device, ArenaSettings{cap, reserve, headroom, growth}), end);
+               }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
            py::arg("growth"))
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"),
@@ -72,7 +86,16 @@ void bind_arena(py::module_& module) {
           "Say that a stream uses a block too.")
       .def("close", &Arena::close, py::call_guard<py::gil_scoped_release>(), "Allocate no more, give back the rest.")
       .def("trim", &Arena::trim, py::call_guard<py::gil_scoped_release>(), "Give back what is wholly free.")
-      .def("compact", &Arena::compact, "Give back every granule that no block touches. Holds the GIL.")
+      .def(
+          "compact",
+          [](Arena& arena) {
+            {
+              py::gil_scoped_release release;
+              arena.synchronize();
+            }
+            arena.compact();
+          },
+          "Give back every granule that no block touches. Holds the GIL.")
       .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<py::gil_scoped_release>(),
            "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<py::gil_scoped_release>(), "Change the cap.")

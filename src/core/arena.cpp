@@ -9,6 +9,7 @@ namespace arena {
 namespace {
 
 constexpr Bytes kAddressesPerByte = 8;  // addresses cost nothing, and room to place blocks saves mapping
+constexpr const char* kClosed = "the arena is closed: make another one to allocate from";
 constexpr Bytes kLargestRequest = Bytes{1} << 46;
 
 std::string format_address(std::uint64_t address) {
@@ -20,6 +21,7 @@ std::string format_address(std::uint64_t address) {
 }  // namespace
 
 Arena::Segment::~Segment() {
+  if (abandoned) return;
   try {
     device.free_addresses(address, size);
   } catch (const Error&) {  // the driver is gone, and the addresses with it
@@ -40,9 +42,23 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, const ArenaSettin
 
 Arena::~Arena() {
   try {
-    device_.synchronize();
+    if (!streams_.any_capturing()) {  // a capture would not survive the wait
+      device_.synchronize();
+      return;
+    }
   } catch (const Error&) {
   }
+  // The device may be using the memory: losing it is safe, unmapping it is not.
+  backing_.abandon();
+  segment_.abandoned = true;
+}
+
+void Arena::synchronize() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (streams_.any_capturing()) return;
+  }
+  device_.synchronize();
 }
 
 Span Arena::span_of(Offset offset, Bytes size) const {
@@ -62,7 +78,7 @@ Granules Arena::limit() const {
 
 std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback) {
   std::unique_lock lock(mutex_);
-  if (closed_) throw UsageError("the arena is closed: make another one to allocate from");
+  if (closed_) throw UsageError(kClosed);
   const Bytes rounded = std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment));
   const StreamIndex user = streams_.index(stream);
   using enum Effort;
@@ -91,11 +107,15 @@ bool Arena::back(Span span, Granules most, Effort effort, std::unique_lock<std::
       backing_.poll();
       return backing_.back(span, most);
     case Effort::kWait: {
-      const std::vector<cu::Event> events = streams_.events_after(backing_.pending_marks());
-      lock.unlock();
-      for (const cu::Event event : events) device_.synchronize(event);
-      lock.lock();
-      backing_.poll();
+      // Other threads may free more meanwhile; a few rounds are enough, and bounded.
+      for (int round = 0; round < 4 && backing_.pending() > 0; ++round) {
+        const std::vector<cu::Event> events = streams_.events_after(backing_.pending_marks());
+        lock.unlock();
+        for (const cu::Event event : events) device_.synchronize(event);
+        lock.lock();
+        backing_.poll();
+      }
+      if (closed_) throw UsageError(kClosed);
       return false;
     }
     case Effort::kRelease:
@@ -105,6 +125,7 @@ bool Arena::back(Span span, Granules most, Effort effort, std::unique_lock<std::
       return true;
     case Effort::kReback:
       device_.synchronize();
+      backing_.poll();
       while (!backing_.back(span, most)) {
         if (!backing_.reback(span)) return false;
       }
@@ -153,7 +174,7 @@ void Arena::free(std::uint64_t address) {
   gaps_.add({block.offset, block.offset + block.size, marks});
   requested_ -= block.requested;
   live_ -= block.size;
-  if (closed_) trim_to(0);
+  if (closed_ || backing_.reserved() > settings_.cap / device_.granule()) trim_to(closed_ ? 0 : settings_.reserve);
 }
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
@@ -186,12 +207,15 @@ void Arena::compact() {
 
 // While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
 void Arena::trim_to(Bytes keep) {
-  if (!streams_.any_capturing()) backing_.trim(keep / device_.granule());
+  const Bytes granule = device_.granule();
+  if (!streams_.any_capturing()) backing_.trim(round_up(keep, granule) / granule, settings_.cap / granule);
 }
 
 void Arena::reserve(Bytes size) {
   const std::lock_guard lock(mutex_);
   const Granules wanted = round_up(size, device_.granule()) / device_.granule();
+  if (wanted > limit()) fail(size, why_full(limit()));
+  settings_.reserve = std::max(settings_.reserve, size);
   if (wanted > backing_.reserved() && !backing_.reserve(wanted - backing_.reserved(), limit()))
     fail(size, why_full(limit()));
 }
@@ -199,7 +223,7 @@ void Arena::reserve(Bytes size) {
 void Arena::set_cap(Bytes cap) {
   const std::lock_guard lock(mutex_);
   settings_.cap = cap;
-  trim_to(cap);
+  if (backing_.reserved() > cap / device_.granule()) trim_to(cap);
 }
 
 Stats Arena::stats() const {

@@ -80,7 +80,10 @@ class Arena {
   void trim();
   // Re-backs until every handle that is in use is touched everywhere, and trims. For callers who may re-back.
   void compact();
-  void reserve(Bytes size);
+  void reserve(Bytes size);  // from now on: trim() keeps it
+  // Waits for all work of the device, unless a stream is being captured, which that would break. For callers who are
+  // about to allocate with `may_reback`, and must not wait then.
+  void synchronize() const;
   void set_cap(Bytes cap);
   Stats stats() const;
   void validate() const;  // throws Error that says what is wrong
@@ -109,6 +112,7 @@ class Arena {
     const Device& device;
     const Bytes size;
     const std::uint64_t address;
+    bool abandoned = false;
   };
 
   mutable std::mutex mutex_;

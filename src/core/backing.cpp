@@ -1,6 +1,7 @@
 #include "core/backing.hpp"
 
 #include <algorithm>
+#include <exception>
 
 namespace arena {
 namespace {
@@ -27,7 +28,7 @@ Backing::~Backing() {
 
 bool Backing::is_backed(Span span) const {
   for (Granules g = span.begin; g < span.end; ++g) {
-    if (granules_[g].handle == kNone) return false;
+    if (granules_[g].handle == kNone || !handles_[granules_[g].handle].accessible) return false;
   }
   return true;
 }
@@ -59,7 +60,7 @@ Backing::Index Backing::create(Granules count) {
   while (!id && count > 1) id = device_.create((count /= 2) * device_.granule());  // others use the device too
   if (!id) return kNone;
   const Index index = new_slot();
-  handles_[index] = {*id, 0, count, 0, false, false, {}};
+  handles_[index] = {*id, 0, count, 0, false, false, false, {}};
   reserved_ += count;
   peak_ = std::max(peak_, reserved_);
   return index;
@@ -75,9 +76,13 @@ void Backing::map(Index index, Granules at) {
   }
   handle.begin = at;
   handle.mapped = true;
-  for (Granules g = at; g < handle.end(); ++g) granules_[g].handle = index;
+  handle.touched = 0;
+  for (Granules g = at; g < handle.end(); ++g) {
+    granules_[g].handle = index;
+    handle.touched += granules_[g].blocks > 0;  // only when it takes another handle's place
+  }
   ++maps_;
-  set_idle(index);
+  if (handle.touched == 0) set_idle(index);
 }
 
 void Backing::unmap(Index index) {
@@ -85,7 +90,7 @@ void Backing::unmap(Index index) {
   device_.unmap(address_of(handle.begin), handle.count * device_.granule());
   clear_idle(index);
   for (Granules g = handle.begin; g < handle.end(); ++g) granules_[g].handle = kNone;
-  handle.mapped = false;
+  handle.mapped = handle.accessible = false;
   handle.marks = {};
   ++unmaps_;
 }
@@ -155,38 +160,58 @@ Backing::Index Backing::harvest(Granules need, Granules room, Span keep) {
 bool Backing::back(Span span, Granules limit) {
   std::vector<Index> fresh;
   bool complete = true;
-  for (Granules g = span.begin; g < span.end; ++g) {
-    if (granules_[g].handle != kNone) continue;
-    const Granules need = room_at(g, span.end - g), room = room_at(g, std::max(need, growth_));
-    Index index = take_spare(need, room);
-    if (index == kNone) {
-      index = harvest(need, room, span);
-      if (index != kNone) unmap(index);
+  try {
+    for (Granules g = span.begin; g < span.end; ++g) {
+      if (granules_[g].handle != kNone) continue;
+      const Granules need = room_at(g, span.end - g), room = room_at(g, std::max(need, growth_));
+      Index index = take_spare(need, room);
+      if (index == kNone) {
+        index = harvest(need, room, span);
+        if (index != kNone) unmap(index);
+      }
+      if (index == kNone && reserved_ < limit) index = create(std::min(room, handle_size(limit)));
+      if (index == kNone) {
+        complete = false;
+        break;
+      }
+      map(index, g);
+      fresh.push_back(index);
     }
-    if (index == kNone && reserved_ < limit) index = create(std::min(room, handle_size(limit)));
-    if (index == kNone) {
-      complete = false;
-      break;
-    }
-    map(index, g);
-    fresh.push_back(index);
+  } catch (const Error&) {
+    retract(fresh);
+    throw;
+  }
+  // Older ones that the driver once refused to open are tried again.
+  for (Granules g = span.begin; g < span.end && complete; g = handles_[granules_[g].handle].end()) {
+    const Index index = granules_[g].handle;
+    const bool is_fresh = std::find(fresh.begin(), fresh.end(), index) != fresh.end();
+    if (!handles_[index].accessible && !is_fresh) allow({index});
   }
   if (!fresh.empty()) allow(fresh);
   return complete;
 }
 
-// One call for the whole run: all between the first and the last new handle is mapped. What cannot be made accessible
-// is not left mapped: somebody would use it.
+// One call for the whole run: all between the first and the last new handle is mapped.
 void Backing::allow(const std::vector<Index>& fresh) {
   const Granules begin = handles_[fresh.front()].begin, end = handles_[fresh.back()].end();
   try {
     device_.set_access(address_of(begin), (end - begin) * device_.granule());
   } catch (const Error&) {
-    for (const Index index : fresh) {
+    retract(fresh);
+    throw;
+  }
+  for (const Index index : fresh) handles_[index].accessible = true;
+}
+
+// What could not be made accessible is not left mapped, unless the driver refuses that as well; it is not used then.
+void Backing::retract(const std::vector<Index>& fresh) {
+  for (const Index index : fresh) {
+    if (handles_[index].touched > 0) continue;
+    try {
       unmap(index);
       put_spare(index);
+    } catch (const Error&) {
     }
-    throw;
   }
 }
 
@@ -249,33 +274,42 @@ void Backing::replace(Index index, Span keep) {
     }
   }
   unmap(index);
-  handles_[index].touched = 0;
   try {
     give_back(index);
   } catch (const Error&) {
-    remount(take_spare_exactly(index), old);
+    remount(take_spare_exactly(index), old.begin, old.marks);
     throw;
   }
+  std::exception_ptr lost;  // one granule that is lost must not take the others along
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    const Index small = create(1);
-    if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
-    Handle part{handles_[small].id, kept[i], 1, granules_[kept[i]].blocks > 0 ? Granules{1} : 0, false, false,
-                old.marks};
-    remount(small, part);
-    if (part.touched > 0) device_.copy_from_host(address_of(kept[i]), staged.data() + i * size, size);
+    try {
+      const Index small = create(1);
+      if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
+      remount(small, kept[i], old.marks);
+      if (handles_[small].touched > 0) restore(kept[i], staged.data() + i * size);
+    } catch (const Error&) {
+      if (!lost) lost = std::current_exception();
+    }
   }
   // The copies are staged, not done: whoever is handed memory on another stream next must find it whole.
   device_.synchronize();
+  if (lost) std::rethrow_exception(lost);
 }
 
-// Maps a handle where, and as, it is to be: with the touched granules and the marks of `as`.
-void Backing::remount(Index index, const Handle& as) {
-  map(index, as.begin);
+// Copies a granule back, with a second try: nothing else holds the data now.
+void Backing::restore(Granules granule, const char* data) {
+  try {
+    device_.copy_from_host(address_of(granule), data, device_.granule());
+  } catch (const Error&) {
+    device_.copy_from_host(address_of(granule), data, device_.granule());
+  }
+}
+
+// Maps a handle under what may be live data, with the marks of the handle that was there before.
+void Backing::remount(Index index, Granules at, const Marks& marks) {
+  map(index, at);
+  handles_[index].marks = marks;
   allow({index});
-  handles_[index].marks = as.marks;
-  clear_idle(index);
-  handles_[index].touched = as.touched;
-  if (as.touched == 0) set_idle(index);
 }
 
 Backing::Index Backing::take_spare_exactly(Index index) {
@@ -296,10 +330,10 @@ void Backing::touch(Span span) {
 void Backing::leave(Span span, const Marks& marks) {
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
-    handles_[index].marks.join(marks);
+    if (index != kNone) handles_[index].marks.join(marks);
     if (--granules_[g].blocks > 0) continue;
     --touched_granules_;
-    if (--handles_[index].touched == 0) set_idle(index);
+    if (index != kNone && --handles_[index].touched == 0) set_idle(index);  // none: it was lost in a re-backing
   }
 }
 
@@ -332,15 +366,16 @@ bool Backing::reserve(Granules granules, Granules limit) {
   return true;
 }
 
-void Backing::trim(Granules keep) {
+void Backing::trim(Granules keep, Granules most) {
   poll();
-  while (!spare_.empty() && reserved_ - spare_.begin()->first >= keep) {
+  const auto may_go = [&](Granules left, Granules count) { return left > most || left >= keep + count; };
+  while (!spare_.empty() && may_go(reserved_, spare_.begin()->first)) {
     give_back(take_spare(spare_.begin()->first, 0));
   }
   std::vector<Index> going;
   Granules left = reserved_;
   for (const auto& [count, entry] : idle_) {
-    if (handles_[entry.second].pending || left < keep + count) continue;
+    if (handles_[entry.second].pending || !may_go(left, count)) continue;
     going.push_back(entry.second);
     left -= count;
   }

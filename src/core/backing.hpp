@@ -60,8 +60,9 @@ class Backing {
 
   // Takes memory in advance, mapped nowhere; false at the limit.
   bool reserve(Granules granules, Granules limit);
-  // Gives back spare and idle handles down to `keep` granules reserved.
-  void trim(Granules keep);
+  // Gives back spare and idle handles down to `keep` granules reserved,
+  // and, whatever that is, to `most` if what is free allows it.
+  void trim(Granules keep, Granules most);
 
   Granules reserved() const { return reserved_; }
   Granules peak() const { return peak_; }  // the highest value of reserved
@@ -70,12 +71,17 @@ class Backing {
   Granules pending() const { return pending_granules_; }  // of the idle ones
   Granules touched() const { return touched_granules_; }
   // Untouched granules of handles that are in use.
-  Granules compactable() const { return reserved_ - spare_granules_ - idle_granules_ - touched_granules_; }
+  Granules compactable() const {
+    const Granules touched = spare_granules_ + idle_granules_ + touched_granules_;
+    return reserved_ > touched ? reserved_ - touched : 0;
+  }
   bool is_backed(Span span) const;
 
   std::uint64_t maps() const { return maps_; }
   std::uint64_t unmaps() const { return unmaps_; }
   std::uint64_t rebacked() const { return rebacked_; }
+  // Forgets everything without giving it back: for when the device may still be using it.
+  void abandon() { handles_.clear(); }
   std::optional<std::string> problem() const;  // what is inconsistent; for validate()
 
  private:
@@ -88,6 +94,7 @@ class Backing {
     Granules count = 0;  // 0: an unused slot
     Granules touched = 0;
     bool mapped = false;
+    bool accessible = false;
     bool pending = false;  // idle, and its marks are not known to have been reached
     Marks marks;           // of blocks that left it
     Granules end() const { return begin + count; }
@@ -105,15 +112,17 @@ class Backing {
   void map(Index index, Granules at);
   void unmap(Index index);
   void allow(const std::vector<Index>& fresh);
+  void retract(const std::vector<Index>& fresh);
   void put_spare(Index index);
   Index take_spare_exactly(Index index);
-  void remount(Index index, const Handle& as);
+  void remount(Index index, Granules at, const Marks& marks);
   void give_back(Index index);
   Index take_spare(Granules need, Granules room);
   Index harvest(Granules need, Granules room, Span keep);
   void set_idle(Index index);
   void clear_idle(Index index);
   void replace(Index index, Span keep);
+  void restore(Granules granule, const char* data);
   Index new_slot();
 
   const Device& device_;

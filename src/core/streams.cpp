@@ -5,6 +5,8 @@
 namespace arena {
 namespace {
 
+constexpr std::size_t kFewEvents = 16;
+
 std::uint64_t this_thread() {
   static std::atomic<std::uint64_t> next{1};
   thread_local const std::uint64_t number = next.fetch_add(1);
@@ -30,7 +32,7 @@ StreamIndex Streams::index(cu::Stream stream) {
   if (stream == nullptr) stream = cu::legacy_stream();
   const std::uint64_t thread = stream == cu::per_thread_stream() ? this_thread() : 0;
   const auto [it, is_new] = indices_.try_emplace({stream, thread}, static_cast<StreamIndex>(states_.size()));
-  if (is_new) states_.push_back({stream, 0, 0, {}, {}});
+  if (is_new) states_.push_back({stream, thread, 0, 0, {}, {}});
   return it->second;
 }
 
@@ -40,7 +42,12 @@ bool Streams::reached(Marks& marks) const {
 }
 
 cu::Event Streams::new_event() {
-  if (unused_.empty()) return device_.new_event();
+  if (unused_.empty() && events_ >= kFewEvents) collect();  // or a long run would hold more and more of them
+  if (unused_.empty()) {
+    const cu::Event event = device_.new_event();
+    ++events_;
+    return event;
+  }
   const cu::Event event = unused_.back();
   unused_.pop_back();
   return event;
@@ -54,15 +61,25 @@ void Streams::finish(State& state, std::uint64_t number) {
   }
 }
 
-// A record that is reached after the mark; null when the mark has been reached, because the stream is gone and the
-// whole device was waited for instead.
+// The number of the per-thread stream means the calling thread's own: another thread's cannot be named at all.
+bool Streams::can_reach(const State& state) { return state.thread == 0 || state.thread == this_thread(); }
+
+// A record that is reached after the mark; null when the mark has been reached, because the stream is gone or out of
+// reach and the whole device was waited for instead.
 const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t number) {
   State& state = states_[stream];
   for (const Record& record : state.records) {
     if (record.number >= number) return &record;
   }
   const cu::Event event = new_event();
-  if (!device_.record(event, state.stream)) {
+  bool recorded = false;
+  try {
+    recorded = can_reach(state) && device_.record(event, state.stream);
+  } catch (const Error&) {
+    unused_.push_back(event);
+    throw;
+  }
+  if (!recorded) {
     unused_.push_back(event);
     device_.synchronize();
     finish(state, state.frees);
@@ -97,6 +114,10 @@ void Streams::poll(const Marks& marks) {
   for (const Mark mark : marks) {
     if (!reached(mark)) record_after(mark.stream, mark.number);
   }
+  collect();
+}
+
+void Streams::collect() {
   for (State& state : states_) {
     while (!state.records.empty() && device_.reached(state.records.front().event)) {
       finish(state, state.records.front().number);
@@ -115,7 +136,7 @@ std::vector<cu::Event> Streams::events_after(const Marks& marks) {
 
 bool Streams::any_capturing() const {
   return std::any_of(states_.begin(), states_.end(),
-                     [&](const State& state) { return device_.is_capturing(state.stream); });
+                     [&](const State& state) { return can_reach(state) && device_.is_capturing(state.stream); });
 }
 
 }  // namespace arena

@@ -46,6 +46,7 @@ class Streams {
   };
   struct State {
     cu::Stream stream = nullptr;
+    std::uint64_t thread = 0;  // whose per-thread stream it is; 0 for a stream that is everybody's
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
     std::deque<Record> records;                             // not known to be reached, in order
@@ -53,14 +54,17 @@ class Streams {
   };
 
   bool must_wait(StreamIndex user, Mark mark) const;
+  static bool can_reach(const State& state);
   const Record* record_after(StreamIndex stream, std::uint64_t number);
   void finish(State& state, std::uint64_t number);
   cu::Event new_event();
+  void collect();
 
   const Device& device_;
   std::vector<State> states_;
   std::map<std::pair<cu::Stream, std::uint64_t>, StreamIndex> indices_;
   std::vector<cu::Event> unused_;
+  std::size_t events_ = 0;  // that exist
   std::uint64_t waits_ = 0;
 };
 

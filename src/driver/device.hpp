@@ -2,6 +2,7 @@
 // use of the device's primary context and nothing else: whoever creates, reserves or records gives it back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,7 +59,7 @@ class Device {
   PrimaryContext context_;
   std::uint64_t total_ = 0;
   std::uint64_t granule_ = 0;
-  mutable std::uint64_t calls_ = 0;
+  mutable std::atomic<std::uint64_t> calls_{0};
 };
 
 }  // namespace arena

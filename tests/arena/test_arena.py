@@ -14,7 +14,7 @@ import arena
 from arena import OutOfMemoryError, UsageError, sim
 
 from ..programs import run
-from ..simulated.cu import Cu
+from ..simulated.cu import PER_THREAD, Cu
 from .conftest import GIB, MIB, MakeArena, Work, check
 
 GRANULE = 2 * MIB
@@ -249,7 +249,19 @@ def test_the_cap_holds_when_four_threads_race_for_the_last_granule(make: MakeAre
     check(pool)
 
 
-FUNCTIONS = ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuEventRecord", "cuEventQuery"]
+FUNCTIONS = [
+    "cuMemCreate",
+    "cuMemMap",
+    "cuMemSetAccess",
+    "cuMemUnmap",
+    "cuMemRelease",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuStreamWaitEvent",
+    "cuCtxPushCurrent",
+    "cuMemcpyDtoH",
+]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -266,7 +278,9 @@ def test_a_driver_call_that_fails_leaves_the_account_right_and_the_arena_usable(
             if live and choose.random() < 0.5:
                 live.pop(choose.randrange(len(live))).free()
             else:
-                live.append(pool.allocate(choose.choice([5000, MIB, 5 * MIB]), choose.choice(streams)))
+                stream = choose.choice(streams)
+                live.append(pool.allocate(choose.choice([5000, MIB, 5 * MIB]), stream))
+                cu.ok("cuMemsetD8Async", live[-1].ptr, 1, live[-1].nbytes, stream)  # it is there
         except (arena.DriverError, OutOfMemoryError):
             pass
         check(pool)
@@ -523,3 +537,117 @@ def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena,
     off = make(cap="16MiB", compact=False)
     with pytest.raises(UsageError, match="would move live data, which compact=False does not allow"):
         off.trim(compact=True)
+
+
+def test_memory_of_another_threads_own_stream_is_waited_for(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="4MiB")
+    context, stream = cu.out("cuCtxGetCurrent"), cu.stream()
+
+    def use() -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        buffer = pool.allocate(4 * MIB, PER_THREAD)
+        for _ in range(5):
+            work.fill(buffer, 1, PER_THREAD)
+        buffer.free()
+
+    with sim.temporarily(delay=20_000):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        pool.trim()
+        buffer = pool.allocate(4 * MIB, stream)
+        work.fill(buffer, 2, stream)
+    assert work.holds(buffer, 2, stream)
+
+
+@pytest.mark.parametrize("function", ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoD"])
+def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(make: MakeArena, function: str) -> None:
+    pool = make(cap="64MiB", compact=True)
+    live = needs_rebacking(pool)
+    sim.fail(function, "CUDA_ERROR_UNKNOWN", nth=2, times=2)
+    with pytest.raises(arena.ArenaError):
+        pool.allocate(56 * MIB)
+    sim.clear_planned()
+    while live:
+        live.pop().free()
+    check(pool)
+    pool.allocate(60 * MIB).free()
+
+
+def test_a_buffer_has_one_owner(make: MakeArena) -> None:
+    buffer = make(cap="8MiB").allocate(512)
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+            duplicate(buffer)
+
+
+def test_an_arena_that_cannot_wait_at_its_end_loses_memory_rather_than_unmap_it(cu: Cu, work: Work) -> None:
+    stream = cu.stream()
+    pool = arena.Arena(cap="8MiB", device="sim:1GiB")
+    buffer = pool.allocate(MIB, stream)
+    before = sim.census().mappings
+    sim.fail("cuCtxSynchronize", "CUDA_ERROR_UNKNOWN")
+    del pool, buffer
+    assert sim.census().mappings == before
+    assert sim.races() == []
+
+
+def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="64MiB", reserve="64MiB")
+    pool.set_cap("32MiB")
+    assert pool.stats().reserved <= 32 * MIB
+    other, stream = make(cap="32MiB", growth="2MiB"), cu.stream()
+    buffers = [other.allocate(2 * MIB, stream) for _ in range(16)]
+    with sim.temporarily(delay=50_000):
+        for buffer in buffers:
+            work.fill(buffer, 1, stream)
+        del buffers[:8]
+        other.set_cap("8MiB")  # too early to take any
+    cu.ok("cuStreamSynchronize", stream)
+    del buffer
+    buffers.pop()
+    assert other.stats().reserved <= 16 * MIB
+    with pytest.raises(UsageError, match="more than the device's"):
+        other.set_cap("9GiB")
+
+
+def test_a_reservation_that_cannot_be_takes_nothing_and_one_that_can_is_kept(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pytest.raises(OutOfMemoryError):
+        pool.reserve("1GiB")
+    assert pool.stats().reserved == 0
+    pool.reserve("3MiB")
+    pool.trim()
+    assert pool.stats().reserved == 4 * MIB
+
+
+@pytest.mark.parametrize("cap", ["9" * 400 + ".0", "9" * 5000, "\u0663GiB", "1e3GiB", "", " ", "GiB", "1 GB"])
+def test_hostile_sizes_are_refused(make: MakeArena, cap: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        make(cap=cap)
+
+
+@pytest.mark.parametrize("moment", ["re-backing", "end"])
+def test_a_python_function_in_a_stream_does_not_hang_the_arena(moment: str) -> None:
+    code = """
+import ctypes, sys
+import arena
+from arena import sim
+from tests.simulated.cu import Cu, MIB
+sim.configure(delay=20_000)
+cu = Cu()
+cu.start()
+pool = arena.Arena(cap="64MiB")
+buffers = [pool.allocate(2 * MIB) for _ in range(8)]
+del buffers[1::2]
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def host(data):
+    print("called")
+cu.ok("cuLaunchHostFunc", cu.stream(), host, 0)
+if sys.argv[1] == "re-backing":
+    pool.allocate(56 * MIB)
+pool.close()
+del buffers, pool
+"""
+    done = run(code, moment, timeout=30, ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("called\n", "")

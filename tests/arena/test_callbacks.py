@@ -47,10 +47,10 @@ def test_an_exception_in_a_callback_is_shown_and_changes_nothing(
     with pytest.raises(OutOfMemoryError, match="cap reached"):
         pool.allocate(8 * MIB)
     assert [type(error) for error in shown] == [ZeroDivisionError]
-    shown.clear()  # its traceback holds what it saw
     pool.on_oom(lambda error: held.clear())
     pool.allocate(8 * MIB).free()
     check(pool)
+    shown.clear()  # a traceback holds what it saw
 
 
 def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -> None:
@@ -69,3 +69,36 @@ def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -
 def test_a_share_that_cannot_be_is_named(make: MakeArena, share: object) -> None:
     with pytest.raises(UsageError, match="is not accepted; write a share of the cap"):
         make(cap="16MiB").on_pressure(share, print)  # type: ignore[arg-type]
+
+
+def test_a_callback_that_allocates_calls_nobody_for_that(make: MakeArena) -> None:
+    pool = make(cap="16MiB")
+    held = pool.allocate(12 * MIB)
+    calls: list[str] = []
+
+    def ask(error: OutOfMemoryError) -> None:
+        calls.append("called")
+        with pytest.raises(OutOfMemoryError):
+            pool.allocate(10 * MIB)
+
+    pool.on_oom(ask)
+    pool.on_oom(ask)
+    with pytest.raises(OutOfMemoryError):
+        pool.allocate(8 * MIB)
+    assert (calls, held.nbytes) == (["called"] * 2, 12 * MIB)
+
+
+def test_callbacks_of_pressure_may_allocate_and_close(make: MakeArena) -> None:
+    pool = make(cap="16MiB", growth="2MiB")
+    told: list[str] = []
+    pool.on_pressure(0.2, lambda: (told.append("first"), pool.allocate(4 * MIB).free()))
+    pool.on_pressure(0.3, lambda: (told.append("second"), pool.close()))
+    buffer = pool.allocate(6 * MIB)
+    assert (sorted(told), buffer.nbytes) == (["first", "second"], 6 * MIB)
+    buffer.free()
+
+
+def test_a_default_arena_that_was_closed_is_made_anew(make: MakeArena) -> None:
+    arena.default_arena().close()
+    arena.default_arena().allocate(512).free()
+    arena.default_arena().close()
