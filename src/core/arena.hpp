@@ -1,4 +1,5 @@
-// The arena: blocks, under a cap. One lock, which is not held while the device is waited for.
+// The arena: blocks, under a cap. One lock. It is not held while the device is waited for, except where nobody else may
+// come in between: re-backing, and streams that are gone or out of reach.
 #pragma once
 
 #include <cstdint>
