@@ -226,7 +226,7 @@ class Arena:
         self._open.set_cap(size)
 
     def stats(self) -> _core.Stats:
-        """Return the account and the counts. Cheap: safe to call in a loop."""
+        """Return the account and the counts. Cheap: running counts, but for ``largest``, which is looked for."""
         return self._open.stats()
 
     def validate(self) -> None:

@@ -23,7 +23,8 @@ struct ArenaSettings {
   Bytes growth = Bytes{64} << 20;
 };
 
-// Constant-time figures. See types.hpp for the words.
+// Running counts, but for `largest`, which looks through the gaps, and with headroom asks the driver. The words are in
+// types.hpp.
 struct Stats {
   Bytes requested = 0, live = 0, reserved = 0;
   Bytes rounding = 0, pending = 0, releasable = 0, stranded = 0, spare = 0;

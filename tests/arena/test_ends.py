@@ -1,0 +1,123 @@
+"""How buffers, arenas and processes end, in any order."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import arena
+from arena import UsageError, sim
+
+from ..programs import run
+from ..simulated.cu import Cu
+from .conftest import MIB, MakeArena, Work
+
+
+def test_a_buffer_is_freed_once_by_hand_by_with_or_when_dropped(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    buffer = pool.allocate(1000)
+    buffer.free()
+    buffer.free()
+    with pool.allocate(1000) as other:
+        assert other.__cuda_array_interface__["data"] == (other.ptr, False)
+    pool.allocate(1000)
+    assert pool.stats().live == 0
+    with pytest.raises(UsageError, match="this buffer was freed"):
+        other.record_stream(0)
+
+
+def test_buffers_outlive_a_closed_arena_and_are_given_back_when_freed(make: MakeArena, work: Work) -> None:
+    pool = make(cap="8MiB")
+    buffer = pool.allocate(MIB)
+    pool.close()
+    pool.close()
+    with pytest.raises(UsageError, match="the arena is closed"):
+        pool.allocate(1)
+    assert repr(pool) == "<arena.Arena on device 0, closed>"
+    work.fill(buffer, 5)
+    assert work.holds(buffer, 5)
+    buffer.free()
+    assert sim.used() == 0
+
+
+def test_an_arena_that_is_dropped_before_its_buffers_lives_as_long_as_they(make: MakeArena, work: Work) -> None:
+    buffer = arena.Arena(cap="8MiB").allocate(MIB)
+    work.fill(buffer, 5)
+    assert work.holds(buffer, 5)
+    del buffer
+    assert (sim.used(), sim.census().reservations) == (0, 0)
+
+
+END = """
+import os, sys
+import arena
+pool = arena.Arena(cap="64MiB", device="sim:1GiB")
+buffer = pool.allocate(1 << 20)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", "del pool", "del buffer", "keep = [pool, buffer]; keep.append(keep)", "sys.exit(0)", "arena.sim.reset()"],
+)
+def test_the_interpreter_ends_in_any_order(end: str) -> None:
+    done = run(END.format(end=end), ARENA_DRIVER="sim")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_may_drop_what_it_inherited() -> None:
+    code = END.format(end="child = os.fork()") + "del buffer, pool\nif child: print(os.waitpid(child, 0)[1])\n"
+    done = run(code, ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_the_process_has_no_open_arena_by_importing() -> None:
+    done = run("import arena, os; print('libcudasim' in open('/proc/self/maps').read())")
+    assert done.stdout == "False\n"
+
+
+def test_a_buffer_has_one_owner(make: MakeArena) -> None:
+    buffer = make(cap="8MiB").allocate(512)
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+            duplicate(buffer)
+
+
+def test_an_arena_that_cannot_wait_at_its_end_loses_memory_rather_than_unmap_it(cu: Cu, work: Work) -> None:
+    stream = cu.stream()
+    pool = arena.Arena(cap="8MiB", device="sim:1GiB")
+    buffer = pool.allocate(MIB, stream)
+    before = sim.census().mappings
+    sim.fail("cuCtxSynchronize", "CUDA_ERROR_UNKNOWN")
+    del pool, buffer
+    assert sim.census().mappings == before
+    assert sim.races() == []
+
+
+@pytest.mark.parametrize("moment", ["re-backing", "end"])
+def test_a_python_function_in_a_stream_does_not_hang_the_arena(moment: str) -> None:
+    code = """
+import ctypes, sys
+import arena
+from arena import sim
+from tests.simulated.cu import Cu, MIB
+sim.configure(delay=20_000)
+cu = Cu()
+cu.start()
+pool = arena.Arena(cap="64MiB")
+buffers = [pool.allocate(2 * MIB) for _ in range(8)]
+del buffers[1::2]
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def host(data):
+    print("called")
+cu.ok("cuLaunchHostFunc", cu.stream(), host, 0)
+if sys.argv[1] == "re-backing":
+    pool.allocate(56 * MIB)
+pool.close()
+del buffers, pool
+"""
+    done = run(code, moment, timeout=30, ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("called\n", "")

@@ -1,0 +1,116 @@
+"""Re-backing: live data moves under its pointers, only when it may, and survives."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+
+import arena
+from arena import OutOfMemoryError, UsageError, sim
+
+from ..simulated.cu import Cu
+from .conftest import MIB, MakeArena, Work, check
+
+GRANULE = 2 * MIB
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["idle", "work queued"])
+def test_data_survives_rebacking_bit_for_bit(make: MakeArena, cu: Cu, work: Work, queued: bool) -> None:
+    pool = make(cap="64MiB", growth="64MiB", compact=True)
+    streams = [cu.stream(), cu.stream()]
+    buffers = [pool.allocate(GRANULE, streams[i % 2]) for i in range(8)]
+    before = [buffer.ptr for buffer in buffers]
+    with sim.temporarily(delay=3000 if queued else 0):
+        for i, buffer in enumerate(buffers):
+            work.fill(buffer, i + 1, streams[i % 2])
+        dropped = buffers[1::2]
+        del buffers[1::2]
+        while dropped:
+            dropped.pop().free()
+        big = pool.allocate(56 * MIB, streams[0])
+    assert pool.stats().rebacked > 0
+    assert [buffer.ptr for buffer in buffers] == before[::2]
+    assert all(work.holds(buffer, 2 * i + 1) for i, buffer in enumerate(buffers))
+    work.fill(big, 99, streams[0])
+    assert all(work.holds(buffer, 2 * i + 1) for i, buffer in enumerate(buffers))
+    check(pool)
+
+
+def needs_rebacking(pool: arena.Arena) -> list[arena.Buffer]:
+    """Leaves one live granule in each handle, so that only moving it makes room for more than the rest."""
+    buffers = [pool.allocate(GRANULE) for _ in range(8)]
+    for buffer in buffers[1::2]:
+        buffer.free()
+    return buffers[::2]
+
+
+def test_rebacking_is_refused_when_it_is_switched_off(make: MakeArena) -> None:
+    pool = make(cap="64MiB", compact=False)
+    live = needs_rebacking(pool)
+    with pytest.raises(OutOfMemoryError, match=r"moving live data would have made room") as caught:
+        pool.allocate(56 * MIB)
+    assert caught.value.verdict == "re-backing not allowed"
+    assert len(live) == 4
+    check(pool)
+
+
+def test_rebacking_is_refused_while_another_thread_is_alive(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    live = needs_rebacking(pool)
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        with pytest.raises(OutOfMemoryError, match="re-backing not allowed"):
+            pool.allocate(56 * MIB)
+    finally:
+        done.set()
+        thread.join()
+    pool.allocate(56 * MIB).free()
+    assert len(live) == 4
+
+
+def test_rebacking_is_refused_while_a_stream_is_captured(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="64MiB", compact=True)
+    stream = cu.stream()
+    live = [*needs_rebacking(pool), pool.allocate(512, stream)]
+    cu.ok("cuStreamBeginCapture", stream, 2)
+    with pytest.raises(OutOfMemoryError, match="a stream is being captured"):
+        pool.allocate(54 * MIB)
+    assert pool.stats().rebacked == 0
+    assert cu.cuStreamEndCapture(stream, ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
+    assert len(live) == 5
+    check(pool)
+
+
+def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena, work: Work) -> None:
+    pool = make(cap="256MiB")
+    buffers = [pool.allocate(GRANULE) for _ in range(64)]
+    for i, buffer in enumerate(buffers):
+        work.fill(buffer, i + 1)
+    kept = buffers[::16]
+    del buffer, buffers
+    pool.trim()
+    assert check(pool).reserved > 4 * GRANULE
+    pool.trim(compact=True)
+    assert check(pool).reserved == 4 * GRANULE
+    assert all(work.holds(buffer, 16 * i + 1) for i, buffer in enumerate(kept))
+    off = make(cap="16MiB", compact=False)
+    with pytest.raises(UsageError, match="would move live data, which compact=False does not allow"):
+        off.trim(compact=True)
+
+
+@pytest.mark.parametrize("function", ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoD"])
+def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(make: MakeArena, function: str) -> None:
+    pool = make(cap="64MiB", compact=True)
+    live = needs_rebacking(pool)
+    sim.fail(function, "CUDA_ERROR_UNKNOWN", nth=2, times=2)
+    with pytest.raises(arena.ArenaError):
+        pool.allocate(56 * MIB)
+    sim.clear_planned()
+    while live:
+        live.pop().free()
+    check(pool)
+    pool.allocate(60 * MIB).free()

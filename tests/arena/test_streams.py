@@ -1,0 +1,129 @@
+"""Streams: memory is reused at once on its own, behind a wait on others, and never during a capture."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+
+from arena import OutOfMemoryError, sim
+
+from ..simulated.cu import PER_THREAD, Cu
+from .conftest import MIB, MakeArena, Work, check
+
+GRANULE = 2 * MIB
+
+
+def test_memory_is_reused_at_once_on_its_own_stream(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="8MiB")
+    stream = cu.stream()
+    first = pool.allocate(MIB, stream)
+    where = first.ptr
+    first.free()
+    before = pool.stats().driver_calls
+    assert pool.allocate(MIB, stream).ptr == where
+    assert pool.stats().driver_calls == before
+
+
+def test_memory_of_another_stream_is_reused_behind_a_wait(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="4MiB")
+    one, two = cu.stream(), cu.stream()
+    with sim.temporarily(delay=5000):
+        first = pool.allocate(4 * MIB, one)
+        work.fill(first, 1, one)
+        first.free()
+        second = pool.allocate(4 * MIB, two)
+        work.fill(second, 2, two)
+    assert pool.stats().waits == 1
+    assert work.holds(second, 2, two)
+
+
+def test_memory_of_a_destroyed_stream_is_not_lost(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="4MiB")
+    stream = cu.stream()
+    buffer = pool.allocate(4 * MIB, stream)
+    work.fill(buffer, 1, stream)
+    cu.ok("cuStreamDestroy", stream)
+    buffer.free()
+    work.fill(pool.allocate(4 * MIB, cu.stream()), 2)
+    cu.ok("cuCtxSynchronize_v2", 0)
+    check(pool)
+
+
+def test_memory_used_on_a_recorded_stream_waits_for_it(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="4MiB")
+    one, two = cu.stream(), cu.stream()
+    with sim.temporarily(delay=3000):
+        first = pool.allocate(4 * MIB, one)
+        work.cu.ok("cuStreamSynchronize", one)
+        work.fill(first, 7, two)
+        first.record_stream(two)
+        first.free()
+        second = pool.allocate(4 * MIB, one)
+        work.fill(second, 8, one)
+    assert work.holds(second, 8, one)
+
+
+def test_handles_are_unmapped_only_when_their_streams_are_done(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="8MiB", growth="2MiB")
+    stream = cu.stream()
+    with sim.temporarily(delay=100_000):
+        small = [pool.allocate(GRANULE, stream) for _ in range(4)]
+        for buffer in small:
+            work.fill(buffer, 1, stream)
+        for buffer in small[:3]:
+            buffer.free()
+        assert check(pool).pending == 6 * MIB
+        pool.trim()
+        assert pool.stats().reserved == 8 * MIB
+        cu.ok("cuStreamSynchronize", stream)
+        pool.trim()
+    assert check(pool).reserved == GRANULE
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread local", "relaxed"])
+def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, cu: Cu, work: Work, mode: int) -> None:
+    pool = make(cap="64MiB", growth="4MiB")
+    stream, other = cu.stream(), cu.stream()
+    warm, fence, foreign = pool.allocate(3 * MIB, stream), pool.allocate(512, stream), pool.allocate(40 * MIB, other)
+    work.fill(foreign, 1, other)
+    warm.free()
+    foreign.free()
+    cu.ok("cuStreamBeginCapture", stream, mode)
+    with pool.allocate(3 * MIB, stream) as buffer:
+        work.fill(buffer, 7, stream)
+        for size in (5 * MIB, 50 * MIB):  # freed by another stream, or not mapped
+            with pytest.raises(OutOfMemoryError, match="a stream is being captured") as caught:
+                pool.allocate(size, stream)
+        assert "before the capture begins" in str(caught.value)
+        pool.trim()
+        graph = ctypes.c_uint64()
+        assert cu.cuStreamEndCapture(stream, ctypes.byref(graph)) == "CUDA_SUCCESS"
+        launched = cu.out("cuGraphInstantiateWithFlags", graph.value, 0)
+        cu.ok("cuGraphLaunch", launched, stream)
+        assert work.holds(buffer, 7, stream)
+    fence.free()
+    pool.allocate(60 * MIB, stream).free()
+    check(pool)
+
+
+def test_memory_of_another_threads_own_stream_is_waited_for(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="4MiB")
+    context, stream = cu.out("cuCtxGetCurrent"), cu.stream()
+
+    def use() -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        buffer = pool.allocate(4 * MIB, PER_THREAD)
+        for _ in range(5):
+            work.fill(buffer, 1, PER_THREAD)
+        buffer.free()
+
+    with sim.temporarily(delay=20_000):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        pool.trim()
+        buffer = pool.allocate(4 * MIB, stream)
+        work.fill(buffer, 2, stream)
+    assert work.holds(buffer, 2, stream)

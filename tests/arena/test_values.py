@@ -1,0 +1,113 @@
+"""Settings and sizes: where they come from, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import arena
+from arena import OutOfMemoryError, UsageError, sim
+
+from ..simulated.cu import Cu
+from .conftest import GIB, MIB, MakeArena, check
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"cap": "lots"}, r"cap='lots' is not a size; write bytes"),
+        ({"cap": -1}, r"cap=-1 is not a size"),
+        ({"cap": 1.5}, r"cap=1\.5 is not a size"),
+        ({"cap": float("nan")}, r"cap=nan is not a size"),
+        ({"cap": True}, r"cap=True is not a size"),
+        ({"cap": "120%"}, r"cap='120%' is not a size"),
+        ({"cap": "9GiB"}, r"cap=9663676416 is more than the device's 8589934592 bytes"),
+        ({"reserve": "2GiB", "cap": "1GiB"}, r"reserve=2147483648 is more than cap=1073741824"),
+        ({"headroom": 1.0}, r"headroom=8589934592 leaves nothing"),
+        ({"growth": "x"}, r"growth='x' is not a size"),
+        ({"device": 7}, r"device=7: there is no such device; there are 1"),
+        ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, or \"sim:8GiB\""),
+        ({"compact": "maybe"}, r"compact='maybe' is not accepted"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(make: MakeArena, settings: dict[str, object], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        make(**settings)
+
+
+def test_settings_come_from_arguments_configure_and_environment_in_this_order(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena._arena, "_configured", {})
+    assert make().stats().cap == 8 * GIB
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", "50%")
+    assert make().stats().cap == 4 * GIB
+    monkeypatch.setenv("ARENA_CAP", "3GiB")
+    assert make().stats().cap == 3 * GIB
+    arena.configure(cap="2GiB")
+    assert make().stats().cap == 2 * GIB
+    assert make(cap=0.125).stats().cap == GIB
+    monkeypatch.setenv("ARENA_HEADROOM", "much")
+    with pytest.raises(UsageError, match="ARENA_HEADROOM='much' is not a size"):
+        make()
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 50, (1 << 64) - 1, 1 << 70])
+def test_sizes_that_cannot_be_are_refused(make: MakeArena, size: int) -> None:
+    pool = make(cap="8MiB")
+    with pytest.raises(UsageError if size < 0 else OutOfMemoryError):
+        pool.allocate(size)
+    check(pool)
+
+
+def test_a_size_that_is_no_number_is_a_type_error(make: MakeArena) -> None:
+    for size in ("12", 1.5, None, True):
+        with pytest.raises(TypeError, match="a size in bytes is an int"):
+            make(cap="8MiB").allocate(size)  # type: ignore[arg-type]
+
+
+def test_an_allocation_of_nothing_has_an_address_of_its_own(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    first, second = pool.allocate(0), pool.allocate(0)
+    assert first.ptr != second.ptr
+    assert (pool.stats().requested, pool.stats().live) == (0, 1024)
+
+
+def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    buffer = pool.allocate(1000)
+    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the beginning of a live")):
+        with pytest.raises(UsageError, match=text):
+            pool._open.free(address)
+    check(pool)
+
+
+def test_the_error_survives_pickling_and_copying(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    with pytest.raises(OutOfMemoryError) as caught:
+        pool.allocate(9 * MIB)
+    for twin in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+        assert str(twin) == str(caught.value)
+        assert (twin.verdict, twin.requested, twin.largest) == ("cap reached", 9 * MIB, 8 * MIB)
+        assert isinstance(twin, MemoryError)
+    assert len(str(caught.value).splitlines()) <= 25
+
+
+def test_a_simulated_device_is_made_once_for_each_size_and_again_after_a_reset(cu: Cu) -> None:
+    for _ in range(2):
+        pools = [arena.Arena(device=f"sim:{size}") for size in ("1GiB", "2GiB", "1GiB")]
+        assert [pool.stats().device_total for pool in pools] == [GIB, 2 * GIB, GIB]
+        assert pools[0].device == pools[2].device != pools[1].device
+        pools.clear()
+        sim.reset()
+        sim.configure(devices=4)
+    with pytest.raises(UsageError, match="memory: 'much' is not accepted"):
+        arena.Arena(device="sim:much")
+
+
+@pytest.mark.parametrize("cap", ["9" * 400 + ".0", "9" * 5000, "\u0663GiB", "1e3GiB", "", " ", "GiB", "1 GB"])
+def test_hostile_sizes_are_refused(make: MakeArena, cap: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        make(cap=cap)
