@@ -35,4 +35,13 @@ class DriverError : public Error {
   int code_;
 };
 
+// Where an error changes nothing: the driver is gone at the end of things, and what it held with it.
+template <typename Function>
+void quietly(const Function& function) {
+  try {
+    function();
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace arena

@@ -1,6 +1,8 @@
 // The core's Arena for Python. What people call is arena.Arena, which is written in Python on top of this.
 #include "core/arena.hpp"
 
+#include <pybind11/stl.h>
+
 #include <memory>
 
 #include "bindings/bindings.hpp"
@@ -9,6 +11,8 @@ namespace py = pybind11;
 
 namespace arena {
 namespace {
+
+constexpr std::uint64_t kLeastAlignment = 256;  // of what other allocators give
 
 cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Stream>(number); }
 
@@ -26,6 +30,70 @@ std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_
   return arena.allocate(size, stream_from(stream), false);
 }
 
+// Memory that a function of the user's gives: an object with an address, which is kept until it is not needed any more.
+PlainSource from_python(py::object function) {
+  // Dropped with the GIL, or, when there is no interpreter left to drop it, not at all.
+  const auto drop = [](PyObject* object) {
+    if (Py_IsInitialized() == 0) return;
+    py::gil_scoped_acquire gil;
+    Py_DECREF(object);
+  };
+  const std::shared_ptr<PyObject> held(function.release().ptr(), drop);
+  return [held, drop](Bytes size) -> std::optional<PlainMemory> {
+    py::gil_scoped_acquire gil;
+    try {
+      py::object memory = py::reinterpret_borrow<py::object>(held.get())(size);
+      const auto address = memory.attr("ptr").cast<std::uint64_t>();
+      if (address == 0 || address % kLeastAlignment != 0) {
+        throw UsageError("upstream= gave memory at " + py::repr(memory.attr("ptr")).cast<std::string>() +
+                         ", which is not a multiple of 256");
+      }
+      PyObject* owner = memory.release().ptr();
+      return PlainMemory{address, [owner, drop] { drop(owner); }};
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_MemoryError)) throw;
+      return std::nullopt;
+    }
+  };
+}
+
+std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, ArenaSettings settings,
+                                  const py::object& upstream) {
+  if (!upstream.is_none()) settings.upstream = from_python(upstream);
+  py::gil_scoped_release release;
+  const auto end = [](Arena* arena) {
+    if (arena->is_inherited()) return;  // all that it has is the parent's
+    if (PyGILState_Check() == 0) return delete arena;
+    // The end of an arena waits for the device, which may be running a function that needs the GIL.
+    py::gil_scoped_release release_at_end;
+    delete arena;
+  };
+  return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
+}
+
+py::list pieces_of(const Snapshot& snapshot) {
+  static constexpr const char* kStates[] = {"live", "pending", "releasable", "stranded"};
+  py::list rows;
+  for (const Snapshot::Piece& p : snapshot.pieces) {
+    rows.append(py::make_tuple(p.address, p.size, kStates[static_cast<int>(p.state)], p.requested, p.stream, p.serial,
+                               p.scope, p.pinned));
+  }
+  return rows;
+}
+
+py::dict snapshot_of(Arena& arena) {
+  using py::literals::operator""_a;
+  const Snapshot snapshot = [&] {
+    py::gil_scoped_release release;
+    return arena.snapshot();
+  }();
+  py::list segments, handles;
+  for (const Snapshot::Segment& s : snapshot.segments) segments.append(py::make_tuple(s.address, s.size));
+  for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
+  return py::dict("stats"_a = snapshot.stats, "granule"_a = snapshot.granule, "plain"_a = snapshot.plain,
+                  "segments"_a = segments, "handles"_a = handles, "pieces"_a = pieces_of(snapshot));
+}
+
 void bind_stats(py::module_& module) {
   py::class_<Stats>(module, "Stats", "What is reserved and why, in bytes, and what has happened so far.")
 #define ARENA_STAT(name, text) .def_readonly(#name, &Stats::name, text)
@@ -41,11 +109,16 @@ void bind_stats(py::module_& module) {
       ARENA_STAT(cap, "The most that may be reserved.")                                //
       ARENA_STAT(headroom, "What is left free on the device.")                         //
       ARENA_STAT(device_total, "Bytes of memory the device has.")                      //
+      ARENA_STAT(device_free, "Bytes that the driver says are free.")                  //
       ARENA_STAT(largest, "The largest request that would pass now.")                  //
       ARENA_STAT(peak_requested, "The highest value of requested so far.")             //
       ARENA_STAT(peak_live, "The highest value of live so far.")                       //
       ARENA_STAT(peak_reserved, "The highest value of reserved so far.")               //
       ARENA_STAT(allocations, "Allocations made so far.")                              //
+      ARENA_STAT(blocks, "Allocations that live.")                                     //
+      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")               //
+      ARENA_STAT(splits, "Allocations that took a part of a gap.")                     //
+      ARENA_STAT(failures, "Requests that could not be met at once, or at all.")       //
       ARENA_STAT(maps, "Handles mapped so far.")                                       //
       ARENA_STAT(unmaps, "Handles unmapped so far.")                                   //
       ARENA_STAT(rebacked, "Handles replaced under live data so far.")                 //
@@ -55,25 +128,28 @@ void bind_stats(py::module_& module) {
           ;
 }
 
+void bind_scope(py::module_& module) {
+  py::class_<Scope, std::shared_ptr<Scope>>(module, "Scope", "The core of arena.Scope.")
+      .def_property_readonly("name", &Scope::name, "What it is called.")
+      .def_property_readonly("path", &Scope::path, "Its name after those of the scopes around it.")
+      .def_property_readonly("budget", &Scope::budget, "The most that may be live in it, if it has a budget.")
+      .def_property_readonly("live", &Scope::live, "Bytes that were allocated in it and live.")
+      .def_property_readonly("peak", &Scope::peak, "The highest value of live so far.")
+      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.");
+}
+
 }  // namespace
 
 void bind_arena(py::module_& module) {
   bind_stats(module);
+  bind_scope(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
-      .def(py::init(
-               [](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom, Bytes growth) {
-                 py::gil_scoped_release release;
-                 // The end of an arena waits for the device, which may be running a function that needs the GIL.
-                 const auto end = [](Arena* arena) {
-                   if (PyGILState_Check() == 0) return delete arena;
-                   py::gil_scoped_release release_at_end;
-                   delete arena;
-                 };
-                 return std::shared_ptr<Arena>(
-                     new Arena(std::move(driver), device, ArenaSettings{cap, reserve, headroom, growth}), end);
-               }),
+      .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
+                       Bytes growth, bool vmm, const py::object& upstream) {
+             return make_arena(std::move(driver), device, {cap, reserve, headroom, growth, vmm, {}}, upstream);
+           }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
-           py::arg("growth"))
+           py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"),
            "The address of a new block.")
       .def("free", &Arena::free, py::arg("address"), py::call_guard<py::gil_scoped_release>(), "Give a block back.")
@@ -84,6 +160,8 @@ void bind_arena(py::module_& module) {
           },
           py::arg("address"), py::arg("stream"), py::call_guard<py::gil_scoped_release>(),
           "Say that a stream uses a block too.")
+      .def("pin", &Arena::pin, py::arg("address"), py::call_guard<py::gil_scoped_release>(), "Keep what backs a block.")
+      .def("unpin", &Arena::unpin, py::arg("address"), py::call_guard<py::gil_scoped_release>(), "Undo one pin().")
       .def("close", &Arena::close, py::call_guard<py::gil_scoped_release>(), "Allocate no more, give back the rest.")
       .def("trim", &Arena::trim, py::call_guard<py::gil_scoped_release>(), "Give back what is wholly free.")
       .def(
@@ -99,6 +177,20 @@ void bind_arena(py::module_& module) {
       .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<py::gil_scoped_release>(),
            "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<py::gil_scoped_release>(), "Change the cap.")
+      .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
+      .def_property_readonly("reserved", &Arena::reserved, "Bytes of physical memory taken from the driver.")
+      .def(
+          "enter_scope",
+          [](const Arena& arena, const std::string& name, std::optional<Bytes> budget) {
+            auto scope = std::make_shared<Scope>(name, budget, current_scope(&arena));
+            enter_scope(&arena, scope);
+            return scope;
+          },
+          py::arg("name"), py::arg("budget"), "A new scope for what this thread allocates from now on.")
+      .def_static(
+          "leave_scope", [](const std::shared_ptr<Scope>& scope) { return leave_scope(scope); }, py::arg("scope"),
+          "End a scope; False if this thread is not in it.")
+      .def("snapshot", &snapshot_of, "Everything there is, at one moment.")
       .def("stats", &Arena::stats, py::call_guard<py::gil_scoped_release>(), "The account.")
       .def("validate", &Arena::validate, py::call_guard<py::gil_scoped_release>(), "Check every invariant.");
 }

@@ -21,7 +21,7 @@ py::dict account(const Stats& s) {
   return py::dict("requested"_a = s.requested, "rounding"_a = s.rounding, "pending"_a = s.pending,
                   "releasable"_a = s.releasable, "stranded"_a = s.stranded, "spare"_a = s.spare,
                   "reserved"_a = s.reserved, "compactable"_a = s.compactable, "cap"_a = s.cap,
-                  "headroom"_a = s.headroom, "device_total"_a = s.device_total);
+                  "headroom"_a = s.headroom, "device_total"_a = s.device_total, "device_free"_a = s.device_free);
 }
 
 // Paths and settings that are quoted in a text may be no UTF-8.

@@ -4,11 +4,12 @@
 #include <cstdio>
 
 #include "base/units.hpp"
+#include "core/process.hpp"
+#include "core/stitched.hpp"
 
 namespace arena {
 namespace {
 
-constexpr Bytes kAddressesPerByte = 8;  // addresses cost nothing, and room to place blocks saves mapping
 constexpr const char* kClosed = "the arena is closed: make another one to allocate from";
 constexpr Bytes kLargestRequest = Bytes{1} << 46;
 
@@ -18,25 +19,34 @@ std::string format_address(std::uint64_t address) {
   return text;
 }
 
-}  // namespace
-
-Arena::Segment::~Segment() {
-  if (abandoned) return;
-  try {
-    device.free_addresses(address, size);
-  } catch (const Error&) {  // the driver is gone, and the addresses with it
-  }
+// Plain memory from the device itself.
+PlainSource from_device(const Device& device) {
+  return [&device](Bytes size) -> std::optional<PlainMemory> {
+    const std::optional<std::uint64_t> address = device.allocate(size);
+    if (!address) return std::nullopt;
+    return PlainMemory{*address, [&device, address = *address] { device.deallocate(address); }};
+  };
 }
 
-Arena::Arena(std::shared_ptr<const Driver> driver, int device, const ArenaSettings& settings)
+std::unique_ptr<Backing> make_backing(const Device& device, Streams& streams, Gaps& gaps, const ArenaSettings& settings,
+                                      bool plain) {
+  const Bytes granule = plain ? Plain::kUnit : device.granule();
+  const Granules growth = std::max<Granules>(1, settings.growth / granule);
+  if (!plain) return std::make_unique<Stitched>(device, streams, gaps, growth);
+  PlainSource source = settings.upstream ? settings.upstream : from_device(device);
+  return std::make_unique<Plain>(device, streams, gaps, growth, std::move(source));
+}
+
+}  // namespace
+
+Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings settings)
     : device_(std::move(driver), device),
-      settings_(settings),
-      segment_(device_, round_up(kAddressesPerByte * device_.total(), device_.granule())),
+      settings_(std::move(settings)),
+      plain_(settings_.upstream || !settings_.virtual_memory || !device_.virtual_memory()),
+      born_(forks()),
       streams_(device_),
-      backing_(device_, streams_, segment_.address, segment_.size / device_.granule(),
-               std::max<Granules>(1, settings.growth / device_.granule())),
-      gaps_(device_.granule()) {
-  gaps_.add({0, segment_.size, {}});
+      gaps_(plain_ ? Plain::kUnit : device_.granule()),
+      backing_(make_backing(device_, streams_, gaps_, settings_, plain_)) {
   if (settings_.reserve > 0) reserve(settings_.reserve);
 }
 
@@ -49,249 +59,282 @@ Arena::~Arena() {
   } catch (const Error&) {
   }
   // The device may be using the memory: losing it is safe, unmapping it is not.
-  backing_.abandon();
-  segment_.abandoned = true;
+  backing_->abandon();
 }
 
-void Arena::synchronize() const {
+bool Arena::is_inherited() const { return born_ != forks(); }
+
+// Before the lock: in a forked child it may be closed for ever.
+void Arena::check_process() const {
+  if (is_inherited()) {
+    throw UsageError(
+        "this arena was made before the process was forked; CUDA cannot be used in the child: start "
+        "processes with the method \"spawn\", or make the arena in the child alone");
+  }
+}
+
+Lock Arena::lock(When when) const {
+  check_process();
+  Lock lock(mutex_);
+  if (when == When::kOpen && closed_) throw UsageError(kClosed);
+  return lock;
+}
+
+void Arena::synchronize() {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock held = lock(When::kAlways);
     if (streams_.any_capturing()) return;
   }
   device_.synchronize();
 }
 
-Span Arena::span_of(Offset offset, Bytes size) const {
-  const Bytes granule = device_.granule();
-  return {offset / granule, (offset + size + granule - 1) / granule};
-}
-
 // How many granules may be reserved now.
 Granules Arena::limit() const {
-  Bytes bytes = settings_.cap;
-  if (settings_.headroom > 0) {
-    const Bytes free = device_.free(), reserved = backing_.reserved() * device_.granule();
-    bytes = std::min(bytes, reserved + (free > settings_.headroom ? free - settings_.headroom : 0));
-  }
-  return bytes / device_.granule();
+  return settings_.headroom > 0 ? limit_with(device_.free()) : in_granules(settings_.cap);
+}
+
+Granules Arena::limit_with(Bytes device_free) const {
+  const Bytes room = device_free - std::min(device_free, settings_.headroom);
+  return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
+}
+
+Arena::Request Arena::request(Bytes size, cu::Stream stream) {
+  const Bytes rounded = std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment));
+  return {size, rounded, streams_.index(stream), current_scope(this)};
+}
+
+void Arena::check_budget(const Request& request) {
+  if (!request.scope) return;
+  const Scope* scope = request.scope->exceeded_by(request.rounded);
+  if (scope == nullptr) return;
+  fail(request.size, "budget of scope " + scope->name() + " reached", scope->left());
+}
+
+std::optional<Offset> Arena::find_hit(const Request& request) const {
+  const std::optional<Place> place = gaps_.find(request.rounded);
+  if (!place || !backing_->is_backed(backing_->span_of(place->offset, request.rounded))) return std::nullopt;
+  if (streams_.must_wait(request.stream, gaps_.marks_at(place->offset))) return std::nullopt;
+  return place->offset;
 }
 
 std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback) {
-  std::unique_lock lock(mutex_);
-  if (closed_) throw UsageError(kClosed);
-  const Bytes rounded = std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment));
-  const StreamIndex user = streams_.index(stream);
+  Lock held = lock();
+  const Request wanted = request(size, stream);
+  check_budget(wanted);
+  if (const std::optional<Offset> offset = find_hit(wanted)) {
+    ++hits_;
+    return hand_out(*offset, wanted);
+  }
+  return allocate_slowly(wanted, may_reback, held);
+}
+
+std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream) {
+  if (is_inherited()) return std::nullopt;
+  const Lock held(mutex_, std::try_to_lock);
+  if (!held || closed_) return std::nullopt;
+  const Request wanted = request(size, stream);
+  if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return std::nullopt;
+  const std::optional<Offset> offset = find_hit(wanted);
+  if (!offset) return std::nullopt;
+  ++hits_;
+  return hand_out(*offset, wanted);
+}
+
+std::uint64_t Arena::allocate_slowly(const Request& wanted, bool may_reback, Lock& held) {
+  const Relaxed relaxed(device_);
   using enum Effort;
-  for (const Effort effort : {kPlain, kPoll, kWait, kRelease, kReback}) {
+  for (const Effort effort : {kAtOnce, kPoll, kWait, kRelease, kReback}) {
     // Looked for anew each time: while the lock was not held, another thread may have been here.
-    const std::optional<Place> place = gaps_.find(rounded);
+    const std::optional<Place> place = gaps_.find(wanted.rounded);
     const Granules most = limit();
-    if (!place || backing_.touched() + place->new_granules > most) fail(size, why_full(most));
-    const Span span = span_of(place->offset, rounded);
-    // Mapping, asking about events or waiting for work outside would break a capture: then only memory will do that
-    // needs none of it, such as what was used and freed before the capture began.
-    const bool quiet = backing_.is_backed(span) && !streams_.must_wait(user, gaps_.marks_at(place->offset));
-    if (!quiet && streams_.any_capturing()) fail(size, "a stream is being captured");
-    if (effort == kReback && !may_reback) fail(size, "re-backing not allowed");
-    if (!back(span, most, effort, lock)) continue;
-    return hand_out(place->offset, rounded, size, user);
-  }
-  fail(size, why_full(limit()));
-}
-
-bool Arena::back(Span span, Granules most, Effort effort, std::unique_lock<std::mutex>& lock) {
-  switch (effort) {
-    case Effort::kPlain:
-      return backing_.back(span, most);
-    case Effort::kPoll:
-      backing_.poll();
-      return backing_.back(span, most);
-    case Effort::kWait: {
-      // Other threads may free more meanwhile; a few rounds are enough, and bounded.
-      for (int round = 0; round < 4 && backing_.pending() > 0; ++round) {
-        const std::vector<cu::Event> events = streams_.events_after(backing_.pending_marks());
-        lock.unlock();
-        for (const cu::Event event : events) device_.synchronize(event);
-        lock.lock();
-        backing_.poll();
-      }
-      if (closed_) throw UsageError(kClosed);
-      return false;
+    const Span span = place ? backing_->span_of(place->offset, wanted.rounded) : Span{};
+    const bool is_backed = place && backing_->is_backed(span);
+    if (streams_.any_capturing()) {
+      // Nothing may be unmapped, no event asked for, and no work outside waited for: new memory will do, or what was
+      // used and freed by the same stream.
+      const bool waits = place && streams_.must_wait(wanted.stream, gaps_.marks_at(place->offset));
+      const auto offset = waits || !device_.can_relax() || !backing_->could_hold(place, wanted.rounded, most)
+                              ? std::nullopt
+                              : backing_->back_anew(place, wanted.rounded, most, held);
+      if (!offset) fail(wanted.size, "a stream is being captured");
+      return hand_out(*offset, wanted);
     }
-    case Effort::kRelease:
-      while (!backing_.back(span, most)) {
-        if (backing_.release_idle(span.count(), span) == 0) return false;
-      }
-      return true;
-    case Effort::kReback:
-      device_.synchronize();
-      backing_.poll();
-      while (!backing_.back(span, most)) {
-        if (!backing_.reback(span)) return false;
-      }
-      return true;
+    if (is_backed) return hand_out(place->offset, wanted);
+    if (!backing_->could_hold(place, wanted.rounded, most)) break;
+    if (effort == kReback && backing_->compactable() > 0 && !may_reback) fail(wanted.size, "re-backing not allowed");
+    if (const auto offset = back(wanted, place, effort, held)) return hand_out(*offset, wanted);
   }
-  return false;
+  fail(wanted.size, why_full(wanted.rounded));
 }
 
-std::uint64_t Arena::hand_out(Offset offset, Bytes rounded, Bytes size, StreamIndex user) {
-  const Span span = span_of(offset, rounded);
-  const Marks marks = gaps_.take(offset, rounded);
-  backing_.touch(span);
+std::optional<Offset> Arena::back(const Request& wanted, const std::optional<Place>& place, Effort effort, Lock& held) {
+  if (effort == Effort::kWait) {
+    wait_for_pending(held);
+    return std::nullopt;
+  }
+  if (effort == Effort::kReback && backing_->compactable() > 0) {
+    device_.synchronize();
+    backing_->poll();
+  }
+  return backing_->back(place, wanted.rounded, limit(), effort, held);
+}
+
+// Other threads may free more meanwhile; a few rounds are enough, and bounded.
+void Arena::wait_for_pending(Lock& held) {
+  for (int round = 0; round < 4 && backing_->pending() > 0; ++round) {
+    const std::vector<cu::Event> events = streams_.events_after(backing_->pending_marks());
+    held.unlock();
+    for (const cu::Event event : events) device_.synchronize(event);
+    held.lock();
+    backing_->poll();
+  }
+  if (closed_) throw UsageError(kClosed);
+}
+
+std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
+  const Span span = backing_->span_of(offset, wanted.rounded);
+  const bool is_whole = gaps_.is_whole(offset, wanted.rounded);
+  const Marks marks = gaps_.take(offset, wanted.rounded);
+  backing_->touch(span);
   try {
-    streams_.order(user, marks);
+    streams_.order(wanted.stream, marks);
   } catch (const Error&) {  // nobody has it, then
-    backing_.leave(span, marks);
-    gaps_.add({offset, offset + rounded, marks});
+    backing_->leave(span, marks);
+    gaps_.add({offset, offset + wanted.rounded, marks});
     throw;
   }
-  const std::uint64_t address = segment_.address + offset;
-  blocks_.emplace(address, Block{offset, rounded, size, user, {}});
-  requested_ += size;
-  live_ += rounded;
+  const std::uint64_t address = backing_->address_of(offset);
+  blocks_.emplace(address,
+                  Block{offset, wanted.rounded, wanted.size, wanted.stream, {}, wanted.scope, allocations_, 0});
+  if (wanted.scope) wanted.scope->add(wanted.rounded);
+  requested_ += wanted.size;
+  live_ += wanted.rounded;
   ++allocations_;
+  if (!is_whole) ++splits_;
   peak_requested_ = std::max(peak_requested_, requested_);
   peak_live_ = std::max(peak_live_, live_);
+  check_in_debug();
   return address;
 }
 
-Block& Arena::block_at(std::uint64_t address) {
+std::unordered_map<std::uint64_t, Block>::iterator Arena::block_at(std::uint64_t address) {
   const auto it = blocks_.find(address);
-  if (it != blocks_.end()) return it->second;
-  const bool ours = address - segment_.address < segment_.size;
-  throw UsageError(format_address(address) + (ours ? " is not the beginning of a live block; was it freed twice?"
-                                                   : " is not an address of this arena"));
+  if (it != blocks_.end()) return it;
+  throw UsageError(format_address(address) + (backing_->holds(address)
+                                                  ? " is not the beginning of a live block; was it freed twice?"
+                                                  : " is not an address of this arena"));
 }
 
+bool Arena::is_over_limit() const { return closed_ || backing_->reserved() > in_granules(settings_.cap); }
+
 void Arena::free(std::uint64_t address) {
-  const std::lock_guard lock(mutex_);
-  const Block block = std::move(block_at(address));
-  blocks_.erase(address);
+  if (is_inherited()) return;  // the memory is the parent's
+  Lock held = lock(When::kAlways);
+  take_back(block_at(address));
+  if (!is_over_limit()) return;
+  const Relaxed relaxed(device_);
+  trim_to(closed_ ? 0 : settings_.reserve, held);
+}
+
+bool Arena::try_free(std::uint64_t address) {
+  if (is_inherited()) return true;
+  const Lock held(mutex_, std::try_to_lock);
+  if (!held || is_over_limit()) return false;
+  const auto it = blocks_.find(address);
+  if (it == blocks_.end()) return false;
+  take_back(it);
+  return true;
+}
+
+void Arena::take_back(std::unordered_map<std::uint64_t, Block>::iterator it) {
+  const Block block = std::move(it->second);
+  blocks_.erase(it);
   Marks marks;
   marks.add(streams_.mark(block.stream));
   for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
-  backing_.leave(span_of(block.offset, block.size), marks);
+  const Span span = backing_->span_of(block.offset, block.size);
+  if (block.pins > 0) backing_->unpin(span);
+  backing_->leave(span, marks);
   gaps_.add({block.offset, block.offset + block.size, marks});
+  if (block.scope) block.scope->remove(block.size);
   requested_ -= block.requested;
   live_ -= block.size;
-  if (closed_ || backing_.reserved() > settings_.cap / device_.granule()) trim_to(closed_ ? 0 : settings_.reserve);
+  check_in_debug();
 }
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
-  const std::lock_guard lock(mutex_);
-  Block& block = block_at(address);
+  const Lock held = lock(When::kAlways);
+  Block& block = block_at(address)->second;
   const StreamIndex index = streams_.index(stream);
   if (index == block.stream || std::find(block.others.begin(), block.others.end(), index) != block.others.end()) return;
   block.others.push_back(index);
 }
 
+void Arena::pin(std::uint64_t address) {
+  const Lock held = lock(When::kAlways);
+  Block& block = block_at(address)->second;
+  if (block.pins++ == 0) backing_->pin(backing_->span_of(block.offset, block.size));
+  check_in_debug();
+}
+
+void Arena::unpin(std::uint64_t address) {
+  const Lock held = lock(When::kAlways);
+  Block& block = block_at(address)->second;
+  if (block.pins == 0) throw UsageError(format_address(address) + " is not pinned");
+  if (--block.pins == 0) backing_->unpin(backing_->span_of(block.offset, block.size));
+  check_in_debug();
+}
+
 void Arena::close() {
-  const std::lock_guard lock(mutex_);
+  if (is_inherited()) return;
+  Lock held = lock(When::kAlways);
   closed_ = true;
-  trim_to(0);
+  const Relaxed relaxed(device_);
+  trim_to(0, held);
 }
 
 void Arena::trim() {
-  const std::lock_guard lock(mutex_);
-  trim_to(settings_.reserve);
+  Lock held = lock();
+  const Relaxed relaxed(device_);
+  trim_to(settings_.reserve, held);
 }
 
 void Arena::compact() {
-  const std::lock_guard lock(mutex_);
+  Lock held = lock();
   if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved meanwhile");
+  const Relaxed relaxed(device_);
   device_.synchronize();
-  while (backing_.compactable() > 0 && backing_.reback({})) {
+  while (backing_->compactable() > 0 && backing_->reback({})) {
   }
-  trim_to(settings_.reserve);
+  trim_to(settings_.reserve, held);
 }
 
 // While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
-void Arena::trim_to(Bytes keep) {
-  const Bytes granule = device_.granule();
-  if (!streams_.any_capturing()) backing_.trim(round_up(keep, granule) / granule, settings_.cap / granule);
+void Arena::trim_to(Bytes keep, Lock& held) {
+  if (streams_.any_capturing()) return;
+  const Bytes granule = backing_->granule();
+  backing_->trim(round_up(keep, granule) / granule, in_granules(settings_.cap), held);
+  check_in_debug();
 }
 
 void Arena::reserve(Bytes size) {
-  const std::lock_guard lock(mutex_);
-  const Granules wanted = round_up(size, device_.granule()) / device_.granule();
-  if (wanted > limit()) fail(size, why_full(limit()));
+  Lock held = lock();
+  const Relaxed relaxed(device_);
+  const Granules wanted = in_granules(round_up(size, backing_->granule()));
+  if (wanted > limit()) fail(size, why_full(size));
   settings_.reserve = std::max(settings_.reserve, size);
-  if (wanted > backing_.reserved() && !backing_.reserve(wanted - backing_.reserved(), limit()))
-    fail(size, why_full(limit()));
+  if (wanted > backing_->reserved() && !backing_->reserve(wanted - backing_->reserved(), limit(), held)) {
+    fail(size, why_full(size));
+  }
+  check_in_debug();
 }
 
 void Arena::set_cap(Bytes cap) {
-  const std::lock_guard lock(mutex_);
+  Lock held = lock();
   settings_.cap = cap;
-  if (backing_.reserved() > cap / device_.granule()) trim_to(cap);
-}
-
-Stats Arena::stats() const {
-  const std::lock_guard lock(mutex_);
-  return figures();
-}
-
-Stats Arena::figures() const {
-  const Bytes granule = device_.granule();
-  Stats s;
-  s.requested = requested_;
-  s.live = live_;
-  s.reserved = backing_.reserved() * granule;
-  s.rounding = live_ - requested_;
-  s.pending = backing_.pending() * granule;
-  s.releasable = backing_.idle() * granule - s.pending;
-  s.spare = backing_.spare() * granule;
-  s.stranded = s.reserved - live_ - s.pending - s.releasable - s.spare;
-  s.compactable = backing_.compactable() * granule;
-  s.cap = settings_.cap;
-  s.headroom = settings_.headroom;
-  s.device_total = device_.total();
-  s.largest = largest();
-  s.peak_requested = peak_requested_;
-  s.peak_live = peak_live_;
-  s.peak_reserved = backing_.peak() * granule;
-  s.allocations = allocations_;
-  s.maps = backing_.maps();
-  s.unmaps = backing_.unmaps();
-  s.rebacked = backing_.rebacked();
-  s.driver_calls = device_.calls();
-  s.waits = streams_.waits();
-  return s;
-}
-
-Bytes Arena::largest() const {
-  const Granules most = limit(), touched = backing_.touched();
-  return std::min(gaps_.largest(most > touched ? most - touched : 0), most * device_.granule());
-}
-
-const char* Arena::why_full(Granules most) const {
-  if (most < settings_.cap / device_.granule()) return "headroom kept";
-  return device_.free() < device_.granule() && backing_.reserved() < most ? "device full" : "cap reached";
-}
-
-void Arena::fail(Bytes size, const char* verdict) const {
-  const Bytes passes = largest();
-  throw OutOfMemory("out of memory: " + format_bytes(size) + " asked, " + verdict +
-                        "; the largest request that would pass is " + format_bytes(passes),
-                    verdict, size, passes, figures());
-}
-
-void Arena::validate() const {
-  const std::lock_guard lock(mutex_);
-  const auto demand = [](bool condition, const std::string& text) {
-    if (!condition) throw Error("the arena is inconsistent: " + text);
-  };
-  demand(gaps_.consistent(), "the index of gaps");
-  if (const auto problem = backing_.problem()) demand(false, *problem);
-  Bytes requested = 0, live = 0, free = 0;
-  for (const auto& [address, block] : blocks_) {
-    demand(address == segment_.address + block.offset, "a block's address");
-    requested += block.requested;
-    live += block.size;
-  }
-  gaps_.each([&](const Gap& gap) { free += gap.size(); });
-  demand(requested == requested_ && live == live_, "the sums over all blocks differ from the running counts");
-  demand(live + free == segment_.size, "blocks and gaps do not fill the segment");
+  if (backing_->reserved() <= in_granules(cap)) return;
+  const Relaxed relaxed(device_);
+  trim_to(cap, held);
 }
 
 }  // namespace arena

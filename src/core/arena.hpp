@@ -1,15 +1,20 @@
 // The arena: blocks, under a cap. One lock. It is not held while the device is waited for, except where nobody else may
-// come in between: re-backing, and streams that are gone or out of reach.
+// come in between: re-backing, and streams that are gone or out of reach. It is never held while Python runs.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
+#include "core/account.hpp"
 #include "core/backing.hpp"
 #include "core/gaps.hpp"
+#include "core/plain.hpp"
+#include "core/scopes.hpp"
 #include "core/streams.hpp"
 #include "core/types.hpp"
 #include "driver/device.hpp"
@@ -21,34 +26,8 @@ struct ArenaSettings {
   Bytes reserve = 0;
   Bytes headroom = 0;
   Bytes growth = Bytes{64} << 20;
-};
-
-// Running counts, but for `largest`, which looks through the gaps, and with headroom asks the driver. The words are in
-// types.hpp.
-struct Stats {
-  Bytes requested = 0, live = 0, reserved = 0;
-  Bytes rounding = 0, pending = 0, releasable = 0, stranded = 0, spare = 0;
-  Bytes compactable = 0;  // of stranded
-  Bytes cap = 0, headroom = 0, device_total = 0;
-  Bytes largest = 0;  // request that would pass now
-  Bytes peak_requested = 0, peak_live = 0, peak_reserved = 0;
-  std::uint64_t allocations = 0, maps = 0, unmaps = 0, rebacked = 0, driver_calls = 0, waits = 0;
-};
-
-// A request that cannot be met, and what it would have taken.
-class OutOfMemory : public Error {
- public:
-  OutOfMemory(const std::string& text, std::string verdict, Bytes requested, Bytes largest, const Stats& stats)
-      : Error(text), verdict_(std::move(verdict)), requested_(requested), largest_(largest), stats_(stats) {}
-  const std::string& verdict() const { return verdict_; }
-  Bytes requested() const { return requested_; }
-  Bytes largest() const { return largest_; }  // request that would have passed
-  const Stats& stats() const { return stats_; }
-
- private:
-  std::string verdict_;
-  Bytes requested_, largest_;
-  Stats stats_;
+  bool virtual_memory = true;  // if the device has it, and there is no upstream
+  PlainSource upstream = {};
 };
 
 // A block in a user's hands.
@@ -57,12 +36,16 @@ struct Block {
   Bytes size = 0;  // rounded
   Bytes requested = 0;
   StreamIndex stream = 0;
-  std::vector<StreamIndex> others;  // that use it too
+  std::vector<StreamIndex> others = {};  // that use it too
+  std::shared_ptr<Scope> scope = {};
+  std::uint64_t serial = 0;
+  std::uint32_t pins = 0;
 };
 
+// After a fork the child's calls throw UsageError, but for free(), which does nothing there.
 class Arena {
  public:
-  Arena(std::shared_ptr<const Driver> driver, int device, const ArenaSettings& settings);
+  Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings settings);
   // Waits for the device, and gives everything back, blocks included.
   ~Arena();
   Arena(const Arena&) = delete;
@@ -73,9 +56,16 @@ class Arena {
   std::uint64_t allocate(Bytes size, cu::Stream stream, bool may_reback);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
+  // The same where neither the lock nor the driver has to be waited for; otherwise they do nothing, and say so.
+  std::optional<std::uint64_t> try_allocate(Bytes size, cu::Stream stream);
+  bool try_free(std::uint64_t address);
+
   // The block is also used by this stream: its memory is not used for anything else before the stream has passed the
   // point where it will be when the block is freed.
   void record_stream(std::uint64_t address, cu::Stream stream);
+  // What backs the block stays the same while it is pinned, which it may be several times.
+  void pin(std::uint64_t address);
+  void unpin(std::uint64_t address);
   // No more allocations. What is live stays until it is freed; all else is given back, now and then.
   void close();
 
@@ -85,49 +75,65 @@ class Arena {
   void reserve(Bytes size);  // from now on: trim() keeps it
   // Waits for all work of the device, unless a stream is being captured, which that would break. For callers who are
   // about to allocate with `may_reback`, and must not wait then.
-  void synchronize() const;
+  void synchronize();
   void set_cap(Bytes cap);
+
+  bool is_plain() const { return plain_; }
+  bool is_inherited() const;  // by a forked child
+  Bytes reserved() const;
   Stats stats() const;
+  Snapshot snapshot();    // after asking the streams what they have done
   void validate() const;  // throws Error that says what is wrong
 
  private:
-  // What is tried to back a place, in this order. Each costs more than the one before.
-  enum class Effort { kPlain, kPoll, kWait, kRelease, kReback };
-
-  Span span_of(Offset offset, Bytes size) const;
-  Granules limit() const;
-  bool back(Span span, Granules limit, Effort effort, std::unique_lock<std::mutex>& lock);
-  std::uint64_t hand_out(Offset offset, Bytes rounded, Bytes size, StreamIndex user);
-  void trim_to(Bytes keep);
-  const char* why_full(Granules limit) const;
-  [[noreturn]] void fail(Bytes size, const char* verdict) const;
-  Bytes largest() const;
-  Stats figures() const;
-  Block& block_at(std::uint64_t address);
-
-  // The addresses of the segment, given back after all that lies in them.
-  struct Segment {
-    Segment(const Device& device, Bytes size) : device(device), size(size), address(device.reserve_addresses(size)) {}
-    ~Segment();
-    Segment(const Segment&) = delete;
-    Segment& operator=(const Segment&) = delete;
-    const Device& device;
-    const Bytes size;
-    const std::uint64_t address;
-    bool abandoned = false;
+  struct Request {
+    Bytes size;
+    Bytes rounded;
+    StreamIndex stream;
+    std::shared_ptr<Scope> scope;
   };
+  enum class When { kOpen, kAlways };
+
+  void check_process() const;
+  Lock lock(When when = When::kOpen) const;
+  Request request(Bytes size, cu::Stream stream);
+  void check_budget(const Request& request);
+  // The place of a request that needs nothing of the driver.
+  std::optional<Offset> find_hit(const Request& request) const;
+  std::uint64_t allocate_slowly(const Request& request, bool may_reback, Lock& lock);
+  std::optional<Offset> back(const Request& request, const std::optional<Place>& place, Effort effort, Lock& lock);
+  void wait_for_pending(Lock& lock);
+  std::uint64_t hand_out(Offset offset, const Request& request);
+  void take_back(std::unordered_map<std::uint64_t, Block>::iterator block);
+  bool is_over_limit() const;
+  void trim_to(Bytes keep, Lock& lock);
+  std::unordered_map<std::uint64_t, Block>::iterator block_at(std::uint64_t address);
+
+  Granules in_granules(Bytes size) const { return size / backing_->granule(); }
+  Granules limit() const;
+  Granules limit_with(Bytes device_free) const;
+  std::string why_full(Bytes rounded) const;
+  [[noreturn]] void fail(Bytes size, const std::string& verdict, Bytes passes = ~Bytes{0});
+  Bytes device_free() const;
+  Stats figures() const;
+  void add_segments(Snapshot& snapshot) const;
+  void add_pieces(Snapshot& snapshot) const;
+  void check() const;
+  void check_in_debug() const;
 
   mutable std::mutex mutex_;
   Device device_;
   ArenaSettings settings_;
-  Segment segment_;
+  const bool plain_;
+  const std::uint32_t born_;  // forks() then
   Streams streams_;
-  Backing backing_;
   Gaps gaps_;
+  std::unique_ptr<Backing> backing_;
   std::unordered_map<std::uint64_t, Block> blocks_;
   bool closed_ = false;
+  mutable Bytes last_free_ = 0;
   Bytes requested_ = 0, live_ = 0, peak_requested_ = 0, peak_live_ = 0;
-  std::uint64_t allocations_ = 0;
+  std::uint64_t allocations_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;
 };
 
 }  // namespace arena

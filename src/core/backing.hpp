@@ -1,68 +1,82 @@
-// What backs the segment: which handle is mapped at which granules, and which granules blocks touch.
-//
-// A handle is mapped and taken away whole. It is idle while no block touches it: then it can be harvested, which means
-// mapped somewhere else, or given back. Handles are large while there is much room under the limit, and smaller near
-// it.
+// What lies under the blocks: which handle backs which granules, and which granules blocks touch. Where handles come
+// from, and what may be done with them, is up to the two kinds of backing: Stitched and Plain.
 //
 //   reserved = granules of handles that are in use + idle + spare
 //   a granule that is touched is backed
-//
-// Granules are counted from the beginning of the segment.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/gaps.hpp"
 #include "core/streams.hpp"
 #include "core/types.hpp"
 #include "driver/device.hpp"
 
 namespace arena {
 
-using Granules = std::uint64_t;
+using Lock = std::unique_lock<std::mutex>;  // of the arena; held, except while memory that is not mapped comes or goes
 
-// Granules [begin, end).
-struct Span {
-  Granules begin = 0;
-  Granules end = 0;
-  Granules count() const { return end - begin; }
-};
+// What is tried to find memory for a place, in this order. Each costs more than the one before.
+enum class Effort { kAtOnce, kPoll, kWait, kRelease, kReback };
 
 class Backing {
  public:
-  Backing(const Device& device, Streams& streams, std::uint64_t address, Granules granules, Granules growth);
-  // Unmaps and releases everything; the device must be done with it.
-  ~Backing();
+  Backing(const Device& device, Streams& streams, Gaps& gaps, Bytes granule, Granules granules, Granules growth);
+  virtual ~Backing() = default;
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
-  // Backs every granule of the span, with at most `limit` granules reserved in all. False if that cannot be done with
-  // what is idle and known to be unused; what was mapped by then stays, idle.
-  bool back(Span span, Granules limit);
-  // Gives idle handles that cannot be mapped where they are needed back to the device, so that smaller ones can be
-  // created: at least `wanted` granules if there are so many. Returns how many it gave back.
-  Granules release_idle(Granules wanted, Span keep);
-  // Puts small handles in the place of the large one with the most untouched granules outside `keep`, through host
-  // memory. No pointer changes. False if there is none. The device must be idle, and nobody may use it meanwhile.
-  bool reback(Span keep);
+  // Whether a request, whose best place is `place`, could be met with at most `limit` granules reserved, by any means.
+  virtual bool could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const = 0;
+  // Finds memory for a request, with at most `limit` granules reserved in all, and returns where it may lie.
+  virtual std::optional<Offset> back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
+                                     Lock& lock) = 0;
+  // The same with new memory only: nothing is unmapped, and no stream asked about, as behoves during a capture.
+  virtual std::optional<Offset> back_anew(const std::optional<Place>& place, Bytes size, Granules limit,
+                                          Lock& lock) = 0;
+  virtual Bytes largest(Granules limit) const = 0;  // request that could be met
+  // Takes memory in advance; false at the limit.
+  virtual bool reserve(Granules granules, Granules limit, Lock& lock) = 0;
+  // Gives back spare and idle handles down to `keep` granules reserved,
+  // and, whatever that is, to `most` if what is free allows it.
+  virtual void trim(Granules keep, Granules most, Lock& lock) = 0;
+  // Sets untouched granules outside `keep` free by changing what backs live blocks. False if there are none.
+  // The device must be idle, and nobody may use it meanwhile.
+  virtual bool reback(Span keep) = 0;
+  // Untouched granules that reback() would set free.
+  virtual Granules compactable() const = 0;
+  virtual bool holds(std::uint64_t address) const = 0;  // whether it lies in a segment
+  // Forgets everything without giving it back: for when the device may still be using it.
+  virtual void abandon() = 0;
+
+  Bytes granule() const { return granule_; }
+  Bytes size() const { return granules_.size() * granule_; }  // of the range of offsets
+  Span span_of(Offset offset, Bytes size) const {
+    return {offset / granule_, (offset + size + granule_ - 1) / granule_};
+  }
+  bool is_backed(Span span) const;
+  std::uint64_t address_of(Offset offset) const {  // which is backed
+    const Handle& handle = handles_[granules_[offset / granule_].handle];
+    return handle.address + (offset - handle.begin * granule_);
+  }
 
   // A block came to lie on the span, which is backed; a block left it, and was last used before the marks.
   void touch(Span span);
   void leave(Span span, const Marks& marks);
+  // What backs the span may not change while it is pinned.
+  void pin(Span span);
+  void unpin(Span span);
 
   // Makes the idle handles' marks known, as far as they were reached.
   void poll();
   // The marks of all idle handles that are not known to have been reached.
   Marks pending_marks() const;
-
-  // Takes memory in advance, mapped nowhere; false at the limit.
-  bool reserve(Granules granules, Granules limit);
-  // Gives back spare and idle handles down to `keep` granules reserved,
-  // and, whatever that is, to `most` if what is free allows it.
-  void trim(Granules keep, Granules most);
 
   Granules reserved() const { return reserved_; }
   Granules peak() const { return peak_; }  // the highest value of reserved
@@ -70,34 +84,40 @@ class Backing {
   Granules idle() const { return idle_granules_; }
   Granules pending() const { return pending_granules_; }  // of the idle ones
   Granules touched() const { return touched_granules_; }
-  // Untouched granules of handles that are in use.
-  Granules compactable() const {
-    const Granules touched = spare_granules_ + idle_granules_ + touched_granules_;
-    return reserved_ > touched ? reserved_ - touched : 0;
-  }
-  bool is_backed(Span span) const;
+  Granules pinned() const { return pinned_granules_; }  // untouched, in handles that are pinned
 
   std::uint64_t maps() const { return maps_; }
   std::uint64_t unmaps() const { return unmaps_; }
   std::uint64_t rebacked() const { return rebacked_; }
-  // Forgets everything without giving it back: for when the device may still be using it.
-  void abandon() { handles_.clear(); }
+
+  // Every handle, as (first offset, bytes, address or 0 if spare, whether idle, whether pending).
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (const Handle& h : handles_) {
+      if (h.count == 0) continue;
+      visit(h.begin * granule_, h.count * granule_, h.mapped ? h.address : 0, h.mapped && h.touched == 0, h.pending);
+    }
+  }
   std::optional<std::string> problem() const;  // what is inconsistent; for validate()
 
- private:
+ protected:
   using Index = std::uint32_t;
   static constexpr Index kNone = ~Index{0};
 
   struct Handle {
-    cu::MemHandle id = 0;
+    cu::MemHandle id = 0;             // of virtual memory
+    std::function<void()> give_back;  // of a plain segment
+    std::uint64_t address = 0;        // while it is mapped
     Granules begin = 0;
     Granules count = 0;  // 0: an unused slot
     Granules touched = 0;
+    std::uint32_t pins = 0;
     bool mapped = false;
     bool accessible = false;
     bool pending = false;  // idle, and its marks are not known to have been reached
     Marks marks;           // of blocks that left it
     Granules end() const { return begin + count; }
+    Span span() const { return {begin, begin + count}; }
   };
   struct Granule {
     Index handle = kNone;
@@ -105,36 +125,29 @@ class Backing {
   };
   using BySize = std::set<std::pair<Granules, std::pair<Granules, Index>>>;  // size, place, handle
 
-  std::uint64_t address_of(Granules granule) const { return address_ + granule * device_.granule(); }
-  Granules room_at(Granules granule, Granules most) const;
-  Granules handle_size(Granules limit) const;
-  Index create(Granules count);
-  void map(Index index, Granules at);
-  void unmap(Index index);
-  void allow(const std::vector<Index>& fresh);
-  void retract(const std::vector<Index>& fresh);
-  void put_spare(Index index);
-  Index take_spare_exactly(Index index);
-  void remount(Index index, Granules at, const Marks& marks);
-  void give_back(Index index);
-  Index take_spare(Granules need, Granules room);
-  Index harvest(Granules need, Granules room, Span keep);
+  // A new handle, counted as spare but not yet among the spare ones; and one that is gone.
+  Index add_handle(Granules count);
+  void remove_handle(Index index);
+  // A handle that is not among the spare ones comes to back a place, or does so no more and counts as spare.
+  void attach(Index index, Granules at, std::uint64_t address);
+  void detach(Index index);
   void set_idle(Index index);
   void clear_idle(Index index);
-  void replace(Index index, Span keep);
-  void restore(Granules granule, const char* data);
-  Index new_slot();
+  // How large a new handle should be: a part of what is left under the limit.
+  Granules handle_size(Granules limit) const;
+  Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
   const Device& device_;
   Streams& streams_;
-  std::uint64_t address_;
-  Granules growth_;
+  Gaps& gaps_;
+  const Bytes granule_;
+  const Granules growth_;
   std::vector<Granule> granules_;
   std::vector<Handle> handles_;
   std::vector<Index> unused_;
-  BySize idle_, spare_;
+  BySize idle_;
   Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0,
-           touched_granules_ = 0;
+           touched_granules_ = 0, pinned_granules_ = 0;  // the last: untouched ones of handles with pins
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
 };
 

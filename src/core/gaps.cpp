@@ -1,6 +1,7 @@
 #include "core/gaps.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace arena {
 
@@ -73,12 +74,22 @@ Bytes Gaps::largest(Bytes new_granules) const {
   return best;
 }
 
+// An upper bound of what gaps with at most this to offer can hold.
+Bytes Gaps::most(const Offer& offer, Bytes new_granules) const {
+  if (new_granules == 0) return offer.edge;
+  return std::min(offer.size, new_granules * granule_ + offer.edges);
+}
+
+// Goes only where more can be, and there first where the most can be: hardly more than one path.
 void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
-  if (node == kNone || nodes_[node].largest.size <= best) return;
+  if (node == kNone || most(nodes_[node].largest, new_granules) <= best) return;
   const Offer& offer = nodes_[node].offer;
   best = std::max(best, offer.middle <= new_granules ? offer.size : new_granules * granule_ + offer.edge);
-  raise(nodes_[node].left, new_granules, best);
-  raise(nodes_[node].right, new_granules, best);
+  Index first = nodes_[node].left, second = nodes_[node].right;
+  const auto bound = [&](Index child) { return child == kNone ? 0 : most(nodes_[child].largest, new_granules); };
+  if (bound(first) < bound(second)) std::swap(first, second);
+  raise(first, new_granules, best);
+  raise(second, new_granules, best);
 }
 
 void Gaps::add(Gap range) {

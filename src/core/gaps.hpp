@@ -42,12 +42,18 @@ class Gaps {
   void add(Gap range);
   // Takes a range that lies inside one gap, and returns that gap's marks, which what is left of it keeps too.
   Marks take(Offset begin, Bytes size);
+  // Whether the range is a whole gap.
+  bool is_whole(Offset begin, Bytes size) const {
+    const Gap& gap = nodes_[floor(begin)].gap;
+    return gap.begin == begin && gap.size() == size;
+  }
   std::optional<Place> find(Bytes size) const;
 
   // The marks of the gap that holds an offset.
   const Marks& marks_at(Offset offset) const { return nodes_[floor(offset)].gap.marks; }
   // The largest request that touches at most so many new granules.
   Bytes largest(Bytes new_granules) const;
+  Bytes largest_gap() const { return root_ == kNone ? 0 : nodes_[root_].largest.size; }
 
   std::size_t count() const { return count_; }
   template <typename Visit>
@@ -84,6 +90,7 @@ class Gaps {
   template <typename Enough, typename Fits>
   Index lowest(Index node, const Enough& enough, const Fits& fits) const;
 
+  Bytes most(const Offer& offer, Bytes new_granules) const;
   void raise(Index node, Bytes new_granules, Bytes& best) const;
 
   Index new_node(const Gap& gap);

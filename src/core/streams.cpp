@@ -32,7 +32,7 @@ StreamIndex Streams::index(cu::Stream stream) {
   if (stream == nullptr) stream = cu::legacy_stream();
   const std::uint64_t thread = stream == cu::per_thread_stream() ? this_thread() : 0;
   const auto [it, is_new] = indices_.try_emplace({stream, thread}, static_cast<StreamIndex>(states_.size()));
-  if (is_new) states_.push_back({stream, thread, 0, 0, {}, {}});
+  if (is_new) states_.push_back({stream, false, thread, 0, 0, {}, {}});
   return it->second;
 }
 
@@ -74,7 +74,7 @@ const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t n
   const cu::Event event = new_event();
   bool recorded = false;
   try {
-    recorded = can_reach(state) && device_.record(event, state.stream);
+    recorded = !state.gone && can_reach(state) && device_.record(event, state.stream);
   } catch (const Error&) {
     unused_.push_back(event);
     throw;
@@ -134,9 +134,16 @@ std::vector<cu::Event> Streams::events_after(const Marks& marks) {
   return events;
 }
 
-bool Streams::any_capturing() const {
-  return std::any_of(states_.begin(), states_.end(),
-                     [&](const State& state) { return can_reach(state) && device_.is_capturing(state.stream); });
+bool Streams::any_capturing() {
+  for (State& state : states_) {
+    if (state.gone || !can_reach(state)) continue;
+    const std::optional<bool> capturing = device_.is_capturing(state.stream);
+    if (capturing.value_or(false)) return true;
+    if (capturing) continue;
+    state.gone = true;
+    indices_.erase({state.stream, state.thread});
+  }
+  return false;
 }
 
 }  // namespace arena

@@ -35,9 +35,10 @@ class Streams {
   void poll(const Marks& marks);
   // Events that are reached after the marks. To be waited for without the arena's lock, and then polled.
   std::vector<cu::Event> events_after(const Marks& marks);
-  bool any_capturing() const;
+  // Whether one is being captured. Forgets those that are gone: their number may come back as another stream.
+  bool any_capturing();
   std::uint64_t waits() const { return waits_; }
-  std::size_t count() const { return states_.size(); }
+  cu::Stream stream(StreamIndex index) const { return states_[index].stream; }
 
  private:
   struct Record {
@@ -46,6 +47,7 @@ class Streams {
   };
   struct State {
     cu::Stream stream = nullptr;
+    bool gone = false;
     std::uint64_t thread = 0;  // whose per-thread stream it is; 0 for a stream that is everybody's
     std::uint64_t frees = 0;
     std::uint64_t done = 0;

@@ -1,14 +1,20 @@
 // The words of the core, and the equations that hold between them.
 //
 //   device   one GPU, or one simulated device
-//   granule  the unit in which physical memory is mapped
+//   granule  the unit in which physical memory is mapped; of plain segments, the unit in which they are taken
 //   handle   one piece of physical memory, of one or more granules; `spare` while it is mapped nowhere
-//   segment  the range of addresses that the arena manages; a place in it is an offset from its beginning
-//   block    a piece of the segment in a user's hands; the free pieces between blocks are gaps
-//   touched  a granule that some block overlaps
+//   segment  a range of addresses that the arena manages: with virtual memory management one for all, backed by
+//            handles as needed; without, one plain allocation, which is a handle that never moves
+//   place    where something lies, as an offset; all segments lie in one range of offsets, apart from each other
+//   block    a piece of a segment in a user's hands; the free pieces between blocks are gaps
+//   touched  a granule that some block overlaps; a handle is idle while none of its granules is
 //
 //   requested <= live <= reserved <= cap
 //   reserved = requested + rounding + pending + releasable + stranded + spare        (the account)
+//     pending     idle handles that a stream may still be using, as far as the host knows
+//     releasable  the other idle handles: trim() would return them
+//     stranded    what is free in handles that are not idle; of this, `compactable`: untouched granules that re-backing
+//                 would set free
 //
 // Sizes and offsets are bytes, unless a name says granules.
 #pragma once
@@ -19,6 +25,15 @@ namespace arena {
 
 using Bytes = std::uint64_t;
 using Offset = std::uint64_t;
+using Granules = std::uint64_t;
+
+// Granules [begin, end), counted from offset 0.
+struct Span {
+  Granules begin = 0;
+  Granules end = 0;
+  Granules count() const { return end - begin; }
+  bool overlaps(Span other) const { return begin < other.end && other.begin < end; }
+};
 
 inline constexpr Bytes kAlignment = 512;  // of every block: what CuPy promises its users
 

@@ -24,8 +24,22 @@ Device::Device(std::shared_ptr<const Driver> driver, int number)
 std::uint64_t Device::free() const {
   const ContextScope scope(*driver_, context_.get());
   std::size_t free = 0, total = 0;
-  driver_->check(count().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+  driver_->check(driver_->functions().cuMemGetInfo(&free, &total), "cuMemGetInfo");
   return free;
+}
+
+std::optional<std::uint64_t> Device::allocate(std::uint64_t size) const {
+  const ContextScope scope(*driver_, context_.get());
+  cu::DevicePtr address = 0;
+  const cu::Result result = count().cuMemAlloc(&address, size);
+  if (result == cu::Result::kOutOfMemory) return std::nullopt;
+  driver_->check(result, "cuMemAlloc");
+  return address;
+}
+
+void Device::deallocate(std::uint64_t address) const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuMemFree(address), "cuMemFree");
 }
 
 std::uint64_t Device::reserve_addresses(std::uint64_t size) const {
@@ -102,13 +116,13 @@ void Device::synchronize() const {
   driver_->check(count().cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-bool Device::is_capturing(cu::Stream stream) const {
+std::optional<bool> Device::is_capturing(cu::Stream stream) const {
   const ContextScope scope(*driver_, context_.get());
   cu::CaptureStatus status = cu::CaptureStatus::kNone;
   const cu::Result result = count().cuStreamIsCapturing(stream, &status);
   // The legacy stream may not even be asked while a stream that it waits for is being captured.
   if (result == cu::Result::kCaptureImplicit) return true;
-  if (result == cu::Result::kInvalidHandle) return false;  // the stream is gone
+  if (result == cu::Result::kInvalidHandle) return std::nullopt;
   driver_->check(result, "cuStreamIsCapturing");
   return status != cu::CaptureStatus::kNone;
 }

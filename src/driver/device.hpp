@@ -20,11 +20,15 @@ class Device {
 
   int number() const { return number_; }
   std::uint64_t total() const { return total_; }
-  std::uint64_t free() const;
+  std::uint64_t free() const;  // not counted among the calls: it is asked for reports
   bool virtual_memory() const { return granule_ != 0; }
   std::uint64_t granule() const { return granule_; }  // 0 without virtual memory
   // Calls of the driver so far, through this object.
   std::uint64_t calls() const { return calls_; }
+
+  // Nothing when the device is out of memory.
+  std::optional<std::uint64_t> allocate(std::uint64_t size) const;
+  void deallocate(std::uint64_t address) const;
 
   std::uint64_t reserve_addresses(std::uint64_t size) const;
   void free_addresses(std::uint64_t address, std::uint64_t size) const;
@@ -43,12 +47,16 @@ class Device {
   bool reached(cu::Event event) const;
   void synchronize(cu::Event event) const;
   void synchronize() const;
-  bool is_capturing(cu::Stream stream) const;
+  // Nothing when the stream is gone.
+  std::optional<bool> is_capturing(cu::Stream stream) const;
+  // Whether memory can be taken while another stream is being captured, within a Relaxed.
+  bool can_relax() const { return driver_->functions().cuThreadExchangeStreamCaptureMode != nullptr; }
 
   void copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const;
   void copy_from_host(std::uint64_t to, const void* from, std::uint64_t size) const;
 
  private:
+  friend class Relaxed;
   const Functions& count() const {
     ++calls_;
     return driver_->functions();
@@ -60,6 +68,24 @@ class Device {
   std::uint64_t total_ = 0;
   std::uint64_t granule_ = 0;
   mutable std::atomic<std::uint64_t> calls_{0};
+};
+
+// While it lives, this thread's calls do not spoil captures that other streams or threads have under way, where the
+// driver can be told so. To be used where no captured work depends on what the calls do.
+class Relaxed {
+ public:
+  explicit Relaxed(const Device& device) : device_(device) { exchange(); }
+  ~Relaxed() { exchange(); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  void exchange() {
+    if (device_.can_relax()) device_.driver_->functions().cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+
+  const Device& device_;
+  cu::CaptureMode mode_ = cu::CaptureMode::kRelaxed;
 };
 
 }  // namespace arena

@@ -1,0 +1,72 @@
+// What the arena says of itself: the account, everything there is, and why a request failed. The words are in types.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "core/types.hpp"
+
+namespace arena {
+
+// Running counts, but for two that the driver and the index of gaps are asked for: device_free and largest.
+struct Stats {
+  Bytes requested = 0, live = 0, reserved = 0;
+  Bytes rounding = 0, pending = 0, releasable = 0, stranded = 0, spare = 0;
+  Bytes compactable = 0;  // of stranded
+  Bytes cap = 0, headroom = 0, device_total = 0, device_free = 0;
+  Bytes largest = 0;  // request that would pass now
+  Bytes peak_requested = 0, peak_live = 0, peak_reserved = 0;
+  std::uint64_t allocations = 0, blocks = 0, hits = 0, splits = 0, failures = 0;
+  std::uint64_t maps = 0, unmaps = 0, rebacked = 0, driver_calls = 0, waits = 0;
+};
+
+// Everything at one moment: blocks, pieces and spares add up to what is reserved.
+struct Snapshot {
+  enum class State { kLive, kPending, kReleasable, kStranded };
+  struct Segment {
+    std::uint64_t address;
+    Bytes size;
+  };
+  struct Handle {
+    std::uint64_t address;  // 0: spare
+    Bytes size;
+  };
+  // A block, or a free piece that is backed by one handle.
+  struct Piece {
+    std::uint64_t address;
+    Bytes size;
+    State state;
+    Bytes requested = 0;  // and what follows: of a block
+    std::uint64_t stream = 0;
+    std::uint64_t serial = 0;  // its number among all allocations
+    std::string scope = {};
+    bool pinned = false;
+  };
+  Stats stats;
+  Bytes granule = 0;
+  bool plain = false;
+  std::vector<Segment> segments;
+  std::vector<Handle> handles;
+  std::vector<Piece> pieces;  // by address
+};
+
+// A request that cannot be met, and what it would have taken.
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(const std::string& text, std::string verdict, Bytes requested, Bytes largest, const Stats& stats)
+      : Error(text), verdict_(std::move(verdict)), requested_(requested), largest_(largest), stats_(stats) {}
+  const std::string& verdict() const { return verdict_; }
+  Bytes requested() const { return requested_; }
+  Bytes largest() const { return largest_; }  // request that would have passed
+  const Stats& stats() const { return stats_; }
+
+ private:
+  std::string verdict_;
+  Bytes requested_, largest_;
+  Stats stats_;
+};
+
+}  // namespace arena

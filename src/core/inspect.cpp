@@ -1,0 +1,179 @@
+// How the arena looks at itself: the account, everything there is, why a request fails, and whether all is consistent.
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "core/arena.hpp"
+
+namespace arena {
+
+Bytes Arena::reserved() const {
+  const Lock held = lock(When::kAlways);
+  return backing_->reserved() * backing_->granule();
+}
+
+Stats Arena::stats() const {
+  const Lock held = lock(When::kAlways);
+  return figures();
+}
+
+// A driver that fails to answer does not keep the arena from giving its account.
+Bytes Arena::device_free() const {
+  quietly([&] { last_free_ = device_.free(); });
+  return last_free_;
+}
+
+Stats Arena::figures() const {
+  const Bytes granule = backing_->granule();
+  Stats s;
+  s.requested = requested_;
+  s.live = live_;
+  s.reserved = backing_->reserved() * granule;
+  s.rounding = live_ - requested_;
+  s.pending = backing_->pending() * granule;
+  s.releasable = backing_->idle() * granule - s.pending;
+  s.spare = backing_->spare() * granule;
+  s.stranded = s.reserved - live_ - s.pending - s.releasable - s.spare;
+  s.compactable = backing_->compactable() * granule;
+  s.cap = settings_.cap;
+  s.headroom = settings_.headroom;
+  s.device_total = device_.total();
+  s.device_free = device_free();
+  s.largest = backing_->largest(limit_with(s.device_free));
+  s.peak_requested = peak_requested_;
+  s.peak_live = peak_live_;
+  s.peak_reserved = backing_->peak() * granule;
+  s.allocations = allocations_;
+  s.blocks = blocks_.size();
+  s.hits = hits_;
+  s.splits = splits_;
+  s.failures = failures_;
+  s.maps = backing_->maps();
+  s.unmaps = backing_->unmaps();
+  s.rebacked = backing_->rebacked();
+  s.driver_calls = device_.calls();
+  s.waits = streams_.waits();
+  return s;
+}
+
+Snapshot Arena::snapshot() {
+  const Lock held = lock(When::kAlways);
+  if (!streams_.any_capturing()) {
+    const Relaxed relaxed(device_);
+    backing_->poll();
+  }
+  Snapshot snapshot;
+  snapshot.stats = figures();
+  snapshot.granule = backing_->granule();
+  snapshot.plain = plain_;
+  add_segments(snapshot);
+  add_pieces(snapshot);
+  return snapshot;
+}
+
+// With virtual memory, the part of the one segment that was ever backed is enough: the rest is as large as can be.
+void Arena::add_segments(Snapshot& snapshot) const {
+  std::uint64_t low = ~std::uint64_t{0}, high = 0;
+  backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) {
+    snapshot.handles.push_back({address, size});
+    if (address == 0) return;
+    if (plain_) snapshot.segments.push_back({address, size});
+    low = std::min(low, address);
+    high = std::max(high, address + size);
+  });
+  if (!plain_ && high > 0) snapshot.segments.push_back({low, high - low});
+}
+
+// Free pieces are cut at the borders of handles: each has one reason.
+void Arena::add_pieces(Snapshot& snapshot) const {
+  using enum Snapshot::State;
+  struct Backed {
+    Offset begin, end;
+    std::uint64_t address;
+    Snapshot::State state;
+  };
+  std::vector<Backed> handles;
+  backing_->each([&](Offset begin, Bytes size, std::uint64_t address, bool idle, bool pending) {
+    const Snapshot::State state = !idle ? kStranded : pending ? kPending : kReleasable;
+    if (address != 0) handles.push_back({begin, begin + size, address, state});
+  });
+  std::sort(handles.begin(), handles.end(), [](const Backed& a, const Backed& b) { return a.begin < b.begin; });
+  auto handle = handles.begin();
+  gaps_.each([&](const Gap& gap) {
+    while (handle != handles.end() && handle->end <= gap.begin) ++handle;
+    for (auto it = handle; it != handles.end() && it->begin < gap.end; ++it) {
+      const Offset begin = std::max(gap.begin, it->begin), end = std::min(gap.end, it->end);
+      snapshot.pieces.push_back({it->address + (begin - it->begin), end - begin, it->state});
+    }
+  });
+  for (const auto& [address, block] : blocks_) {
+    const auto stream = reinterpret_cast<std::uint64_t>(streams_.stream(block.stream));
+    snapshot.pieces.push_back({address, block.size, kLive, block.requested, stream, block.serial,
+                               block.scope ? block.scope->path() : std::string(), block.pins > 0});
+  }
+  std::sort(snapshot.pieces.begin(), snapshot.pieces.end(),
+            [](const Snapshot::Piece& a, const Snapshot::Piece& b) { return a.address < b.address; });
+}
+
+std::string Arena::why_full(Bytes rounded) const {
+  const Bytes granule = backing_->granule(), reserved = backing_->reserved() * granule;
+  const Granules most = limit_with(device_free()), capped = in_granules(settings_.cap);
+  const Bytes left = most * granule > reserved ? most * granule - reserved : 0;
+  if (plain_ && reserved - live_ + left >= rounded) return "fragmented";
+  if (!plain_ && backing_->compactable() == 0 && backing_->pinned() > 0 &&
+      backing_->pinned() * granule + left >= rounded) {
+    return "pinned memory kept";
+  }
+  if (most < capped) return settings_.headroom > 0 ? "headroom kept" : "device full";
+  return settings_.cap + granule > device_.total() ? "device full" : "cap reached";
+}
+
+void Arena::fail(Bytes size, const std::string& verdict, Bytes passes) {
+  ++failures_;
+  const Stats stats = figures();
+  passes = std::min(passes, stats.largest);
+  throw OutOfMemory("out of memory: " + format_bytes(size) + " asked, " + verdict +
+                        "; the largest request that would pass is " + format_bytes(passes),
+                    verdict, size, passes, stats);
+}
+
+void Arena::validate() const {
+  const Lock held = lock(When::kAlways);
+  check();
+}
+
+void Arena::check_in_debug() const {
+#ifdef ARENA_VALIDATE
+  check();
+#endif
+}
+
+void Arena::check() const {
+  const auto demand = [](bool condition, const std::string& text) {
+    if (!condition) throw Error("the arena is inconsistent: " + text);
+  };
+  demand(gaps_.consistent(), "the index of gaps");
+  if (const auto problem = backing_->problem()) demand(false, *problem);
+  Bytes requested = 0, live = 0, free = 0, segments = plain_ ? 0 : backing_->size();
+  std::vector<std::pair<Offset, Offset>> ranges;
+  for (const auto& [address, block] : blocks_) {
+    demand(backing_->is_backed(backing_->span_of(block.offset, block.size)) &&
+               address == backing_->address_of(block.offset),
+           "a block's address");
+    requested += block.requested;
+    live += block.size;
+    ranges.emplace_back(block.offset, block.offset + block.size);
+  }
+  gaps_.each([&](const Gap& gap) {
+    free += gap.size();
+    ranges.emplace_back(gap.begin, gap.end);
+  });
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i) demand(ranges[i - 1].second <= ranges[i].first, "pieces overlap");
+  if (plain_) {
+    backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) { segments += address ? size : 0; });
+  }
+  demand(requested == requested_ && live == live_, "the sums over all blocks differ from the running counts");
+  demand(live + free == segments, "blocks and gaps do not fill the segments");
+}
+
+}  // namespace arena

@@ -1,0 +1,49 @@
+// Backing without virtual memory: segments that are allocated whole, from the device or from an upstream function, and
+// given back whole. Each is a handle that stays where it is. A request that no gap of a segment can hold needs a new
+// segment, so here, and only here, free memory in pieces can be useless: fragmentation.
+#pragma once
+
+#include <functional>
+
+#include "core/backing.hpp"
+
+namespace arena {
+
+struct PlainMemory {
+  std::uint64_t address = 0;
+  std::function<void()> give_back;
+};
+// Nothing when there is no memory. Called without the arena's lock, as is give_back: both may run anything.
+using PlainSource = std::function<std::optional<PlainMemory>(Bytes)>;
+
+class Plain final : public Backing {
+ public:
+  static constexpr Bytes kUnit = Bytes{2} << 20;  // in which segments are taken
+
+  Plain(const Device& device, Streams& streams, Gaps& gaps, Granules growth, PlainSource source);
+  // Gives everything back; the device must be done with it.
+  ~Plain() override;
+
+  bool could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const override;
+  std::optional<Offset> back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
+                             Lock& lock) override;
+  std::optional<Offset> back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock& lock) override;
+  Bytes largest(Granules limit) const override;
+  bool reserve(Granules granules, Granules limit, Lock& lock) override;
+  void trim(Granules keep, Granules most, Lock& lock) override;
+  bool reback(Span) override { return false; }
+  Granules compactable() const override { return 0; }
+  bool holds(std::uint64_t address) const override;
+  void abandon() override;
+
+ private:
+  std::optional<Offset> grow(Granules need, Granules limit, Lock& lock);
+  std::optional<Offset> add_segment(Granules count, Lock& lock);
+  std::optional<Granules> room_for(Granules count) const;
+  void release_idle(Granules wanted, Lock& lock);
+  void release(const std::vector<Index>& going, Lock& lock);
+
+  PlainSource source_;
+};
+
+}  // namespace arena

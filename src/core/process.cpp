@@ -1,0 +1,20 @@
+#include "core/process.hpp"
+
+#if __has_include(<pthread.h>)
+#include <pthread.h>
+#endif
+
+namespace arena {
+namespace {
+
+std::uint32_t count = 0;  // changes in a child before it has a second thread
+
+#if __has_include(<pthread.h>)
+const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
+#endif
+
+}  // namespace
+
+std::uint32_t forks() { return count; }
+
+}  // namespace arena

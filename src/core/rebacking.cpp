@@ -1,0 +1,91 @@
+// Re-backing: small handles take the place of a large one under the blocks that lie on it, so that its untouched
+// granules come free. No pointer changes.
+#include <exception>
+
+#include "core/stitched.hpp"
+
+namespace arena {
+
+// Replaces the handle that has the most untouched granules outside `keep`, if it is not pinned.
+bool Stitched::reback(Span keep) {
+  Index best = kNone;
+  Granules most = 0;
+  for (Index index = 0; index < handles_.size(); ++index) {
+    const Handle& handle = handles_[index];
+    if (!handle.mapped || handle.count == 1 || handle.pins > 0) continue;
+    Granules untouched = 0;
+    for (Granules g = handle.begin; g < handle.end(); ++g) {
+      untouched += granules_[g].blocks == 0 && !keep.overlaps({g, g + 1});
+    }
+    if (untouched > most) {
+      most = untouched;
+      best = index;
+    }
+  }
+  if (best == kNone) return false;
+  replace(best, keep);
+  ++rebacked_;
+  return true;
+}
+
+// What is touched goes to the host and comes back, so the limit holds at every moment. Until the old handle is given
+// back a failure of the driver undoes everything; afterwards there is a moment in which the data is in host memory
+// only. A device that has lost the memory to somebody else by then, with nothing idle in the arena to take instead, has
+// lost the data.
+void Stitched::replace(Index index, Span keep) {
+  const Span span = handles_[index].span();
+  const Marks marks = handles_[index].marks;
+  std::vector<Granules> kept;
+  std::vector<char> staged;
+  for (Granules g = span.begin; g < span.end; ++g) {
+    if (granules_[g].blocks == 0 && !keep.overlaps({g, g + 1})) continue;
+    kept.push_back(g);
+    staged.resize(kept.size() * granule_);
+    if (granules_[g].blocks > 0) {
+      device_.copy_to_host(staged.data() + (kept.size() - 1) * granule_, address_at(g), granule_);
+    }
+  }
+  unmap(index);
+  try {
+    give_back(index);
+  } catch (const Error&) {
+    spare_.erase({handles_[index].count, {0, index}});
+    remount(index, span.begin, marks);
+    throw;
+  }
+  std::exception_ptr lost;  // one granule that is lost must not take the others along
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    try {
+      put_back(kept[i], marks, staged.data() + i * granule_, keep);
+    } catch (const Error&) {
+      if (!lost) lost = std::current_exception();
+    }
+  }
+  // The copies are staged, not done: whoever is handed memory on another stream next must find it whole.
+  device_.synchronize();
+  if (lost) std::rethrow_exception(lost);
+}
+
+// Backs a granule with a handle of its own and copies its data there, with a second try: nothing else holds it now.
+void Stitched::put_back(Granules at, const Marks& marks, const char* data, Span keep) {
+  Index small = create(1);
+  if (small == kNone) small = take_spare(1, 1);
+  if (small == kNone && (small = harvest(1, 1, keep)) != kNone) unmap(small);
+  if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
+  remount(small, at, marks);
+  if (handles_[small].touched == 0) return;
+  try {
+    device_.copy_from_host(address_at(at), data, granule_);
+  } catch (const Error&) {
+    device_.copy_from_host(address_at(at), data, granule_);
+  }
+}
+
+// Maps a handle under what may be live data, with the marks of the handle that was there before.
+void Stitched::remount(Index index, Granules at, const Marks& marks) {
+  map(index, at);
+  handles_[index].marks = marks;
+  allow({index});
+}
+
+}  // namespace arena

@@ -1,0 +1,64 @@
+// Named parts of a program, each with the bytes that it allocated and, if it likes, a budget for them. Scopes nest: what
+// counts in one counts in those around it. A scope is entered by a thread, for the allocations of that thread alone.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/types.hpp"
+
+namespace arena {
+
+// The figures change under the arena's lock, and may be read without.
+class Scope {
+ public:
+  Scope(std::string name, std::optional<Bytes> budget, std::shared_ptr<Scope> parent)
+      : name_(std::move(name)), budget_(budget), parent_(std::move(parent)) {}
+
+  const std::string& name() const { return name_; }
+  std::string path() const { return parent_ ? parent_->path() + "/" + name_ : name_; }
+  std::optional<Bytes> budget() const { return budget_; }
+  const std::shared_ptr<Scope>& parent() const { return parent_; }
+  Bytes live() const { return live_; }
+  Bytes peak() const { return peak_; }
+  std::uint64_t blocks() const { return blocks_; }  // live ones
+
+  Bytes left() const { return budget_ ? *budget_ - std::min<Bytes>(*budget_, live_) : ~Bytes{0}; }
+  // The innermost scope whose budget a request would exceed.
+  const Scope* exceeded_by(Bytes size) const {
+    const Scope* scope = this;
+    while (scope != nullptr && scope->left() >= size) scope = scope->parent_.get();
+    return scope;
+  }
+  void add(Bytes size) {
+    for (Scope* s = this; s != nullptr; s = s->parent_.get()) {
+      s->live_ += size;
+      s->blocks_ += 1;
+      s->peak_ = std::max<Bytes>(s->peak_, s->live_);
+    }
+  }
+  void remove(Bytes size) {
+    for (Scope* s = this; s != nullptr; s = s->parent_.get()) {
+      s->live_ -= size;
+      s->blocks_ -= 1;
+    }
+  }
+
+ private:
+  const std::string name_;
+  const std::optional<Bytes> budget_;
+  const std::shared_ptr<Scope> parent_;
+  std::atomic<Bytes> live_ = 0, peak_ = 0;
+  std::atomic<std::uint64_t> blocks_ = 0;
+};
+
+// The scope that this thread is in, of those that were entered for an owner; null if there is none.
+std::shared_ptr<Scope> current_scope(const void* owner);
+void enter_scope(const void* owner, std::shared_ptr<Scope> scope);
+// False if this thread is not in it.
+bool leave_scope(const std::shared_ptr<Scope>& scope);
+
+}  // namespace arena

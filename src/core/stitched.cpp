@@ -1,0 +1,247 @@
+#include "core/stitched.hpp"
+
+#include <algorithm>
+
+namespace arena {
+namespace {
+
+constexpr Bytes kAddressesPerByte = 8;  // addresses cost nothing, and room to place blocks saves mapping
+
+Granules granules_of(const Device& device) {
+  return round_up(kAddressesPerByte * device.total(), device.granule()) / device.granule();
+}
+
+}  // namespace
+
+Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth)
+    : Backing(device, streams, gaps, device.granule(), granules_of(device), growth),
+      address_(device.reserve_addresses(size())) {
+  gaps_.add({0, size(), {}});
+}
+
+Stitched::~Stitched() {
+  if (abandoned_) return;
+  for (const Handle& handle : handles_) {
+    if (handle.count == 0) continue;
+    if (handle.mapped) quietly([&] { device_.unmap(address_at(handle.begin), handle.count * granule_); });
+    quietly([&] { device_.release(handle.id); });
+  }
+  quietly([&] { device_.free_addresses(address_, size()); });
+}
+
+bool Stitched::could_hold(const std::optional<Place>& place, Bytes, Granules limit) const {
+  return place && touched_granules_ + place->new_granules <= limit;
+}
+
+Bytes Stitched::largest(Granules limit) const {
+  return gaps_.largest(limit > touched_granules_ ? limit - touched_granules_ : 0);
+}
+
+Granules Stitched::compactable() const {
+  const Granules other = spare_granules_ + idle_granules_ + touched_granules_ + pinned_granules_;
+  return reserved_ > other ? reserved_ - other : 0;
+}
+
+std::optional<Offset> Stitched::back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
+                                     Lock&) {
+  if (!place) return std::nullopt;
+  const Span span = span_of(place->offset, size);
+  if (effort == Effort::kPoll) poll();
+  while (!map_all(span, limit, true)) {
+    const bool freed = effort == Effort::kRelease  ? release_idle(span.count(), span) > 0
+                       : effort == Effort::kReback ? reback(span)
+                                                   : false;
+    if (!freed) return std::nullopt;
+  }
+  return place->offset;
+}
+
+std::optional<Offset> Stitched::back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock&) {
+  if (!place || !map_all(span_of(place->offset, size), limit, false)) return std::nullopt;
+  return place->offset;
+}
+
+// How many granules from here on nothing is mapped at.
+Granules Stitched::room_at(Granules granule, Granules most) const {
+  Granules count = 0;
+  while (count < most && granule + count < granules_.size() && granules_[granule + count].handle == kNone) ++count;
+  return count;
+}
+
+bool Stitched::map_all(Span span, Granules limit, bool may_harvest) {
+  std::vector<Index> fresh;
+  bool complete = true;
+  try {
+    for (Granules g = span.begin; g < span.end && complete; ++g) {
+      if (granules_[g].handle != kNone) continue;
+      const Index index = take(g, span, limit, may_harvest);
+      complete = index != kNone;
+      if (!complete) break;
+      map(index, g);
+      fresh.push_back(index);
+    }
+  } catch (const Error&) {
+    retract(fresh);
+    throw;
+  }
+  // Older ones that the driver once refused to open are tried again.
+  for (Granules g = span.begin; g < span.end && complete; g = handles_[granules_[g].handle].end()) {
+    const Index index = granules_[g].handle;
+    const bool is_fresh = std::find(fresh.begin(), fresh.end(), index) != fresh.end();
+    if (!handles_[index].accessible && !is_fresh) allow({index});
+  }
+  if (!fresh.empty()) allow(fresh);
+  return complete;
+}
+
+// A handle for a granule of the span, mapped nowhere and not among the spare ones.
+Stitched::Index Stitched::take(Granules at, Span span, Granules limit, bool may_harvest) {
+  const Granules need = room_at(at, span.end - at), room = room_at(at, std::max(need, growth_));
+  Index index = take_spare(need, room);
+  if (index == kNone && may_harvest) {
+    index = harvest(need, room, span);
+    if (index != kNone) unmap(index);
+  }
+  if (index == kNone && reserved_ < limit) index = create(std::min(room, handle_size(limit)));
+  return index;
+}
+
+// The largest spare handle that is needed whole; otherwise the smallest that there is room for.
+Stitched::Index Stitched::take_spare(Granules need, Granules room) {
+  auto it = spare_.upper_bound({need, {~Granules{0}, kNone}});
+  if (it != spare_.begin()) {
+    --it;
+  } else if (it == spare_.end() || it->first > room) {
+    return kNone;
+  }
+  const Index index = it->second.second;
+  spare_.erase(it);
+  return index;
+}
+
+// An idle handle, chosen like a spare one, and among equals the one at the highest place: low places fill up first.
+Stitched::Index Stitched::harvest(Granules need, Granules room, Span keep) {
+  const auto usable = [&](const auto& entry) {
+    const Handle& handle = handles_[entry.second.second];
+    return !handle.pending && !handle.span().overlaps(keep);
+  };
+  const auto middle = idle_.upper_bound({need, {~Granules{0}, kNone}});
+  for (auto it = middle; it != idle_.begin();) {
+    if (usable(*--it)) return it->second.second;
+  }
+  Index found = kNone;
+  for (auto it = middle; it != idle_.end() && it->first <= room; ++it) {
+    if (found != kNone && it->first != handles_[found].count) break;
+    if (usable(*it)) found = it->second.second;
+  }
+  return found;
+}
+
+Stitched::Index Stitched::create(Granules count) {
+  std::optional<cu::MemHandle> id = device_.create(count * granule_);
+  while (!id && count > 1) id = device_.create((count /= 2) * granule_);  // others use the device too
+  if (!id) return kNone;
+  const Index index = add_handle(count);
+  handles_[index].id = *id;
+  return index;
+}
+
+void Stitched::map(Index index, Granules at) {
+  try {
+    device_.map(address_at(at), handles_[index].count * granule_, handles_[index].id);
+  } catch (const Error&) {
+    put_spare(index);
+    throw;
+  }
+  attach(index, at, address_at(at));
+}
+
+void Stitched::unmap(Index index) {
+  device_.unmap(address_at(handles_[index].begin), handles_[index].count * granule_);
+  detach(index);
+}
+
+// One call for the whole run: all between the first and the last new handle is mapped.
+void Stitched::allow(const std::vector<Index>& fresh) {
+  const Granules begin = handles_[fresh.front()].begin, end = handles_[fresh.back()].end();
+  try {
+    device_.set_access(address_at(begin), (end - begin) * granule_);
+  } catch (const Error&) {
+    retract(fresh);
+    throw;
+  }
+  for (const Index index : fresh) handles_[index].accessible = true;
+}
+
+// What could not be made accessible is not left mapped, unless the driver refuses that as well; it is not used then.
+void Stitched::retract(const std::vector<Index>& fresh) {
+  for (const Index index : fresh) {
+    if (handles_[index].touched > 0) continue;
+    try {
+      unmap(index);
+      put_spare(index);
+    } catch (const Error&) {
+    }
+  }
+}
+
+void Stitched::put_spare(Index index) { spare_.insert({handles_[index].count, {0, index}}); }
+
+// A handle that is mapped nowhere and not among the spare ones, where it goes if the driver does not take it.
+void Stitched::give_back(Index index) {
+  try {
+    device_.release(handles_[index].id);
+  } catch (const Error&) {
+    put_spare(index);
+    throw;
+  }
+  remove_handle(index);
+}
+
+Granules Stitched::release_idle(Granules wanted, Span keep) {
+  std::vector<Index> going;
+  Granules found = 0;
+  for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
+    const Handle& handle = handles_[it->second.second];
+    if (handle.pending || handle.span().overlaps(keep)) continue;
+    going.push_back(it->second.second);
+    found += handle.count;
+  }
+  for (const Index index : going) {
+    unmap(index);
+    give_back(index);
+  }
+  return found;
+}
+
+bool Stitched::reserve(Granules granules, Granules limit, Lock&) {
+  while (granules > 0) {
+    if (reserved_ >= limit) return false;
+    const Index index = create(std::min({granules, growth_, limit - reserved_}));
+    if (index == kNone) return false;
+    put_spare(index);
+    granules -= std::min(granules, handles_[index].count);
+  }
+  return true;
+}
+
+void Stitched::trim(Granules keep, Granules most, Lock&) {
+  poll();
+  const auto may_go = [&](Granules left, Granules count) { return left > most || left >= keep + count; };
+  while (!spare_.empty() && may_go(reserved_, spare_.begin()->first)) {
+    give_back(take_spare(spare_.begin()->first, 0));
+  }
+  std::vector<Index> going;
+  Granules left = reserved_;
+  for (const auto& [count, entry] : idle_) {
+    if (handles_[entry.second].pending || !may_go(left, count)) continue;
+    going.push_back(entry.second);
+    left -= count;
+  }
+  for (const Index index : going) {
+    unmap(index);
+    give_back(index);
+  }
+}
+
+}  // namespace arena

@@ -1,0 +1,59 @@
+// Backing by virtual memory: one segment, much larger than the device, whose granules are backed by handles as needed.
+//
+// A handle is mapped and taken away whole. An idle one can be harvested, which means mapped somewhere else, or given
+// back. Handles are large while there is much room under the limit, and smaller near it. A large handle that is mostly
+// untouched can be replaced by small ones under the blocks that lie on it (re-backing: rebacking.cpp).
+#pragma once
+
+#include "core/backing.hpp"
+
+namespace arena {
+
+class Stitched final : public Backing {
+ public:
+  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth);
+  // Unmaps and releases everything; the device must be done with it.
+  ~Stitched() override;
+
+  bool could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const override;
+  std::optional<Offset> back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
+                             Lock& lock) override;
+  std::optional<Offset> back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock& lock) override;
+  Bytes largest(Granules limit) const override;
+  bool reserve(Granules granules, Granules limit, Lock& lock) override;
+  void trim(Granules keep, Granules most, Lock& lock) override;
+  bool reback(Span keep) override;
+  Granules compactable() const override;
+  bool holds(std::uint64_t address) const override { return address - address_ < size(); }
+  void abandon() override { abandoned_ = true; }
+
+ private:
+  std::uint64_t address_at(Granules granule) const { return address_ + granule * granule_; }
+  Granules room_at(Granules granule, Granules most) const;
+
+  // Backs every granule of the span. False if there is not enough memory for it; what was mapped by then stays, idle.
+  bool map_all(Span span, Granules limit, bool may_harvest);
+  Index take(Granules at, Span span, Granules limit, bool may_harvest);
+  Index take_spare(Granules need, Granules room);
+  Index harvest(Granules need, Granules room, Span keep);
+  Index create(Granules count);
+  void map(Index index, Granules at);
+  void unmap(Index index);
+  void allow(const std::vector<Index>& fresh);
+  void retract(const std::vector<Index>& fresh);
+  void put_spare(Index index);
+  void give_back(Index index);
+  // Gives idle handles that cannot be mapped where they are needed back to the device, so that smaller ones can be
+  // created: at least `wanted` granules if there are so many. Returns how many it gave back.
+  Granules release_idle(Granules wanted, Span keep);
+
+  void replace(Index index, Span keep);
+  void put_back(Granules at, const Marks& marks, const char* data, Span keep);
+  void remount(Index index, Granules at, const Marks& marks);
+
+  std::uint64_t address_;
+  BySize spare_;
+  bool abandoned_ = false;
+};
+
+}  // namespace arena
