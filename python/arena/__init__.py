@@ -15,8 +15,12 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._arena import Arena, Buffer, configure, default_arena, malloc
+from ._arena import Arena, default_arena, malloc
+from ._buffer import Buffer
 from ._core import DeviceInfo, Driver, Stats
+from ._scope import Scope
+from ._settings import configure
+from ._snapshot import Snapshot
 from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
 
 __all__ = [
@@ -27,6 +31,8 @@ __all__ = [
     "Driver",
     "DriverError",
     "OutOfMemoryError",
+    "Scope",
+    "Snapshot",
     "Stats",
     "UsageError",
     "__version__",

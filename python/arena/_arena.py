@@ -2,103 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
-import os
 import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
-from . import _core, sim
+from . import _core
+from ._buffer import Buffer
+from ._numbers import as_size, as_stream
+from ._scope import Scope
+from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
-from .errors import ArenaError, OutOfMemoryError, UsageError
+from ._snapshot import Snapshot
+from .errors import OutOfMemoryError, UsageError
 
-__all__ = ["Arena", "Buffer", "configure", "default_arena", "malloc"]
+__all__ = ["Arena", "default_arena", "malloc"]
 
 _LARGEST = (1 << 63) - 1
-_SETTINGS = ("cap", "reserve", "headroom", "growth")
-_configured: dict[str, Size] = {}
-
-
-def configure(
-    *, cap: Size | None = None, reserve: Size | None = None, headroom: Size | None = None, growth: Size | None = None
-) -> None:
-    """Set what arenas use that are made from now on and not told otherwise. ``None`` leaves a setting as it is.
-
-    Stronger than the environment variables ``ARENA_CAP``, ``ARENA_RESERVE``, ``ARENA_HEADROOM`` and
-    ``ARENA_GROWTH``, weaker than the arguments of :class:`Arena`.
-
-    >>> configure(growth="64MiB")
-    """
-    given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name, value in chosen.items():
-        parse_size(value, 1 << 40, name)
-    _configured.update(chosen)
-
-
-class Buffer:
-    """A piece of device memory. It is freed by :meth:`free`, at the end of a ``with`` block, or when dropped."""
-
-    __slots__ = ("__weakref__", "_device", "_owner", "nbytes", "ptr")
-
-    ptr: int
-    """The address, a multiple of 512."""
-    nbytes: int
-    """The bytes that were asked for."""
-
-    def __init__(self, arena: _core.Arena, ptr: int, nbytes: int, device: int) -> None:
-        self._owner = [arena]  # emptied by whoever frees it: one thread only can pop it
-        self._device = device
-        self.ptr = ptr
-        self.nbytes = nbytes
-
-    def free(self) -> None:
-        """Give the memory back. A second call does nothing."""
-        try:
-            arena = self._owner.pop()
-        except IndexError:
-            return
-        arena.free(self.ptr)
-
-    @property
-    def size(self) -> int:
-        """The bytes that are there: ``nbytes`` rounded up to a multiple of 512."""
-        return max(512, -(-self.nbytes // 512) * 512)
-
-    def record_stream(self, stream: int) -> None:
-        """Say that another stream uses this memory: it is not reused before that stream has passed its free."""
-        if not self._owner:
-            raise UsageError("this buffer was freed: no stream can use it")
-        self._owner[0].record_stream(self.ptr, stream)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if not self._owner:
-            raise UsageError("this buffer was freed: its memory is no longer its own")
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.ptr, False), "version": 3}
-
-    def __enter__(self) -> Buffer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.free()
-
-    def __del__(self) -> None:
-        # Nobody could catch an error here. There is one only when the driver is gone, and the memory with it.
-        if getattr(self, "_owner", None) and not sys.is_finalizing():
-            with contextlib.suppress(ArenaError):
-                self.free()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a Buffer owns its memory, so it can be neither copied nor pickled")
-
-    def __repr__(self) -> str:
-        state = "" if self._owner else ", freed"
-        return f"<arena.Buffer of {self.nbytes} bytes at {self.ptr:#x} on device {self._device}{state}>"
 
 
 class Arena:
@@ -109,6 +32,10 @@ class Arena:
     :param headroom: what is left free on the device, whoever uses it (default: nothing)
     :param growth: the largest piece taken from the driver at a time (default: 64 MiB)
     :param device: the number of a device, or ``"sim:8GiB"`` for a simulated one of that size
+    :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it memory is
+        taken in plain segments, which can neither be moved nor given back in parts
+    :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
+        ``cupy.cuda.alloc``. All memory comes from it then, in plain segments; the object is dropped to give it back
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
         this is the only Python thread and there is a GIL, ``True`` if you vouch that nobody gives the device work
         meanwhile, ``False`` never
@@ -126,25 +53,29 @@ class Arena:
         headroom: Size | None = None,
         growth: Size | None = None,
         device: int | str = 0,
+        vmm: bool = True,
+        upstream: Callable[[int], Any] | None = None,
         compact: bool | str = "auto",
     ) -> None:
+        if not isinstance(vmm, bool):
+            raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
+        if upstream is not None and not callable(upstream):
+            raise UsageError(f"upstream={upstream!r} cannot be called; give a function of a size")
         if compact not in ("auto", True, False):
             raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
         self._compact = compact
-        driver, number = _device(device)
+        driver, number = find_device(device)
         info = next((d for d in driver.devices() if d.number == number), None)
         if info is None:
             count = len(driver.devices())
             raise UsageError(f"device={device!r}: there is no such device; there are {count}, counted from 0")
-        if not info.virtual_memory:
-            raise UsageError(f"device={device!r} has no virtual memory management, which the arena needs")
         given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
-        sizes = {name: _resolve(name, given[name], info.total) for name in _SETTINGS}
-        _check(sizes, info.total)
+        sizes = {name: resolve(name, given[name], info.total) for name in SETTINGS}
+        check(sizes, info.total)
         self._total = info.total
         self._device = number
         self._driver = driver
-        self._core: _core.Arena | None = _core.Arena(driver, number, **sizes)
+        self._core: _core.Arena | None = _core.Arena(driver, number, **sizes, vmm=vmm, upstream=upstream)
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
@@ -159,13 +90,17 @@ class Arena:
         """Whether that device is a simulated one."""
         return self._driver.is_simulated
 
-    def allocate(self, size: int, stream: int = 0) -> Buffer:
-        """Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`."""
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"a size in bytes is an int, not {size!r}")
-        if size < 0:
-            raise UsageError(f"size={size} is negative; a size is 0 or more bytes")
-        core = self._open
+    @property
+    def vmm(self) -> bool:
+        """Whether memory is virtual, and so free memory in pieces is never useless."""
+        return not self._open.is_plain
+
+    def allocate(self, size: int, stream: Any = 0) -> Buffer:
+        """Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`.
+
+        A stream is the number of one, 0 for the default stream, or an object that has one: CuPy's or cuda-core's.
+        """
+        size, stream, core = as_size(size), as_stream(stream), self._open
         try:
             ptr = core.allocate(min(size, _LARGEST), stream, False)
         except OutOfMemoryError as error:
@@ -198,6 +133,35 @@ class Arena:
             raise UsageError(f"share={share!r} is not accepted; write a share of the cap above 0 and up to 1 (0.9)")
         self._on_pressure.append((share, function))
 
+    def scope(self, name: str, budget: Size | None = None) -> Scope:
+        """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
+
+        It counts what this thread allocates in it, and refuses what would exceed the budget. Scopes nest: what counts
+        in one counts in those around it.
+
+        >>> pool = Arena(device="sim:1GiB")
+        >>> with pool.scope("load", budget="1MiB") as s:
+        ...     buffer = pool.allocate(1000)
+        >>> s.peak, s.leaked
+        (1024, 1024)
+        """
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"a scope needs a name, a text that is not empty, not {name!r}")
+        return Scope(self._open, name, None if budget is None else parse_size(budget, self._total, "budget"))
+
+    def pin(self, buffer: Any) -> None:
+        """Keep what backs a buffer: its pages do not change under it until :meth:`unpin`, or until it is freed.
+
+        For memory whose pages somebody else knows: registered with RDMA or NCCL, or shared with another process. Takes
+        a :class:`Buffer`, CuPy's ``array.data``, or an address. While it is pinned, live data beside it stays in its
+        place too, so the memory around it may be stranded.
+        """
+        self._open.pin(_address(buffer))
+
+    def unpin(self, buffer: Any) -> None:
+        """Undo one :meth:`pin`."""
+        self._open.unpin(_address(buffer))
+
     def reserve(self, size: Size) -> None:
         """Have at least so much reserved from now on, by taking what is missing in advance."""
         self._open.reserve(parse_size(size, self._total, "size"))
@@ -226,8 +190,17 @@ class Arena:
         self._open.set_cap(size)
 
     def stats(self) -> _core.Stats:
-        """Return the account and the counts. Cheap: running counts, but for ``largest``, which is looked for."""
+        """Return the account and the counts, in constant time: it can be called in a loop."""
         return self._open.stats()
+
+    def snapshot(self) -> Snapshot:
+        """Return everything there is: segments, handles, and every piece of memory with its reason.
+
+        >>> with Arena(device="sim:1GiB") as pool, pool.allocate(1000) as buffer:
+        ...     [(piece.state, piece.size) for piece in pool.snapshot().pieces]
+        [('live', 1024), ('stranded', 67107840)]
+        """
+        return Snapshot._of(self._device, self._open.snapshot())
 
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
@@ -281,8 +254,8 @@ class Arena:
         raise error
 
     def _tell_pressure(self, core: _core.Arena) -> None:
-        stats = core.stats()
-        due = [entry for entry in self._on_pressure if stats.reserved > entry[0] * stats.cap]
+        reserved, cap = core.reserved, core.cap
+        due = [entry for entry in self._on_pressure if reserved > entry[0] * cap]
         for entry in due:
             if entry in self._on_pressure:  # once each, also when one of them allocates
                 self._on_pressure.remove(entry)
@@ -293,6 +266,13 @@ class Arena:
             return bool(self._compact)
         has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
         return has_gil() and threading.active_count() == 1
+
+
+def _address(buffer: Any) -> int:
+    address = getattr(buffer, "ptr", buffer)
+    if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
+        raise UsageError(f"{buffer!r} is not memory of an arena; give a Buffer, CuPy's array.data, or an address")
+    return address
 
 
 def _call(function: Callable[[], object]) -> None:
@@ -309,51 +289,6 @@ def _call(function: Callable[[], object]) -> None:
             object=function,
         )
         sys.unraisablehook(shown)
-
-
-def _resolve(name: str, argument: Size | None, total: int) -> int:
-    """What a setting is: by argument, :func:`configure`, environment, default, in this order."""
-    if argument is not None:
-        return parse_size(argument, total, name)
-    if name in _configured:
-        return parse_size(_configured[name], total, name)
-    variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
-    for variable in variables:
-        text = os.environ.get(variable)
-        if text:
-            return parse_size(text, total, variable)
-    return {"cap": total, "reserve": 0, "headroom": 0, "growth": 64 << 20}[name]
-
-
-def _check(sizes: dict[str, int], total: int) -> None:
-    if sizes["cap"] > total:
-        raise UsageError(f"cap={sizes['cap']} is more than the device's {total} bytes; give at most that")
-    if sizes["reserve"] > sizes["cap"]:
-        raise UsageError(f"reserve={sizes['reserve']} is more than cap={sizes['cap']}: it could never be reserved")
-    if sizes["headroom"] >= total:
-        raise UsageError(f"headroom={sizes['headroom']} leaves nothing of the device's {total} bytes")
-
-
-def _device(device: int | str) -> tuple[_core.Driver, int]:
-    if isinstance(device, str) and device.startswith("sim:"):
-        driver = _core.Driver.open("sim")
-        return driver, _simulated(driver, device.removeprefix("sim:"))
-    if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-        raise UsageError(f'device={device!r} is not accepted; write a number from 0 up, or "sim:8GiB"')
-    return _core.default_driver(), device
-
-
-_simulated_devices: dict[str, int] = {}
-
-
-def _simulated(driver: _core.Driver, memory: str) -> int:
-    """The number of the simulated device of that size: one for each size, made when it is first asked for."""
-    totals = [info.total for info in driver.devices()]
-    number = _simulated_devices.get(memory)
-    # After a reset of the machine the number may be another device's.
-    if number is None or number >= len(totals) or totals[number] != parse_size(memory, 0, "device"):
-        number = _simulated_devices[memory] = sim.add_device(memory)
-    return number
 
 
 _defaults: dict[int, Arena] = {}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _core, errors
-from ._arena import Arena, Buffer
+from ._arena import Arena
+from ._buffer import Buffer
 
 try:
     import cupy

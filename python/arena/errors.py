@@ -49,8 +49,9 @@ class OutOfMemoryError(ArenaError, MemoryError):
     """
 
     verdict: str
-    """Why: ``"cap reached"``, ``"device full"``, ``"headroom kept"``, ``"a stream is being captured"`` or
-    ``"re-backing not allowed"``."""
+    """Why: ``"cap reached"``, ``"device full"``, ``"headroom kept"``, ``"budget of scope X reached"``,
+    ``"a stream is being captured"``, ``"re-backing not allowed"``, ``"pinned memory kept"``, or, without virtual
+    memory, ``"fragmented"``."""
     requested: int
     """The bytes that were asked for."""
     largest: int
@@ -90,9 +91,15 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "cap reached": "Next: raise the cap with set_cap(), or free something first.",
             "headroom kept": "Next: lower headroom=, or free memory that others hold on the device.",
             "device full": "Next: free memory that others hold on the device, or use a smaller cap there.",
-            "a stream is being captured": "Next: allocate what the capture needs, and free it, before the capture "
-            "begins: nothing can be mapped meanwhile.",
+            "a stream is being captured": "Next: allocate what the capture needs on its stream, and free it, before "
+            "the capture begins: meanwhile no other stream's memory can be taken, and none given back.",
+            "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no "
+            "upstream=), where free memory in pieces is never useless.",
+            "pinned memory kept": "Next: unpin() what need not stay in its place: moving live data would have made "
+            "room.",
             "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "
             "moving live data would have made room.",
         }
+        if self.verdict.startswith("budget of scope"):
+            return ["Next: raise the scope's budget=, or free what it holds first."]
         return [advice[self.verdict]] if self.verdict in advice else []

@@ -179,6 +179,7 @@ void bind_arena(py::module_& module) {
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<py::gil_scoped_release>(), "Change the cap.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
       .def_property_readonly("reserved", &Arena::reserved, "Bytes of physical memory taken from the driver.")
+      .def_property_readonly("cap", &Arena::cap, "The most that may be reserved.")
       .def(
           "enter_scope",
           [](const Arena& arena, const std::string& name, std::optional<Bytes> budget) {

@@ -81,6 +81,7 @@ class Arena {
   bool is_plain() const { return plain_; }
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
+  Bytes cap() const;
   Stats stats() const;
   Snapshot snapshot();    // after asking the streams what they have done
   void validate() const;  // throws Error that says what is wrong

@@ -11,6 +11,11 @@ Bytes Arena::reserved() const {
   return backing_->reserved() * backing_->granule();
 }
 
+Bytes Arena::cap() const {
+  const Lock held = lock(When::kAlways);
+  return settings_.cap;
+}
+
 Stats Arena::stats() const {
   const Lock held = lock(When::kAlways);
   return figures();

@@ -74,6 +74,47 @@ def test_a_forked_child_may_drop_what_it_inherited() -> None:
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+def test_a_forked_child_is_told_that_the_arena_is_its_parents() -> None:
+    """Also when another thread of the parent held the arena's lock at the fork."""
+    code = """
+import os, sys, threading
+import arena
+pool = arena.Arena(cap="64MiB", device="sim:1GiB")
+kept = pool.allocate(1000)
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        pool.allocate(1000).free()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        try:
+            kept.free()
+            for call in (lambda: pool.allocate(1), pool.stats, pool.trim, pool.snapshot, lambda: pool.scope("x")):
+                try:
+                    call()
+                except arena.UsageError as error:
+                    assert "before the process was forked" in str(error), error
+                else:
+                    assert call is not pool.stats
+            pool.close()
+            del pool
+            os._exit(0)
+        except BaseException as error:
+            print(error, file=sys.stderr)
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads: thread.join()
+pool.validate()
+print(pool.stats().blocks)
+"""
+    done = run(code, timeout=60, ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 def test_the_process_has_no_open_arena_by_importing() -> None:
     done = run("import arena, os; print('libcudasim' in open('/proc/self/maps').read())")
     assert done.stdout == "False\n"

@@ -85,6 +85,52 @@ def test_rebacking_is_refused_while_a_stream_is_captured(make: MakeArena, cu: Cu
     check(pool)
 
 
+def test_rebacking_is_refused_for_what_is_pinned(make: MakeArena, work: Work) -> None:
+    pool = make(cap="64MiB", growth="64MiB", compact=True, reserve="64MiB")
+    live = needs_rebacking(pool)
+    for buffer in live:
+        pool.pin(buffer)
+    pool.pin(live[0])
+    assert check(pool).compactable == 0
+    with pytest.raises(OutOfMemoryError, match=r"unpin\(\) what need not stay in its place") as caught:
+        pool.allocate(56 * MIB)
+    assert caught.value.verdict == "pinned memory kept"
+    for buffer in live[1:]:
+        pool.unpin(buffer)
+    pool.trim(compact=True)
+    assert pool.stats().rebacked == 0  # all lie in one handle, which is still pinned
+    pool.unpin(live[0])
+    assert pool.stats().compactable == 0
+    pool.unpin(live[0].ptr)
+    assert check(pool).compactable == 56 * MIB
+    pool.allocate(56 * MIB).free()
+    assert pool.stats().rebacked == 1
+
+
+def test_a_pin_ends_with_its_buffer(make: MakeArena) -> None:
+    pool = make(cap="64MiB", compact=True)
+    buffer, other = pool.allocate(GRANULE), pool.allocate(GRANULE)
+    pool.pin(buffer)
+    buffer.free()
+    assert check(pool).compactable > 0
+    with pytest.raises(UsageError, match="is not the beginning of a live block"):
+        pool.unpin(buffer)
+    with pytest.raises(UsageError, match="is not pinned"):
+        pool.unpin(other)
+    with pytest.raises(UsageError, match="'x' is not memory of an arena"):
+        pool.pin("x")
+
+
+def test_memory_of_the_arena_cannot_be_exported_behind_its_back(make: MakeArena, cu: Cu) -> None:
+    """So re-backing need not look for exported handles: pin() is for memory whose pages others know in other ways."""
+    pool = make(cap="64MiB")
+    buffer = pool.allocate(GRANULE)
+    handle = cu.out("cuMemRetainAllocationHandle", buffer.ptr)
+    shared = ctypes.c_uint64()
+    assert cu.cuMemExportToShareableHandle(ctypes.byref(shared), handle, 1, 0) != "CUDA_SUCCESS"
+    cu.ok("cuMemRelease", handle)
+
+
 def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena, work: Work) -> None:
     pool = make(cap="256MiB")
     buffers = [pool.allocate(GRANULE) for _ in range(64)]

@@ -108,6 +108,51 @@ def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, c
     check(pool)
 
 
+@pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread local", "relaxed"])
+def test_a_capture_gets_new_memory(make: MakeArena, cu: Cu, work: Work, mode: int, vmm: bool) -> None:
+    pool = make(cap="64MiB", growth="4MiB", vmm=vmm)
+    stream = cu.stream()
+    pool.allocate(512, stream).free()  # so that the arena knows the stream
+    cu.ok("cuStreamBeginCapture", stream, mode)
+    buffer = pool.allocate(30 * MIB, stream)
+    work.fill(buffer, 7, stream)
+    graph = ctypes.c_uint64()
+    assert cu.cuStreamEndCapture(stream, ctypes.byref(graph)) == "CUDA_SUCCESS"
+    cu.ok("cuGraphLaunch", cu.out("cuGraphInstantiateWithFlags", graph.value, 0), stream)
+    assert work.holds(buffer, 7, stream)
+    check(pool)
+
+
+def test_a_capture_that_the_arena_knows_nothing_of_survives_its_calls(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="32MiB", growth="4MiB")
+    captured = cu.stream()
+    cu.ok("cuStreamBeginCapture", captured, 0)
+    buffers = [pool.allocate(4 * MIB) for _ in range(8)]
+    buffers.clear()
+    pool.trim()
+    pool.allocate(20 * MIB).free()
+    assert cu.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
+
+
+def test_streams_that_are_gone_are_forgotten(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="512MiB", growth="2MiB")
+
+    def calls_of_a_miss() -> int:
+        before = sim.calls("cuStreamIsCapturing")
+        kept.append(pool.allocate(4 * MIB))
+        return sim.calls("cuStreamIsCapturing") - before
+
+    kept: list[object] = []
+    calls_of_a_miss()
+    for _ in range(20):
+        stream = cu.stream()
+        pool.allocate(512, stream).free()
+        cu.ok("cuStreamDestroy", stream)
+    calls_of_a_miss()
+    assert calls_of_a_miss() == 1
+
+
 def test_memory_of_another_threads_own_stream_is_waited_for(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="4MiB")
     context, stream = cu.out("cuCtxGetCurrent"), cu.stream()

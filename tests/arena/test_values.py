@@ -40,7 +40,7 @@ def test_a_setting_that_cannot_be_is_named(make: MakeArena, settings: dict[str, 
 def test_settings_come_from_arguments_configure_and_environment_in_this_order(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arena._arena, "_configured", {})
+    monkeypatch.setattr(arena._settings, "_configured", {})
     assert make().stats().cap == 8 * GIB
     monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", "50%")
     assert make().stats().cap == 4 * GIB

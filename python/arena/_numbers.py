@@ -1,0 +1,36 @@
+"""The numbers that people pass: sizes in bytes, and streams."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from .errors import UsageError
+
+__all__ = ["as_size", "as_stream"]
+
+
+def as_size(size: Any) -> int:
+    """A size in bytes, from an int or what stands for one, such as NumPy's."""
+    if isinstance(size, bool):
+        raise TypeError(f"a size in bytes is an int, not {size!r}")
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise TypeError(f"a size in bytes is an int, not {size!r}") from None
+    if number < 0:
+        raise UsageError(f"size={number} is negative; a size is 0 or more bytes")
+    return number
+
+
+def as_stream(stream: Any) -> int:
+    """The number of a stream, from that or from an object that has one."""
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        number = stream
+    elif hasattr(stream, "__cuda_stream__"):
+        number = stream.__cuda_stream__()[1]
+    else:
+        number = getattr(stream, "ptr", -1)
+    if not isinstance(number, int) or not 0 <= number < 1 << 64:
+        raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
+    return number

@@ -1,0 +1,68 @@
+"""Named parts of a program, with what they allocated."""
+
+from __future__ import annotations
+
+from . import _core
+from .errors import UsageError
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """What a part of a program allocated from one arena. Made by :meth:`Arena.scope`, and used once, in a ``with``.
+
+    It counts what the thread allocates that entered it, bytes after rounding, until they are freed by whomever.
+    """
+
+    __slots__ = ("_arena", "_core", "_ended", "_name", "budget")
+
+    budget: int | None
+    """The most that may be live in it; none if ``None``."""
+
+    def __init__(self, arena: _core.Arena, name: str, budget: int | None) -> None:
+        self._arena = arena
+        self._name = name
+        self._core: _core.Scope | None = None
+        self._ended = False
+        self.budget = budget
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def live(self) -> int:
+        """Bytes that were allocated in it and are not freed yet."""
+        return self._core.live if self._core else 0
+
+    @property
+    def peak(self) -> int:
+        """The highest value of :attr:`live` so far."""
+        return self._core.peak if self._core else 0
+
+    @property
+    def blocks(self) -> int:
+        """Allocations that were made in it and are not freed yet."""
+        return self._core.blocks if self._core else 0
+
+    @property
+    def leaked(self) -> int:
+        """Bytes that outlived it: what is live of it now, after its end; 0 before."""
+        return self.live if self._ended else 0
+
+    def __enter__(self) -> Scope:
+        if self._core is not None:
+            raise UsageError(f"scope {self.name!r} was entered before; make a new one")
+        self._core = self._arena.enter_scope(self._name, self.budget)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._core is not None
+        self._ended = True
+        if not self._arena.leave_scope(self._core):
+            raise UsageError(f"scope {self.name!r} ends in another thread than the one that entered it")
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "not entered" if self._core is None else "entered"
+        return f"<arena.Scope {self.name!r}, {state}: {self.live} bytes live, {self.peak} at the peak>"

@@ -1,0 +1,76 @@
+"""What an arena is told: where each setting comes from, and which cannot be meant."""
+
+from __future__ import annotations
+
+import os
+
+from . import _core, sim
+from ._sizes import Size, parse_size
+from .errors import UsageError
+
+__all__ = ["SETTINGS", "check", "configure", "find_device", "resolve"]
+
+SETTINGS = ("cap", "reserve", "headroom", "growth")
+_configured: dict[str, Size] = {}
+
+
+def configure(
+    *, cap: Size | None = None, reserve: Size | None = None, headroom: Size | None = None, growth: Size | None = None
+) -> None:
+    """Set what arenas use that are made from now on and not told otherwise. ``None`` leaves a setting as it is.
+
+    Stronger than the environment variables ``ARENA_CAP``, ``ARENA_RESERVE``, ``ARENA_HEADROOM`` and
+    ``ARENA_GROWTH``, weaker than the arguments of :class:`Arena`.
+
+    >>> configure(growth="64MiB")
+    """
+    given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        parse_size(value, 1 << 40, name)
+    _configured.update(chosen)
+
+
+def resolve(name: str, argument: Size | None, total: int) -> int:
+    """What a setting is: by argument, :func:`configure`, environment, default, in this order."""
+    if argument is not None:
+        return parse_size(argument, total, name)
+    if name in _configured:
+        return parse_size(_configured[name], total, name)
+    variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
+    for variable in variables:
+        text = os.environ.get(variable)
+        if text:
+            return parse_size(text, total, variable)
+    return {"cap": total, "reserve": 0, "headroom": 0, "growth": 64 << 20}[name]
+
+
+def check(sizes: dict[str, int], total: int) -> None:
+    if sizes["cap"] > total:
+        raise UsageError(f"cap={sizes['cap']} is more than the device's {total} bytes; give at most that")
+    if sizes["reserve"] > sizes["cap"]:
+        raise UsageError(f"reserve={sizes['reserve']} is more than cap={sizes['cap']}: it could never be reserved")
+    if sizes["headroom"] >= total:
+        raise UsageError(f"headroom={sizes['headroom']} leaves nothing of the device's {total} bytes")
+
+
+def find_device(device: int | str) -> tuple[_core.Driver, int]:
+    if isinstance(device, str) and device.startswith("sim:"):
+        driver = _core.Driver.open("sim")
+        return driver, _simulated(driver, device.removeprefix("sim:"))
+    if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+        raise UsageError(f'device={device!r} is not accepted; write a number from 0 up, or "sim:8GiB"')
+    return _core.default_driver(), device
+
+
+_simulated_devices: dict[str, int] = {}
+
+
+def _simulated(driver: _core.Driver, memory: str) -> int:
+    """The number of the simulated device of that size: one for each size, made when it is first asked for."""
+    totals = [info.total for info in driver.devices()]
+    number = _simulated_devices.get(memory)
+    # After a reset of the machine the number may be another device's.
+    if number is None or number >= len(totals) or totals[number] != parse_size(memory, 0, "device"):
+        number = _simulated_devices[memory] = sim.add_device(memory)
+    return number

@@ -1,0 +1,75 @@
+"""Everything an arena holds at one moment, as plain data: it pickles, and needs no arena any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import _core
+
+__all__ = ["Handle", "Piece", "Segment", "Snapshot"]
+
+_STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
+
+
+class Segment(NamedTuple):
+    """A range of addresses: of plain memory one allocation, of virtual memory the part that was backed."""
+
+    address: int
+    size: int
+
+
+class Handle(NamedTuple):
+    """A piece of physical memory; a spare one is mapped nowhere, and has no address."""
+
+    address: int | None
+    size: int
+
+
+class Piece(NamedTuple):
+    """A live block, or a free piece that is backed by one handle. What follows ``state`` is of live ones only."""
+
+    address: int
+    size: int
+    state: str
+    """``"live"``, ``"pending"``, ``"releasable"`` or ``"stranded"``."""
+    requested: int
+    stream: int
+    serial: int
+    """Its number among all allocations of the arena, from 0."""
+    scope: str
+    """The scope that it was allocated in, after those around it: ``"train/forward"``; empty if in none."""
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything at one moment. The pieces and the spare handles add up to what is reserved."""
+
+    device: int
+    plain: bool
+    """Whether the segments are plain memory."""
+    granule: int
+    stats: dict[str, int]
+    """What :meth:`Arena.stats` said at that moment."""
+    segments: list[Segment]
+    handles: list[Handle]
+    pieces: list[Piece]
+    """By address."""
+
+    @classmethod
+    def _of(cls, device: int, core: dict[str, Any]) -> Snapshot:
+        return cls(
+            device=device,
+            plain=core["plain"],
+            granule=core["granule"],
+            stats={name: getattr(core["stats"], name) for name in _STATS},
+            segments=[Segment(*row) for row in core["segments"]],
+            handles=[Handle(address or None, size) for address, size in core["handles"]],
+            pieces=list(map(Piece._make, core["pieces"])),
+        )
+
+    @property
+    def live(self) -> list[Piece]:
+        """The live blocks, by address."""
+        return [piece for piece in self.pieces if piece.state == "live"]

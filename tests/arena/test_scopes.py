@@ -1,0 +1,93 @@
+"""Scopes: what a part of a program allocates, and its budget."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from arena import OutOfMemoryError, UsageError
+
+from .conftest import MIB, MakeArena, check
+
+
+def test_a_scope_knows_its_peak_and_what_outlived_it(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    before = pool.allocate(MIB)
+    with pool.scope("load") as scope:
+        kept = pool.allocate(MIB)
+        pool.allocate(3 * MIB).free()
+        before.free()  # none of its own
+        assert (scope.live, scope.peak, scope.leaked, scope.blocks) == (MIB, 4 * MIB, 0, 1)
+    assert scope.leaked == MIB
+    pool.allocate(5 * MIB).free()
+    assert scope.peak == 4 * MIB
+    kept.free()
+    assert (scope.leaked, scope.name) == (0, "load")
+    check(pool)
+
+
+def test_a_budget_bounds_a_scope_and_those_in_it(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("outer", budget="8MiB") as outer:
+        kept = pool.allocate(4 * MIB)
+        with pool.scope("inner", budget="50%") as inner:
+            assert inner.budget == 4096 * MIB
+            with pytest.raises(OutOfMemoryError, match="raise the scope's budget=") as caught:
+                pool.allocate(5 * MIB)
+            assert (caught.value.verdict, caught.value.largest) == ("budget of scope outer reached", 4 * MIB)
+            inside = pool.allocate(4 * MIB)
+        assert (inner.leaked, outer.live) == (4 * MIB, 8 * MIB)
+        inside.free()
+        assert (inner.leaked, outer.live) == (0, 4 * MIB)
+    outside = pool.allocate(30 * MIB)
+    assert (kept.nbytes, outside.nbytes, outer.peak) == (4 * MIB, 30 * MIB, 8 * MIB)
+
+
+def test_a_budget_is_asked_about_before_garbage_is_collected_and_callbacks_are_called(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("small", budget="1MiB"):
+        held = [pool.allocate(MIB)]
+        pool.on_oom(lambda error: held.clear())
+        assert pool.allocate(MIB).nbytes == MIB
+
+
+def test_scopes_belong_to_a_thread_and_an_arena(make: MakeArena) -> None:
+    pool, other = make(cap="64MiB"), make(cap="64MiB")
+    kept = []
+    with pool.scope("mine", budget="1MiB") as scope:
+        kept.append(other.allocate(2 * MIB))
+        thread = threading.Thread(target=lambda: kept.append(pool.allocate(2 * MIB)))
+        thread.start()
+        thread.join()
+        with other.scope("theirs"):
+            kept.append(pool.allocate(MIB))
+        assert (scope.live, len(kept)) == (MIB, 3)
+
+
+def test_a_scope_is_entered_once_and_ends_where_it_began(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    scope = pool.scope("once")
+    assert (scope.live, scope.peak, scope.leaked) == (0, 0, 0)
+    assert repr(scope) == "<arena.Scope 'once', not entered: 0 bytes live, 0 at the peak>"
+    with scope, pytest.raises(UsageError, match="scope 'once' was entered before"):
+        scope.__enter__()
+    wandering = pool.scope("wandering")
+    thread = threading.Thread(target=wandering.__enter__)
+    thread.start()
+    thread.join()
+    with pytest.raises(UsageError, match="ends in another thread"):
+        wandering.__exit__()
+    for name in ("", 5, None):
+        with pytest.raises(UsageError, match="a scope needs a name"):
+            pool.scope(name)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="budget='x' is not a size"):
+        pool.scope("x", budget="x")
+
+
+def test_many_scopes_leave_nothing_behind(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    for turn in range(2000):
+        with pool.scope(f"turn {turn}"):
+            pool.allocate(1000).free()
+    assert {piece.scope for piece in pool.snapshot().pieces} == {""}
