@@ -1,5 +1,6 @@
 # make demo   builds everything into .venv and shows the simulated device
 # make test   builds everything, installs what the tests need, and runs them
+# make debug  runs the tests of the arena on a build that checks every invariant after every operation
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks
 
@@ -10,13 +11,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test debug lint format bench clean
 
 demo: $(VENV)/.package
 	$(BIN)/python examples/simulated_device.py
 
 test: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+debug: build/debug/.package $(VENV)/.test
+	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
+	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -49,6 +54,11 @@ $(VENV)/.build: $(VENV)/.python pyproject.toml
 
 $(VENV)/.package: $(VENV)/.build $(SOURCES)
 	$(PIP) install --no-build-isolation --no-deps --force-reinstall --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
+	@touch $@
+
+build/debug/.package: $(VENV)/.build $(SOURCES)
+	$(PIP) install --no-build-isolation --no-deps --upgrade --target build/debug \
+	  --config-settings=cmake.build-type=Debug --config-settings=build-dir=build/debug-tree .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml

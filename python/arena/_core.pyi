@@ -6,6 +6,9 @@ from typing import Any, NoReturn, type_check_only
 @type_check_only
 class _Type(type): ...
 
+# Whether every operation of an arena ends with validate().
+VALIDATES: bool
+
 class DeviceInfo(metaclass=_Type):
     def __init__(self, *args: NoReturn, **kwargs: NoReturn) -> None: ...
     @property

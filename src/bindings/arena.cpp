@@ -141,6 +141,11 @@ void bind_scope(py::module_& module) {
 }  // namespace
 
 void bind_arena(py::module_& module) {
+#ifdef ARENA_VALIDATE
+  module.attr("VALIDATES") = true;
+#else
+  module.attr("VALIDATES") = false;
+#endif
   bind_stats(module);
   bind_scope(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")

@@ -19,6 +19,13 @@ bool Backing::is_backed(Span span) const {
   return true;
 }
 
+bool Backing::has_lost(Span span) const {
+  for (Granules g = span.begin; g < span.end; ++g) {
+    if (granules_[g].lost) return true;
+  }
+  return false;
+}
+
 Granules Backing::handle_size(Granules limit) const {
   return std::clamp<Granules>(left_under(limit) / kShare, 1, growth_);
 }
@@ -102,7 +109,8 @@ void Backing::leave(Span span, const Marks& marks) {
     if (index != kNone) handles_[index].marks.join(marks);
     if (--granules_[g].blocks > 0) continue;
     --touched_granules_;
-    if (index == kNone) continue;  // it was lost in a re-backing
+    granules_[g].lost = false;
+    if (index == kNone) continue;
     if (handles_[index].pins > 0) ++pinned_granules_;
     if (--handles_[index].touched == 0) set_idle(index);
   }
@@ -171,7 +179,7 @@ std::optional<std::string> Backing::problem() const {
     touched += mine;
   }
   for (const Granule& granule : granules_) {
-    if (granule.blocks > 0 && granule.handle == kNone) return "a touched granule is not backed";
+    if (granule.blocks > 0 && granule.handle == kNone && !granule.lost) return "a touched granule is not backed";
   }
   if (reserved != reserved_ || spare != spare_granules_ || idle != idle_granules_ || pending != pending_granules_ ||
       touched != touched_granules_ || pinned != pinned_granules_) {

@@ -61,6 +61,7 @@ class Backing {
     return {offset / granule_, (offset + size + granule_ - 1) / granule_};
   }
   bool is_backed(Span span) const;
+  bool has_lost(Span span) const;                  // data
   std::uint64_t address_of(Offset offset) const {  // which is backed
     const Handle& handle = handles_[granules_[offset / granule_].handle];
     return handle.address + (offset - handle.begin * granule_);
@@ -122,6 +123,7 @@ class Backing {
   struct Granule {
     Index handle = kNone;
     std::uint32_t blocks = 0;
+    bool lost = false;  // what blocks had here was lost in a re-backing that failed
   };
   using BySize = std::set<std::pair<Granules, std::pair<Granules, Index>>>;  // size, place, handle
 

@@ -58,6 +58,7 @@ void Stitched::replace(Index index, Span keep) {
     try {
       put_back(kept[i], marks, staged.data() + i * granule_, keep);
     } catch (const Error&) {
+      granules_[kept[i]].lost = granules_[kept[i]].blocks > 0;
       if (!lost) lost = std::current_exception();
     }
   }
