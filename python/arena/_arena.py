@@ -16,7 +16,7 @@ from ._numbers import as_size, as_stream
 from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
-from ._snapshot import Snapshot
+from ._snapshot import Snapshot, no_collection
 from .errors import OutOfMemoryError, UsageError
 
 __all__ = ["Arena", "default_arena", "malloc"]
@@ -200,7 +200,9 @@ class Arena:
         ...     [(piece.state, piece.size) for piece in pool.snapshot().pieces]
         [('live', 1024), ('stranded', 67107840)]
         """
-        return Snapshot._of(self._device, self._open.snapshot())
+        core = self._open
+        with no_collection():
+            return Snapshot._of(self._device, core.snapshot())
 
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
@@ -251,7 +253,7 @@ class Arena:
                 return core.allocate(size, stream, self._may_compact())
             except OutOfMemoryError as again:
                 error = again
-        raise error
+        raise error from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:
         reserved, cap = core.reserved, core.cap

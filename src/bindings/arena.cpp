@@ -3,7 +3,10 @@
 
 #include <pybind11/stl.h>
 
+#include <iterator>
 #include <memory>
+#include <string>
+#include <unordered_map>
 
 #include "bindings/bindings.hpp"
 
@@ -71,12 +74,24 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
   return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
 }
 
+// There may be hundreds of thousands: texts are made once each, and tuples filled by hand.
 py::list pieces_of(const Snapshot& snapshot) {
-  static constexpr const char* kStates[] = {"live", "pending", "releasable", "stranded"};
-  py::list rows;
+  const py::str states[] = {"live", "pending", "releasable", "stranded"};
+  std::unordered_map<std::string, py::str> scopes;
+  py::list rows(snapshot.pieces.size());
+  py::ssize_t row = 0;
   for (const Snapshot::Piece& p : snapshot.pieces) {
-    rows.append(py::make_tuple(p.address, p.size, kStates[static_cast<int>(p.state)], p.requested, p.stream, p.serial,
-                               p.scope, p.pinned));
+    PyObject* const fields[] = {PyLong_FromUnsignedLongLong(p.address),
+                                PyLong_FromUnsignedLongLong(p.size),
+                                py::str(states[static_cast<int>(p.state)]).release().ptr(),
+                                PyLong_FromUnsignedLongLong(p.requested),
+                                PyLong_FromUnsignedLongLong(p.stream),
+                                PyLong_FromUnsignedLongLong(p.serial),
+                                py::str(scopes.try_emplace(p.scope, p.scope).first->second).release().ptr(),
+                                py::bool_(p.pinned).release().ptr()};
+    py::tuple tuple(std::size(fields));
+    for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple.ptr(), i, fields[i]);
+    PyList_SET_ITEM(rows.ptr(), row++, tuple.release().ptr());
   }
   return rows;
 }
