@@ -35,6 +35,13 @@ def test_every_rule_of_the_driver_names_a_test_that_exists() -> None:
     assert named - named_tests(ROOT / "tests/simulated") == set()
 
 
+def test_every_outcome_that_is_promised_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs/arena.md").read_text()
+    named = re.findall(r"^\| .+ \| `(test_\w+)` \|$", text, re.M)
+    assert len(named) > 12
+    assert set(named) - named_tests(ROOT / "tests/arena") == set()
+
+
 def test_every_test_of_virtual_memory_is_in_the_table_of_rules() -> None:
     table = (ROOT / "docs/driver-rules.md").read_text()
     path = ROOT / "tests/simulated/test_virtual_memory.py"
@@ -51,7 +58,10 @@ def test_every_public_name_is_explained(module: types.ModuleType) -> None:
         assert inspect.getdoc(value), f"{module.__name__}.{name} has no docstring"
 
 
-@pytest.mark.parametrize("module", ["arena", "arena.sim", "arena.errors"])
+WITH_EXAMPLES = [path.stem for path in (ROOT / "python/arena").glob("*.py") if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("module", [f"arena.{name}" for name in WITH_EXAMPLES])
 def test_the_examples_in_docstrings_run(module: str) -> None:
     # In a process of its own: one of them makes the simulated driver everybody's.
     code = f"import doctest, {module} as m; print(doctest.testmod(m, optionflags=doctest.IGNORE_EXCEPTION_DETAIL))"
@@ -93,7 +103,16 @@ def test_the_readme_example_of_a_planned_failure_fails_the_next_allocation() -> 
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/simulated-driver.md"])
+def test_the_python_in_the_arenas_document_runs_as_one_program() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/arena.md").read_text(), re.M | re.S)
+    done = run("\n".join(blocks), ARENA_DRIVER="sim")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+DOCUMENTS = [path.name for path in ROOT.glob("*.md")] + [f"docs/{path.name}" for path in ROOT.glob("docs/*.md")]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_between_documents_lead_somewhere(name: str) -> None:
     path = ROOT / name
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import pytest
 
@@ -40,6 +41,21 @@ def test_buffers_outlive_a_closed_arena_and_are_given_back_when_freed(make: Make
     assert work.holds(buffer, 5)
     buffer.free()
     assert sim.used() == 0
+
+
+def test_a_buffer_may_be_freed_by_another_thread(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="4MiB")
+    stream = cu.stream()
+    buffer = pool.allocate(4 * MIB, stream)
+    with sim.temporarily(delay=2000):
+        work.fill(buffer, 1, stream)
+        thread = threading.Thread(target=buffer.free)
+        thread.start()
+        thread.join()
+        again = pool.allocate(4 * MIB, stream)  # behind the work of its stream, whoever freed it
+        work.fill(again, 2, stream)
+    assert work.holds(again, 2, stream)
+    assert pool.stats().blocks == 1
 
 
 def test_an_arena_that_is_dropped_before_its_buffers_lives_as_long_as_they(make: MakeArena, work: Work) -> None:
