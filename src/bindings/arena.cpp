@@ -105,8 +105,10 @@ py::dict snapshot_of(Arena& arena) {
   py::list segments, handles;
   for (const Snapshot::Segment& s : snapshot.segments) segments.append(py::make_tuple(s.address, s.size));
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
-  return py::dict("stats"_a = snapshot.stats, "granule"_a = snapshot.granule, "plain"_a = snapshot.plain,
-                  "segments"_a = segments, "handles"_a = handles, "pieces"_a = pieces_of(snapshot));
+  return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
+                  "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
+                  "plain"_a = snapshot.plain, "segments"_a = segments, "handles"_a = handles,
+                  "pieces"_a = pieces_of(snapshot));
 }
 
 void bind_stats(py::module_& module) {

@@ -23,6 +23,12 @@ struct Stats {
   std::uint64_t maps = 0, unmaps = 0, rebacked = 0, driver_calls = 0, waits = 0;
 };
 
+// The account when what is reserved was at its highest, and what was free in one piece then.
+struct Peak {
+  Stats stats;
+  Bytes largest_free = 0;
+};
+
 // Everything at one moment: blocks, pieces and spares add up to what is reserved.
 struct Snapshot {
   enum class State { kLive, kPending, kReleasable, kStranded };
@@ -46,6 +52,8 @@ struct Snapshot {
     bool pinned = false;
   };
   Stats stats;
+  Bytes largest_free = 0;  // in one piece that is backed throughout
+  Peak peak;
   Bytes granule = 0;
   bool plain = false;
   std::vector<Segment> segments;

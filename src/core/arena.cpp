@@ -213,6 +213,7 @@ std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
   if (!is_whole) ++splits_;
   peak_requested_ = std::max(peak_requested_, requested_);
   peak_live_ = std::max(peak_live_, live_);
+  if (backing_->reserved() * backing_->granule() > peak_.stats.reserved) note_peak();
   check_in_debug();
   return address;
 }

@@ -116,9 +116,11 @@ class Arena {
   std::string why_full(Bytes rounded) const;
   [[noreturn]] void fail(Bytes size, const std::string& verdict, Bytes passes = ~Bytes{0});
   Bytes device_free() const;
-  Stats figures() const;
+  Stats counts() const;   // without what others must be asked for
+  Stats figures() const;  // with it
   void add_segments(Snapshot& snapshot) const;
   void add_pieces(Snapshot& snapshot) const;
+  void note_peak();
   void check() const;
   void check_in_debug() const;
 
@@ -131,6 +133,7 @@ class Arena {
   Gaps gaps_;
   std::unique_ptr<Backing> backing_;
   std::unordered_map<std::uint64_t, Block> blocks_;
+  Peak peak_;
   bool closed_ = false;
   mutable Bytes last_free_ = 0;
   Bytes requested_ = 0, live_ = 0, peak_requested_ = 0, peak_live_ = 0;

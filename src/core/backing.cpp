@@ -63,6 +63,7 @@ void Backing::attach(Index index, Granules at, std::uint64_t address) {
     handle.touched += granules_[g].blocks > 0;  // only when it takes another handle's place
   }
   spare_granules_ -= handle.count;
+  backed_end_ = std::max(backed_end_, handle.end());
   ++maps_;
   if (handle.touched == 0) set_idle(index);
 }
@@ -136,6 +137,21 @@ void Backing::unpin(Span span) {
     Handle& handle = handles_[index];
     if (--handle.pins == 0) pinned_granules_ -= handle.count - handle.touched;
   }
+}
+
+// Gaps without a middle, and the edges of the others, lie in granules that are touched and so backed.
+Bytes Backing::largest_free() const {
+  Bytes best = gaps_.largest_edge();
+  gaps_.each_with_middle([&](const Gap& gap) {
+    const Granules first = round_up(gap.begin, granule_) / granule_, last = gap.end / granule_;
+    Bytes run = first * granule_ - gap.begin;
+    for (Granules g = first; g < std::min(last, backed_end_); ++g) {
+      run = granules_[g].handle == kNone ? 0 : run + granule_;
+      best = std::max(best, run);
+    }
+    if (last <= backed_end_) best = std::max(best, run + gap.end - last * granule_);
+  });
+  return best;
 }
 
 Marks Backing::pending_marks() const {

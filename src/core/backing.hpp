@@ -87,6 +87,9 @@ class Backing {
   Granules touched() const { return touched_granules_; }
   Granules pinned() const { return pinned_granules_; }  // untouched, in handles that are pinned
 
+  // The largest free piece that is backed throughout: all that a pool which cannot stitch would have to offer.
+  Bytes largest_free() const;
+
   std::uint64_t maps() const { return maps_; }
   std::uint64_t unmaps() const { return unmaps_; }
   std::uint64_t rebacked() const { return rebacked_; }
@@ -149,7 +152,8 @@ class Backing {
   std::vector<Index> unused_;
   BySize idle_;
   Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0,
-           touched_granules_ = 0, pinned_granules_ = 0;  // the last: untouched ones of handles with pins
+           touched_granules_ = 0, pinned_granules_ = 0,  // untouched ones of handles with pins
+      backed_end_ = 0;                                   // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
 };
 

@@ -55,10 +55,18 @@ class Gaps {
   Bytes largest(Bytes new_granules) const;
   Bytes largest_gap() const { return root_ == kNone ? 0 : nodes_[root_].largest.size; }
 
+  // The largest piece of a gap that lies in touched granules.
+  Bytes largest_edge() const { return root_ == kNone ? 0 : nodes_[root_].largest.edge; }
+
   std::size_t count() const { return count_; }
   template <typename Visit>
   void each(Visit visit) const {
     visit_all(root_, visit);
+  }
+  // Those that have a middle.
+  template <typename Visit>
+  void each_with_middle(Visit visit) const {
+    visit_with_middle(root_, visit);
   }
   // The invariant of the treap. For validate().
   bool consistent() const;
@@ -108,6 +116,14 @@ class Gaps {
     visit_all(nodes_[node].left, visit);
     visit(nodes_[node].gap);
     visit_all(nodes_[node].right, visit);
+  }
+
+  template <typename Visit>
+  void visit_with_middle(Index node, Visit& visit) const {
+    if (node == kNone || nodes_[node].largest.middle == 0) return;
+    visit_with_middle(nodes_[node].left, visit);
+    if (nodes_[node].offer.middle > 0) visit(nodes_[node].gap);
+    visit_with_middle(nodes_[node].right, visit);
   }
 
   Bytes granule_;

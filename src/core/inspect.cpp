@@ -28,6 +28,16 @@ Bytes Arena::device_free() const {
 }
 
 Stats Arena::figures() const {
+  Stats s = counts();
+  s.device_free = device_free();
+  s.largest = backing_->largest(limit_with(s.device_free));
+  return s;
+}
+
+// Seldom: only after the driver gave more than ever before.
+void Arena::note_peak() { peak_ = {counts(), backing_->largest_free()}; }
+
+Stats Arena::counts() const {
   const Bytes granule = backing_->granule();
   Stats s;
   s.requested = requested_;
@@ -42,8 +52,6 @@ Stats Arena::figures() const {
   s.cap = settings_.cap;
   s.headroom = settings_.headroom;
   s.device_total = device_.total();
-  s.device_free = device_free();
-  s.largest = backing_->largest(limit_with(s.device_free));
   s.peak_requested = peak_requested_;
   s.peak_live = peak_live_;
   s.peak_reserved = backing_->peak() * granule;
@@ -68,6 +76,8 @@ Snapshot Arena::snapshot() {
   }
   Snapshot snapshot;
   snapshot.stats = figures();
+  snapshot.largest_free = backing_->largest_free();
+  snapshot.peak = peak_;
   snapshot.granule = backing_->granule();
   snapshot.plain = plain_;
   add_segments(snapshot);
