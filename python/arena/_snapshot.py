@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 from . import _core
 
-__all__ = ["Handle", "Piece", "Segment", "Snapshot", "no_collection"]
+__all__ = ["Handle", "Line", "Piece", "Segment", "Snapshot", "no_collection"]
 
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
+
+
+def _figures(stats: _core.Stats) -> dict[str, int]:
+    return {name: getattr(stats, name) for name in _STATS}
 
 
 @contextmanager
@@ -41,6 +45,14 @@ class Handle(NamedTuple):
     size: int
 
 
+class Line(NamedTuple):
+    """A line of Python."""
+
+    file: str
+    line: int
+    function: str
+
+
 class Piece(NamedTuple):
     """A live block, or a free piece that is backed by one handle. What follows ``state`` is of live ones only."""
 
@@ -55,6 +67,10 @@ class Piece(NamedTuple):
     scope: str
     """The scope that it was allocated in, after those around it: ``"train/forward"``; empty if in none."""
     pinned: bool
+    lines: tuple[Line, ...]
+    """The lines of Python that it was allocated by, innermost first, if :func:`arena.trace_lines` was on."""
+    age: float | None
+    """The seconds since then."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,10 @@ class Snapshot:
     handles: list[Handle]
     pieces: list[Piece]
     """By address."""
+    largest_free: int
+    """The largest free piece that is backed throughout: all that a pool which cannot stitch would have to offer."""
+    peak: dict[str, int]
+    """The account when what is reserved was at its highest, and ``largest_free`` then."""
 
     @classmethod
     def _of(cls, device: int, core: dict[str, Any]) -> Snapshot:
@@ -78,10 +98,12 @@ class Snapshot:
             device=device,
             plain=core["plain"],
             granule=core["granule"],
-            stats={name: getattr(core["stats"], name) for name in _STATS},
+            stats=_figures(core["stats"]),
             segments=[Segment(*row) for row in core["segments"]],
             handles=[Handle(address or None, size) for address, size in core["handles"]],
             pieces=list(map(Piece._make, core["pieces"])),
+            largest_free=core["largest_free"],
+            peak={**_figures(core["peak"]), "largest_free": core["peak_largest_free"]},
         )
 
     @property

@@ -3,12 +3,14 @@
 
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
 #include "bindings/bindings.hpp"
+#include "bindings/lines.hpp"
 
 namespace py = pybind11;
 
@@ -22,15 +24,16 @@ cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Strea
 // With the GIL held throughout when live data may move: then no other Python thread can give the device work. What is
 // queued by then is waited for before, without the GIL: a function of the program's may be among it, which needs that.
 std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_reback) {
+  const lines::Id line = lines::current();
   if (may_reback) {
     {
       py::gil_scoped_release release;
       arena.synchronize();
     }
-    return arena.allocate(size, stream_from(stream), true);
+    return arena.allocate(size, stream_from(stream), true, line);
   }
   py::gil_scoped_release release;
-  return arena.allocate(size, stream_from(stream), false);
+  return arena.allocate(size, stream_from(stream), false, line);
 }
 
 // Memory that a function of the user's gives: an object with an address, which is kept until it is not needed any more.
@@ -74,10 +77,21 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
   return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
 }
 
+PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
+  return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
+}
+
+const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines::Id id) {
+  const auto it = known.find(id);
+  return it != known.end() ? it->second : known.emplace(id, lines::frames(id)).first->second;
+}
+
 // There may be hundreds of thousands: texts are made once each, and tuples filled by hand.
 py::list pieces_of(const Snapshot& snapshot) {
   const py::str states[] = {"live", "pending", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
+  std::unordered_map<lines::Id, py::tuple> frames;
+  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   py::list rows(snapshot.pieces.size());
   py::ssize_t row = 0;
   for (const Snapshot::Piece& p : snapshot.pieces) {
@@ -88,7 +102,9 @@ py::list pieces_of(const Snapshot& snapshot) {
                                 PyLong_FromUnsignedLongLong(p.stream),
                                 PyLong_FromUnsignedLongLong(p.serial),
                                 py::str(scopes.try_emplace(p.scope, p.scope).first->second).release().ptr(),
-                                py::bool_(p.pinned).release().ptr()};
+                                py::bool_(p.pinned).release().ptr(),
+                                py::tuple(frame_of(frames, p.line)).release().ptr(),
+                                age_of(p, now)};
     py::tuple tuple(std::size(fields));
     for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple.ptr(), i, fields[i]);
     PyList_SET_ITEM(rows.ptr(), row++, tuple.release().ptr());

@@ -7,6 +7,7 @@ namespace arena {
 
 void bind_errors();
 void bind_driver(pybind11::module_& module);
+void bind_lines(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
 
 }  // namespace arena

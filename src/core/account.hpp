@@ -50,6 +50,8 @@ struct Snapshot {
     std::uint64_t serial = 0;  // its number among all allocations
     std::string scope = {};
     bool pinned = false;
+    std::uint32_t line = 0;
+    std::int64_t born = 0;  // on the steady clock, in nanoseconds; 0 if unknown
   };
   Stats stats;
   Bytes largest_free = 0;  // in one piece that is backed throughout

@@ -1,6 +1,7 @@
 #include "core/arena.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "base/units.hpp"
@@ -18,6 +19,8 @@ std::string format_address(std::uint64_t address) {
   std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
   return text;
 }
+
+std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 // Plain memory from the device itself.
 PlainSource from_device(const Device& device) {
@@ -98,9 +101,9 @@ Granules Arena::limit_with(Bytes device_free) const {
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
 
-Arena::Request Arena::request(Bytes size, cu::Stream stream) {
+Arena::Request Arena::request(Bytes size, cu::Stream stream, Line line) {
   const Bytes rounded = std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment));
-  return {size, rounded, streams_.index(stream), current_scope(this)};
+  return {size, rounded, streams_.index(stream), current_scope(this), line};
 }
 
 void Arena::check_budget(const Request& request) {
@@ -117,9 +120,9 @@ std::optional<Offset> Arena::find_hit(const Request& request) const {
   return place->offset;
 }
 
-std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback) {
+std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
   Lock held = lock();
-  const Request wanted = request(size, stream);
+  const Request wanted = request(size, stream, line);
   check_budget(wanted);
   if (const std::optional<Offset> offset = find_hit(wanted)) {
     ++hits_;
@@ -128,11 +131,11 @@ std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback) {
   return allocate_slowly(wanted, may_reback, held);
 }
 
-std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream) {
+std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return std::nullopt;
   const Lock held(mutex_, std::try_to_lock);
   if (!held || closed_) return std::nullopt;
-  const Request wanted = request(size, stream);
+  const Request wanted = request(size, stream, line);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return std::nullopt;
   const std::optional<Offset> offset = find_hit(wanted);
   if (!offset) return std::nullopt;
@@ -204,8 +207,12 @@ std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
     throw;
   }
   const std::uint64_t address = backing_->address_of(offset);
-  blocks_.emplace(address,
-                  Block{offset, wanted.rounded, wanted.size, wanted.stream, {}, wanted.scope, allocations_, 0});
+  Block block{offset, wanted.rounded, wanted.size, wanted.stream};
+  block.scope = wanted.scope;
+  block.serial = allocations_;
+  block.line = wanted.line;
+  if (wanted.line != 0) block.born = now();
+  blocks_.emplace(address, std::move(block));
   if (wanted.scope) wanted.scope->add(wanted.rounded);
   requested_ += wanted.size;
   live_ += wanted.rounded;

@@ -30,6 +30,8 @@ struct ArenaSettings {
   PlainSource upstream = {};
 };
 
+using Line = std::uint32_t;  // of the program, as whoever asks for memory numbers them; 0 for none
+
 // A block in a user's hands.
 struct Block {
   Offset offset = 0;
@@ -40,6 +42,8 @@ struct Block {
   std::shared_ptr<Scope> scope = {};
   std::uint64_t serial = 0;
   std::uint32_t pins = 0;
+  Line line = 0;
+  std::int64_t born = 0;  // nanoseconds of the steady clock, if its line is known
 };
 
 // After a fork the child's calls throw UsageError, but for free(), which does nothing there.
@@ -53,11 +57,11 @@ class Arena {
 
   // The address of a new block. Throws OutOfMemory. Re-backing moves live data: only for a caller who knows that nobody
   // gives the device work meanwhile.
-  std::uint64_t allocate(Bytes size, cu::Stream stream, bool may_reback);
+  std::uint64_t allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
   // The same where neither the lock nor the driver has to be waited for; otherwise they do nothing, and say so.
-  std::optional<std::uint64_t> try_allocate(Bytes size, cu::Stream stream);
+  std::optional<std::uint64_t> try_allocate(Bytes size, cu::Stream stream, Line line = 0);
   bool try_free(std::uint64_t address);
 
   // The block is also used by this stream: its memory is not used for anything else before the stream has passed the
@@ -92,12 +96,13 @@ class Arena {
     Bytes rounded;
     StreamIndex stream;
     std::shared_ptr<Scope> scope;
+    Line line;
   };
   enum class When { kOpen, kAlways };
 
   void check_process() const;
   Lock lock(When when = When::kOpen) const;
-  Request request(Bytes size, cu::Stream stream);
+  Request request(Bytes size, cu::Stream stream, Line line);
   void check_budget(const Request& request);
   // The place of a request that needs nothing of the driver.
   std::optional<Offset> find_hit(const Request& request) const;

@@ -121,9 +121,11 @@ void Arena::add_pieces(Snapshot& snapshot) const {
     }
   });
   for (const auto& [address, block] : blocks_) {
-    const auto stream = reinterpret_cast<std::uint64_t>(streams_.stream(block.stream));
+    const cu::Stream used = streams_.stream(block.stream);
+    const auto stream = used == cu::legacy_stream() ? 0 : reinterpret_cast<std::uint64_t>(used);  // as people say it
     snapshot.pieces.push_back({address, block.size, kLive, block.requested, stream, block.serial,
-                               block.scope ? block.scope->path() : std::string(), block.pins > 0});
+                               block.scope ? block.scope->path() : std::string(), block.pins > 0, block.line,
+                               block.born});
   }
   std::sort(snapshot.pieces.begin(), snapshot.pieces.end(),
             [](const Snapshot::Piece& a, const Snapshot::Piece& b) { return a.address < b.address; });

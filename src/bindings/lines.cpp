@@ -1,0 +1,141 @@
+#include "bindings/lines.hpp"
+
+#include <frameobject.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bindings/bindings.hpp"
+
+namespace py = pybind11;
+
+namespace arena::lines {
+
+std::atomic<int> depth{0};
+
+namespace {
+
+constexpr int kDeepest = 64;
+
+// Where a frame is: the code, which the table keeps alive, and the instruction, whose line is looked up when it is shown.
+struct Spot {
+  PyCodeObject* code = nullptr;
+  int instruction = 0;
+  bool operator==(const Spot&) const = default;
+};
+struct Hash {
+  std::size_t operator()(const std::vector<Spot>& spots) const {
+    std::size_t hash = 0;
+    for (const Spot& spot : spots) {
+      hash = (hash ^ reinterpret_cast<std::size_t>(spot.code) ^ static_cast<std::size_t>(spot.instruction)) *
+             0x9E3779B97F4A7C15u;
+    }
+    return hash;
+  }
+};
+
+// Never destroyed: blocks name their lines until the very end. The GIL guards it, or its own mutex where there is none.
+struct Table {
+  std::mutex mutex;
+  std::vector<std::string> skipped;                // folders whose frames are passed over
+  std::unordered_map<PyCodeObject*, bool> passed;  // whether frames of a code are
+  std::unordered_map<std::vector<Spot>, Id, Hash> ids;
+  std::vector<const std::vector<Spot>*> spots;  // by id - 1
+};
+
+Table& table() {
+  static Table& only = *new Table;
+  return only;
+}
+
+bool is_passed(Table& t, PyCodeObject* code) {
+  const auto it = t.passed.find(code);
+  if (it != t.passed.end()) return it->second;
+  Py_INCREF(code);
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  if (file == nullptr) PyErr_Clear();
+  const std::string name = file == nullptr ? "" : file;
+  const bool passed = std::any_of(t.skipped.begin(), t.skipped.end(),
+                                  [&](const std::string& folder) { return name.rfind(folder, 0) == 0; });
+  t.passed.emplace(code, passed);
+  return passed;
+}
+
+int instruction_of(PyFrameObject* frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyFrame_GetLasti(frame);
+#else
+  return frame->f_lasti * 2;
+#endif
+}
+
+}  // namespace
+
+Id find() {
+  thread_local std::vector<Spot> spots;
+  spots.clear();
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  const auto wanted = static_cast<std::size_t>(depth.load(std::memory_order_relaxed));
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  while (frame != nullptr && spots.size() < wanted) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    if (!is_passed(t, code)) spots.push_back({code, instruction_of(frame)});
+    Py_DECREF(code);  // the table has it
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  if (spots.empty()) return 0;
+  const auto [it, is_new] = t.ids.try_emplace(spots, static_cast<Id>(t.spots.size() + 1));
+  if (is_new) t.spots.push_back(&it->first);
+  return it->second;
+}
+
+py::tuple frames(Id id) {
+  if (id == 0) return py::tuple();
+  std::vector<Spot> spots;
+  {
+    Table& t = table();
+    const std::lock_guard lock(t.mutex);
+    spots = *t.spots[id - 1];
+  }
+  const py::object line = py::module_::import("arena._snapshot").attr("Line");
+  py::tuple rows(spots.size());
+  for (std::size_t i = 0; i < spots.size(); ++i) {
+    PyCodeObject* code = spots[i].code;
+#if PY_VERSION_HEX >= 0x030B0000
+    const py::handle name = code->co_qualname;
+#else
+    const py::handle name = code->co_name;
+#endif
+    rows[i] = line(py::handle(code->co_filename), PyCode_Addr2Line(code, spots[i].instruction), name);
+  }
+  return rows;
+}
+
+}  // namespace arena::lines
+
+namespace arena {
+
+void bind_lines(py::module_& module) {
+  module.def(
+      "trace_lines", [](int depth) { lines::depth = std::clamp(depth, 0, lines::kDeepest); }, py::arg("depth"),
+      "How many lines of Python an allocation remembers; 0 for none.");
+  module.def("traced_depth", [] { return lines::depth.load(); }, "How many lines an allocation remembers now.");
+  module.def(
+      "pass_over_lines_in",
+      [](const std::string& folder) {
+        lines::Table& t = lines::table();
+        const std::lock_guard lock(t.mutex);
+        t.skipped.push_back(folder);
+        t.passed.clear();
+      },
+      py::arg("folder"), "Name callers instead of lines in files of that folder.");
+}
+
+}  // namespace arena

@@ -1,0 +1,24 @@
+// Which lines of Python asked for memory. Off, it costs one look at a flag. On, the frames of the calling thread are
+// walked to the first that are the program's own: frames of arena and of CuPy are passed over.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace arena::lines {
+
+// A number for the lines that a call came through, innermost first; 0 for none.
+using Id = std::uint32_t;
+
+extern std::atomic<int> depth;  // how many lines are remembered; 0: off
+
+Id find();  // with the GIL
+
+inline Id current() { return depth.load(std::memory_order_relaxed) == 0 ? 0 : find(); }
+
+// As a tuple of arena's Line, innermost first.
+pybind11::tuple frames(Id id);
+
+}  // namespace arena::lines
