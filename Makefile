@@ -49,7 +49,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.build: $(VENV)/.python pyproject.toml
-	$(PIP) install 'scikit-build-core>=0.11' 'pybind11>=3.0' 'cmake>=3.20' ninja
+	$(PIP) install 'scikit-build-core>=0.11' 'pybind11>=3.0' 'cmake>=3.20' ninja $$($(BIN)/python tools/extras.py dependencies)
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.build $(SOURCES)

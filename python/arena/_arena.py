@@ -13,6 +13,7 @@ from typing import Any
 from . import _core
 from ._buffer import Buffer
 from ._numbers import as_size, as_stream
+from ._report import Report
 from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
@@ -73,6 +74,7 @@ class Arena:
         sizes = {name: resolve(name, given[name], info.total) for name in SETTINGS}
         check(sizes, info.total)
         self._total = info.total
+        self._name = info.name
         self._device = number
         self._driver = driver
         self._core: _core.Arena | None = _core.Arena(driver, number, **sizes, vmm=vmm, upstream=upstream)
@@ -203,6 +205,10 @@ class Arena:
         core = self._open
         with no_collection():
             return Snapshot._of(self._device, core.snapshot())
+
+    def report(self) -> Report:
+        """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``."""
+        return Report.of(self.snapshot(), device_name=self._name, simulated=self.is_simulated)
 
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""

@@ -1,0 +1,10 @@
+"""Reports: one model of what an arena holds and why, and its renderers. A report never touches the arena.
+
+snapshot → :class:`Report` (model) → text, JSON, HTML, notebook
+"""
+
+from __future__ import annotations
+
+from ._model import Report
+
+__all__ = ["Report"]

@@ -1,0 +1,226 @@
+"""From a snapshot to the report: sums, shares, the map, and who holds what back."""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from .._sizes import format_size
+from .._snapshot import Piece, Snapshot
+from ._model import REASONS, Bin, Block, Cell, Fragmentation, Holder, Pin, Report, Segment, StreamUse, line_text
+
+__all__ = ["build"]
+
+MOST_BLOCKS = 20_000  # in the map: more than a screen can show
+MOST_PINS = 50
+AGES = ((1.0, "under 1 s"), (10.0, "1 s to 10 s"), (60.0, "10 s to 1 min"), (600.0, "1 min to 10 min"))
+OLDEST = "over 10 min"
+
+
+def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any) -> Report:
+    from .. import __version__
+
+    stats = snapshot.stats
+    free = [piece for piece in snapshot.pieces if piece.state != "live"]
+    live = snapshot.live
+    report = Report(
+        made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        arena=__version__,
+        device={
+            "number": snapshot.device,
+            "name": device_name,
+            "simulated": simulated,
+            "total": stats["device_total"],
+            "free": stats["device_free"],
+            "others": max(0, stats["device_total"] - stats["device_free"] - stats["reserved"]),
+        },
+        plain=snapshot.plain,
+        granule=snapshot.granule,
+        account={name: stats[name] for name in (*REASONS, "live", "reserved", "compactable", "cap", "headroom")},
+        peak={
+            **{name: snapshot.peak[name] for name in REASONS},
+            **{name: stats[f"peak_{name}"] for name in ("requested", "live", "reserved")},
+        },
+        fragmentation={
+            "now": fragmentation(stats, snapshot.largest_free),
+            "peak": fragmentation(snapshot.peak, snapshot.peak["largest_free"]),
+        },
+        largest={"now": stats["largest"], "after_trim": stats["largest"]},
+        counts={name: stats[name] for name in COUNTS},
+        segments=[segment_map(snapshot, *segment) for segment in sorted(snapshot.segments)],
+        live_sizes=histogram(live),
+        free_sizes=histogram(free),
+        streams=by_stream(live),
+        lines=holders((line_text(piece.lines), piece) for piece in live if piece.lines),
+        scopes=holders((piece.scope, piece) for piece in live if piece.scope),
+        ages=by_age(live),
+        pins=find_pins(snapshot),
+        blocks=downsample(snapshot.pieces),
+        caption="",
+        **extra,
+    )
+    return Report(**{**vars(report), "caption": caption(report), "notes": notes(report)})
+
+
+COUNTS = ("allocations", "blocks", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")
+
+
+def fragmentation(stats: dict[str, int], largest_free: int) -> Fragmentation:
+    free = stats["reserved"] - stats["live"]
+    mapped = free - stats["spare"]
+    return Fragmentation(
+        external=stats["stranded"] / free if free else 0.0,
+        contiguous=1 - largest_free / mapped if mapped else 0.0,
+        internal=stats["rounding"] / stats["live"] if stats["live"] else 0.0,
+    )
+
+
+def histogram(pieces: Iterable[Piece]) -> list[Bin]:
+    """By powers of two, from 512 bytes; from the smallest that occurs to the largest."""
+    counts: dict[int, int] = defaultdict(int)
+    sizes: dict[int, int] = defaultdict(int)
+    for piece in pieces:
+        power = piece.size.bit_length() - 1
+        counts[power] += 1
+        sizes[power] += piece.size
+    if not counts:
+        return []
+    powers = range(min(counts), max(counts) + 1)
+    return [Bin(1 << power, 2 << power, counts[power], sizes[power]) for power in powers]
+
+
+def holders(named: Iterable[tuple[str, Piece]]) -> list[Holder]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for name, piece in named:
+        entry = sums[name]
+        entry[0] += piece.size
+        entry[1] += 1
+    found = [Holder(name, size, blocks) for name, (size, blocks) in sums.items()]
+    return sorted(found, key=lambda holder: (-holder.bytes, holder.name))
+
+
+def by_stream(live: list[Piece]) -> list[StreamUse]:
+    found = holders((str(piece.stream), piece) for piece in live)
+    return [StreamUse(int(holder.name), holder.bytes, holder.blocks) for holder in found]
+
+
+def by_age(live: list[Piece]) -> list[Holder]:
+    limits = [limit for limit, _ in AGES]
+    names = [*(name for _, name in AGES), OLDEST]
+    found = holders((names[bisect.bisect_right(limits, piece.age)], piece) for piece in live if piece.age is not None)
+    return sorted(found, key=lambda holder: names.index(holder.name))
+
+
+def segment_map(snapshot: Snapshot, address: int, size: int) -> Segment:
+    """Granule by granule, what it is held for: live if a block touches it, otherwise the reason why it is free."""
+    granule = snapshot.granule
+    states = ["hole"] * (size // granule)
+    live = [0] * len(states)
+    pieces = snapshot.pieces
+    begin = bisect.bisect_left(pieces, address, key=lambda piece: piece.address)
+    for piece in pieces[begin:]:
+        offset = piece.address - address
+        if offset >= size:
+            break
+        end = offset + piece.size
+        for index in range(offset // granule, -(-end // granule)):
+            if piece.state == "live":
+                states[index] = "live"
+                live[index] += min(end, (index + 1) * granule) - max(offset, index * granule)
+            elif states[index] == "hole":
+                states[index] = piece.state
+    return Segment(address, size, runs(states, live))
+
+
+def runs(states: list[str], live: list[int]) -> list[Cell]:
+    """Neighbours that are alike become one cell."""
+    cells: list[Cell] = []
+    first = 0
+    for index in range(1, len(states) + 1):
+        if index < len(states) and states[index] == states[first] and live[index] == live[first]:
+            continue
+        if states:
+            cells.append(Cell(first, index - first, states[first], live[first] * (index - first)))
+        first = index
+    return cells
+
+
+def find_pins(snapshot: Snapshot) -> list[Pin]:
+    """Live blocks on handles that have free bytes: without them, the handle could go back."""
+    handles = sorted((handle.address, handle.size) for handle in snapshot.handles if handle.address is not None)
+    begins = [address for address, _ in handles]
+    stranded = [0] * len(handles)
+    blocks: list[list[Piece]] = [[] for _ in handles]
+    for piece in snapshot.pieces:
+        at = bisect.bisect_right(begins, piece.address) - 1
+        if piece.state == "stranded":
+            stranded[at] += piece.size
+        while piece.state == "live" and at < len(handles) and begins[at] < piece.address + piece.size:
+            blocks[at].append(piece)
+            at += 1
+    found: dict[int, tuple[Piece, float, int]] = {}
+    for size, mine in zip(stranded, blocks, strict=True):
+        for piece in mine if size else ():
+            _, before, others = found.get(piece.address, (piece, 0.0, 0))
+            found[piece.address] = (piece, before + size / len(mine), max(others, len(mine) - 1))
+    most = sorted(found.values(), key=lambda entry: (-entry[1], entry[0].address))[:MOST_PINS]
+    return [
+        Pin(piece.address, piece.size, int(share), others, line_text(piece.lines), piece.scope, piece.age)
+        for piece, share, others in most
+    ]
+
+
+def downsample(pieces: list[Piece]) -> list[Block]:
+    """All pieces if a screen can show them; otherwise small neighbours of one kind as one."""
+    least = 0
+    if len(pieces) > MOST_BLOCKS:
+        least = sorted((piece.size for piece in pieces), reverse=True)[MOST_BLOCKS // 2]
+    blocks: list[Block] = []
+    for piece in pieces:
+        block = Block(
+            piece.address, piece.size, piece.state, 1, line_text(piece.lines), piece.scope, piece.stream, piece.age
+        )
+        last = blocks[-1] if blocks else None
+        if (
+            last is not None
+            and piece.size < least
+            and (last.count > 1 or last.size < least)
+            and last.state == piece.state
+            and last.address + last.size == piece.address
+        ):
+            blocks[-1] = Block(last.address, last.size + piece.size, piece.state, last.count + 1, "", "", 0, None)
+        else:
+            blocks.append(block)
+    return blocks
+
+
+def caption(report: Report) -> str:
+    account, frag = report.account, report.fragmentation["now"]
+    size = format_size
+    if not account["reserved"]:
+        return "Nothing is reserved."
+    largest = max(REASONS, key=lambda name: account[name])
+    return (
+        f"{size(account['reserved'])} of a cap of {size(account['cap'])} are reserved, "
+        f"{size(account['live'])} of them live in {report.counts['blocks']:,} blocks. "
+        f"Most are held as {largest}: {REASONS[largest]}. "
+        f"{frag.external:.0%} of the free bytes lie beside live blocks. "
+        f"The largest request that would pass is {size(report.largest['now'])}."
+    )
+
+
+def notes(report: Report) -> list[str]:
+    """What a reader should do, if there is anything to do."""
+    account, size = report.account, format_size
+    found = []
+    back = account["releasable"] + account["spare"]
+    if back * 4 > account["reserved"] > 0:
+        found.append(f"{size(back)} are not used: trim() gives back what reserve= does not keep.")
+    if account["compactable"] * 4 > account["reserved"] > 0:
+        found.append(f"{size(account['compactable'])} could be set free by trim(compact=True), which moves live data.")
+    if report.pins and not report.lines:
+        found.append("Which lines of the program hold memory is known with arena.trace_lines(True) or ARENA_LINES=1.")
+    return found

@@ -1,0 +1,49 @@
+"""A report as JSON, and back. The schema is ``report.schema.json`` beside this file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ..errors import UsageError
+from ._model import FORMAT, VERSION, Report
+
+__all__ = ["read", "render"]
+
+
+def render(report: Report) -> str:
+    return json.dumps(report.to_dict(), indent=1) + "\n"
+
+
+def read(data: Any) -> Report:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UsageError(f"this is no report of arena: its format is not {FORMAT!r}")
+    if data.get("version") != VERSION:
+        raise UsageError(f"this report is of version {data.get('version')!r}; this arena reads {VERSION}")
+    fields = {name: value for name, value in data.items() if name not in ("format", "version")}
+    report: Report = _make(Report, fields, "report")
+    return report
+
+
+def _make(kind: Any, value: Any, where: str) -> Any:
+    """Plain data as the dataclasses that it was, with an error that says where something else is."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        if not isinstance(value, dict) or set(value) != set(hints):
+            raise UsageError(f"{where} should have the fields {', '.join(hints)}")
+        return kind(**{name: _make(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_make(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: _make(get_args(kind)[1], item, f"{where}.{name}") for name, item in value.items()}
+    if kind is Any or _is(kind, value):
+        return value
+    raise UsageError(f"{where} should be {getattr(kind, '__name__', kind)}, not {value!r}")
+
+
+def _is(kind: Any, value: Any) -> bool:
+    kinds = get_args(kind) or (kind,)
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))

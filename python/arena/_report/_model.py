@@ -1,0 +1,211 @@
+"""The report: what is held and why, as plain data. All renderers show this and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._snapshot import Line, Snapshot
+from ..errors import UsageError
+
+__all__ = ["REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "StreamUse"]
+
+FORMAT = "arena-report"
+VERSION = 1
+
+REASONS = {
+    "requested": "what the program asked for",
+    "rounding": "up to multiples of 512 bytes",
+    "pending": "freed, but a stream may still be using it",
+    "releasable": "wholly free: trim() would return it",
+    "stranded": "free pieces beside live blocks",
+    "spare": "reserved in advance, not used yet",
+}
+"""What every reserved byte is held for; they add up."""
+
+
+@dataclass(frozen=True)
+class Fragmentation:
+    """Shares between 0 and 1."""
+
+    external: float
+    """Of the free bytes: those that cannot be returned or used for a large request."""
+    contiguous: float
+    """What a pool without stitching would suffer: 1 - largest free piece ÷ free."""
+    internal: float
+    """Of the live bytes: those that nobody asked for."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One or more granules, neighbours of one kind, in the map of a segment."""
+
+    first: int
+    """Granules from the beginning of the segment."""
+    count: int
+    state: str
+    """``live``, ``pending``, ``releasable``, ``stranded``, or ``hole`` (nothing is mapped there)."""
+    live: int
+    """Bytes in live blocks."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Pieces of ``low`` to under ``high`` bytes."""
+
+    low: int
+    high: int
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What one line, scope or age holds."""
+
+    name: str
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class StreamUse:
+    """What is live on one stream."""
+
+    stream: int
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A live block that keeps free memory from being returned."""
+
+    address: int
+    size: int
+    holds_back: int
+    """Free bytes of its handles, divided by the live blocks on them."""
+    others: int
+    """How many other live blocks hold the same handles."""
+    line: str
+    scope: str
+    age: float | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A live block or a free piece in the map; several small neighbours of one kind count as one."""
+
+    address: int
+    size: int
+    state: str
+    count: int
+    line: str
+    scope: str
+    stream: int
+    age: float | None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of addresses and what lies in it."""
+
+    address: int
+    size: int
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an arena holds and why. Made by :meth:`Arena.report`; printed, it is text; in a notebook, a picture."""
+
+    made: str
+    """When, in ISO 8601."""
+    arena: str
+    """The version of arena."""
+    device: dict[str, Any]
+    """``number``, ``name``, ``simulated``, ``total``, ``free``, and what ``others`` hold."""
+    plain: bool
+    granule: int
+    account: dict[str, int]
+    """The reasons, and ``live``, ``reserved``, ``compactable``, ``cap``, ``headroom``."""
+    peak: dict[str, int]
+    """``requested``, ``live`` and ``reserved`` at their highest, and the reasons when reserved was."""
+    fragmentation: dict[str, Fragmentation]
+    """``now`` and at the ``peak`` of reserved."""
+    largest: dict[str, int]
+    """The largest request that would pass ``now``, and ``after_trim``."""
+    counts: dict[str, int]
+    segments: list[Segment]
+    live_sizes: list[Bin]
+    free_sizes: list[Bin]
+    streams: list[StreamUse]
+    lines: list[Holder]
+    """By bytes, the most first; empty if lines were not traced."""
+    scopes: list[Holder]
+    ages: list[Holder]
+    """Youngest first."""
+    pins: list[Pin]
+    """By what they hold back, the most first."""
+    blocks: list[Block]
+    """By address, no more than a screen can show."""
+    caption: str
+    """What the picture shows, in words."""
+    verdict: str = ""
+    """Why a request failed, if the report was made for that."""
+    request: int = 0
+    """The bytes of that request."""
+    notes: list[str] = dataclasses.field(default_factory=list)
+    """What to do about it, if anything."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, *, device_name: str = "", simulated: bool = False, **extra: Any) -> Report:
+        """Make the report of a snapshot."""
+        from ._build import build
+
+        return build(snapshot, device_name=device_name, simulated=simulated, **extra)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, as in a ``.json`` file."""
+        return {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Report:
+        """Make a report from what :meth:`to_dict` gave."""
+        from ._json import read
+
+        return read(data)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it to a file by its extension: ``.html``, ``.json`` or ``.txt``. Refuses to overwrite unless told."""
+        from . import _html, _json, _text
+
+        renderers = {".html": _html.render, ".json": _json.render, ".txt": _text.render}
+        target = Path(path)
+        if target.suffix not in renderers:
+            raise UsageError(f"a report is written as .html, .json or .txt, not {str(path)!r}")
+        text = renderers[target.suffix](self)
+        try:
+            with target.open("w" if overwrite else "x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise UsageError(f"{target} exists; give another name, or overwrite=True") from None
+        return target
+
+    def __str__(self) -> str:
+        from . import _text
+
+        return _text.render(self)
+
+    def _repr_html_(self) -> str:
+        from . import _html
+
+        return _html.render_inline(self)
+
+
+def line_text(lines: Sequence[Line]) -> str:
+    """Where a block came from, in one line: ``train.py:88 in step``, with its callers, innermost first."""
+    return " < ".join(f"{Path(line.file).name}:{line.line} in {line.function}" for line in lines)

@@ -1,0 +1,225 @@
+"""A report as text for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .._sizes import format_size
+from ._model import REASONS, Bin, Cell, Holder, Report, Segment
+
+__all__ = ["account_lines", "render", "renderables"]
+
+WIDTH = 80
+MAP_WIDTH = 64
+MAP_ROWS = 12
+MOST = 8  # rows of a table
+MARKS = {"live": "█", "pending": "◌", "releasable": "·", "stranded": "▒", "hole": " "}
+COLOURS = {
+    "requested": "green",
+    "rounding": "yellow",
+    "pending": "magenta",
+    "releasable": "cyan",
+    "stranded": "red",
+    "spare": "blue",
+    "live": "green",
+    "hole": "dim",
+}
+BAR = {"requested": "█", "rounding": "▓", "pending": "◌", "releasable": "·", "stranded": "▒", "spare": "░"}
+
+
+def render(report: Report) -> str:
+    """Plain text, without colours."""
+    file = io.StringIO()
+    console = Console(file=file, width=WIDTH, color_system=None, legacy_windows=False, emoji=False, highlight=False)
+    for part in renderables(report):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def renderables(report: Report) -> Iterator[RenderableType]:
+    """The parts, in the order in which they are read."""
+    yield head(report)
+    yield Text(report.caption)
+    yield Text()
+    yield account_table(report)
+    yield bar(report)
+    yield Text()
+    yield fragmentation_table(report)
+    for segment in report.segments:
+        yield Text()
+        yield from segment_map(report, segment)
+    yield from sizes(report)
+    yield from tables(report)
+    for note in report.notes:
+        yield Text(f"Next: {note}", style="bold")
+
+
+def head(report: Report) -> Text:
+    device = report.device
+    name = f"device {device['number']}" + (f" ({device['name']})" if device["name"] else "")
+    kind = "plain segments" if report.plain else f"granules of {format_size(report.granule)}"
+    text = Text(f"arena {report.arena} on {name}, {kind}, {report.made}", style="bold")
+    if report.verdict:
+        text.append(f"\nA request of {format_size(report.request)} failed: {report.verdict}.", style="bold red")
+    return text
+
+
+def account_table(report: Report) -> Table:
+    table = Table(box=None, padding=(0, 1), show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    table.add_column()
+    reserved = report.account["reserved"]
+    for name, words in REASONS.items():
+        value = report.account[name]
+        if name == "stranded" and report.account["compactable"]:
+            words += f", {format_size(report.account['compactable'])} of it whole granules"
+        share = f"{value / reserved:.0%}" if reserved else ""
+        table.add_row(Text(f"{BAR[name]} {name}", style=COLOURS[name]), f"{value:,}", share, words)
+    cap, headroom = report.account["cap"], report.account["headroom"]
+    bound = f"of a cap of {cap:,}" + (f", headroom {headroom:,}" if headroom else "")
+    table.add_row("= reserved", f"{reserved:,}", "", bound)
+    device = report.device
+    table.add_row(
+        "  device", f"{device['total']:,}", "", f"{device['free']:,} free, {device['others']:,} held by others"
+    )
+    return table
+
+
+def account_lines(report: Report) -> list[str]:
+    """The account alone, as plain lines."""
+    file = io.StringIO()
+    Console(file=file, width=WIDTH, color_system=None, highlight=False).print(account_table(report))
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def bar(report: Report) -> Text:
+    """The cap as one bar, each reason a part of it; what is left is not reserved."""
+    text = Text("[")
+    whole = max(report.account["cap"], report.account["reserved"], 1)
+    used, done = 0, 0
+    for name in REASONS:
+        done += report.account[name]
+        end = round(done * (WIDTH - 2) / whole)
+        text.append(BAR[name] * (end - used), style=COLOURS[name])
+        used = end
+    text.append(" " * (WIDTH - 2 - used) + "]")
+    return text
+
+
+def fragmentation_table(report: Report) -> Table:
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for title in ("", "external", "contiguous", "internal", "largest request", "peaks"):
+        table.add_column(title, justify="left" if title in ("", "peaks") else "right")
+    now, peak = report.fragmentation["now"], report.fragmentation["peak"]
+    table.add_row(
+        "now",
+        *(f"{value:.1%}" for value in (now.external, now.contiguous, now.internal)),
+        format_size(report.largest["now"]),
+        f"live {format_size(report.peak['live'])}",
+    )
+    table.add_row(
+        "at the peak",
+        *(f"{value:.1%}" for value in (peak.external, peak.contiguous, peak.internal)),
+        f"{format_size(report.largest['after_trim'])} after trim",
+        f"reserved {format_size(report.peak['reserved'])}",
+    )
+    return table
+
+
+def segment_map(report: Report, segment: Segment) -> Iterator[Text]:
+    """Rows of granules; each character stands for one or more."""
+    total = segment.size // report.granule
+    per_mark = max(1, -(-total // (MAP_WIDTH * MAP_ROWS)))
+    unit = format_size(per_mark * report.granule)
+    yield Text(f"segment at {segment.address:#x}, {format_size(segment.size)}; each mark is {unit}")
+    marks = list(squeeze(segment.cells, total, per_mark))
+    for row in range(0, len(marks), MAP_WIDTH):
+        text = Text(f"{row * per_mark * report.granule // (1 << 20):>10,} MiB ")
+        for state in marks[row : row + MAP_WIDTH]:
+            text.append(MARKS[state], style=COLOURS[state])
+        yield text
+    legend = Text(" " * 15)
+    for state, mark in MARKS.items():
+        if state != "hole":
+            legend.append(f"{mark} {state}  ", style=COLOURS[state])
+    yield legend
+
+
+def squeeze(cells: Iterable[Cell], total: int, per_mark: int) -> Iterator[str]:
+    """The state that most granules of each mark have, live before others: one block is enough to hold a handle."""
+    order = ("live", "stranded", "pending", "releasable", "hole")
+    counts = [dict.fromkeys(order, 0) for _ in range(-(-total // per_mark))]
+    for cell in cells:
+        first, end = cell.first, cell.first + cell.count
+        while first < end:
+            index = first // per_mark
+            upto = min(end, (index + 1) * per_mark)
+            counts[index][cell.state] += upto - first
+            first = upto
+    for count in counts:
+        yield max(order, key=lambda state: count[state])
+
+
+def sizes(report: Report) -> Iterator[RenderableType]:
+    if not report.live_sizes and not report.free_sizes:
+        return
+    yield Text()
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    for title in ("sizes from", "live blocks", "bytes", "free pieces", "bytes"):
+        table.add_column(title, justify="right")
+    live, free = by_low(report.live_sizes), by_low(report.free_sizes)
+    for low in sorted({**live, **free}):
+        one, two = live.get(low), free.get(low)
+        if (one and one.count) or (two and two.count):
+            table.add_row(format_size(low), *cells_of(one), *cells_of(two))
+    yield table
+
+
+def by_low(bins: list[Bin]) -> dict[int, Bin]:
+    return {entry.low: entry for entry in bins}
+
+
+def cells_of(entry: Bin | None) -> tuple[str, str]:
+    return (f"{entry.count:,}", format_size(entry.bytes)) if entry and entry.count else ("", "")
+
+
+def tables(report: Report) -> Iterator[RenderableType]:
+    streams = [Holder(f"stream {use.stream:#x}", use.bytes, use.blocks) for use in report.streams]
+    for title, rows in (
+        ("live bytes by line", report.lines),
+        ("by scope", report.scopes),
+        ("by age", report.ages),
+        ("by stream", streams if len(streams) > 1 else []),
+    ):
+        if rows:
+            yield Text()
+            yield holder_table(title, rows)
+    if report.pins:
+        yield Text()
+        yield Text("what holds free memory back")
+        for pin in report.pins[:MOST]:
+            place = f"from {pin.line}" if pin.line else f"at {pin.address:#x}"
+            others = f", with {pin.others:,} others" if pin.others else ""
+            yield Text(f"  {format_size(pin.size)} {place} holds back {format_size(pin.holds_back)}{others}")
+    yield Text()
+
+
+def holder_table(title: str, rows: list[Holder]) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column(title, overflow="fold")
+    table.add_column("bytes", justify="right")
+    table.add_column("blocks", justify="right")
+    for holder in rows[:MOST]:
+        table.add_row(holder.name, format_size(holder.bytes), f"{holder.blocks:,}")
+    if len(rows) > MOST:
+        rest = rows[MOST:]
+        blocks = sum(holder.blocks for holder in rest)
+        table.add_row(f"{len(rest):,} more", format_size(sum(holder.bytes for holder in rest)), f"{blocks:,}")
+    return table
