@@ -15,8 +15,8 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._arena import Arena, Buffer, configure, default_arena, malloc
-from ._core import DeviceInfo, Driver, Stats
+from ._arena import Arena, Buffer, configure, default_arena
+from ._core import DeviceInfo, Driver, Stats, malloc
 from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
 
 __all__ = [

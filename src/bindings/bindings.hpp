@@ -8,5 +8,10 @@ namespace arena {
 void bind_errors();
 void bind_driver(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
+void bind_allocator(pybind11::module_& module);
+
+namespace cupy {
+void bind(pybind11::module_& module);
+}
 
 }  // namespace arena

@@ -7,4 +7,6 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   arena::bind_errors();
   arena::bind_driver(module);
   arena::bind_arena(module);
+  arena::bind_allocator(module);
+  arena::cupy::bind(module);
 }

@@ -99,6 +99,19 @@ std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback) {
   fail(size, why_full(limit()));
 }
 
+std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || closed_ || size > kLargestRequest) return std::nullopt;
+  const Bytes rounded = std::max(kAlignment, round_up(size, kAlignment));
+  const std::optional<Place> place = gaps_.find(rounded);
+  if (!place || !backing_.is_backed(span_of(place->offset, rounded))) return std::nullopt;
+  // What is reserved stays as it is, so headroom, which the driver would have to be asked for, does not matter.
+  if (backing_.touched() + place->new_granules > settings_.cap / device_.granule()) return std::nullopt;
+  const StreamIndex user = streams_.index(stream);
+  if (streams_.must_wait(user, gaps_.marks_at(place->offset))) return std::nullopt;
+  return hand_out(place->offset, rounded, size, user);
+}
+
 bool Arena::back(Span span, Granules most, Effort effort, std::unique_lock<std::mutex>& lock) {
   switch (effort) {
     case Effort::kPlain:
@@ -165,6 +178,18 @@ Block& Arena::block_at(std::uint64_t address) {
 
 void Arena::free(std::uint64_t address) {
   const std::lock_guard lock(mutex_);
+  take_back(address);
+  if (closed_ || backing_.reserved() > settings_.cap / device_.granule()) trim_to(closed_ ? 0 : settings_.reserve);
+}
+
+bool Arena::try_free(std::uint64_t address) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || closed_ || backing_.reserved() > settings_.cap / device_.granule()) return false;
+  take_back(address);
+  return true;
+}
+
+void Arena::take_back(std::uint64_t address) {
   const Block block = std::move(block_at(address));
   blocks_.erase(address);
   Marks marks;
@@ -174,7 +199,6 @@ void Arena::free(std::uint64_t address) {
   gaps_.add({block.offset, block.offset + block.size, marks});
   requested_ -= block.requested;
   live_ -= block.size;
-  if (closed_ || backing_.reserved() > settings_.cap / device_.granule()) trim_to(closed_ ? 0 : settings_.reserve);
 }
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {

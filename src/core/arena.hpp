@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -73,6 +74,10 @@ class Arena {
   std::uint64_t allocate(Bytes size, cu::Stream stream, bool may_reback);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
+  // The same for callers in a hurry: they never call the driver and never wait for the lock. Nothing, or false, means
+  // that nothing was done; allocate() or free() will do it, or say why not.
+  std::optional<std::uint64_t> try_allocate(Bytes size, cu::Stream stream);
+  bool try_free(std::uint64_t address);
   // The block is also used by this stream: its memory is not used for anything else before the stream has passed the
   // point where it will be when the block is freed.
   void record_stream(std::uint64_t address, cu::Stream stream);
@@ -98,6 +103,7 @@ class Arena {
   Granules limit() const;
   bool back(Span span, Granules limit, Effort effort, std::unique_lock<std::mutex>& lock);
   std::uint64_t hand_out(Offset offset, Bytes rounded, Bytes size, StreamIndex user);
+  void take_back(std::uint64_t address);
   void trim_to(Bytes keep);
   const char* why_full(Granules limit) const;
   [[noreturn]] void fail(Bytes size, const char* verdict) const;
