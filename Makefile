@@ -15,7 +15,7 @@ CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h
 demo: $(VENV)/.package
 	$(BIN)/python examples/simulated_device.py
 
-test: $(VENV)/.package $(VENV)/.test
+test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 lint: $(VENV)/.package $(VENV)/.lint
@@ -53,6 +53,11 @@ $(VENV)/.package: $(VENV)/.build $(SOURCES)
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py test clients)
+	@touch $@
+
+# An older CuPy beside the other, in a folder of its own. There is none for Python 3.14 and later.
+$(VENV)/.cupy13: $(VENV)/.python
+	$(PIP) install --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml

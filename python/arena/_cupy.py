@@ -1,12 +1,13 @@
 """The bridge to CuPy, as far as it need not be quick. Imported when CuPy first asks for memory.
 
-What is quick is in the compiled core, which is told here what CuPy has: a block that is there already is handed out, and
-taken back, without a line of Python. This is the way for all else, and for a CuPy whose internals are not as expected.
+What is quick is in the compiled core, which is told here what CuPy has: a block that is there already is handed out,
+and taken back, without a line of Python. This is for all else, and for a CuPy whose internals are not as expected.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import operator
 import sys
@@ -26,8 +27,8 @@ except ImportError as error:
     ) from error
 
 _MODULES = ("cupy_backends.cuda.stream", "cupy.cuda.device", "cupy.cuda.memory_hook")
-# cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime says of the simulated driver. All three are
-# for as long as the process lives.
+# cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime says of the simulated driver. All three
+# are for as long as the process lives.
 _NO_RUNTIME = (35, 100, 500)
 
 
@@ -54,7 +55,7 @@ def stream_of(pool: Arena) -> int:
 
 def malloc(pool: Arena, size: SupportsIndex) -> Any:
     """A block of the arena as CuPy's MemoryPointer. It goes back when the last array that views it goes."""
-    if isinstance(size, bool):
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
         raise TypeError(f"a size in bytes is an int, not {size!r}")
     bytes_ = operator.index(size)
     hooks = _hooks()
@@ -73,23 +74,26 @@ def _malloc(pool: Arena, size: int) -> Any:
 
 def _malloc_hooked(pool: Arena, size: int, hooks: Mapping[str, Any]) -> Any:
     """Call CuPy's memory hooks as its own pool does."""
+    before = pool.total_bytes()
     facts = {"device_id": pool.device, "mem_size": max(512, -(-size // 512) * 512)}
     for hook in hooks.values():
         hook.malloc_preprocess(**facts, size=size)
-    before = pool.stats().reserved
     pointer = None
     try:
         pointer = _malloc(pool, size)
+        _call_alloc_hooks(pool, pool.total_bytes() - before, pointer.ptr, hooks)
     finally:
         ids = {"mem_ptr": 0, "pmem_id": 0} if pointer is None else {"mem_ptr": pointer.ptr, "pmem_id": id(pointer.mem)}
         for hook in hooks.values():
             hook.malloc_postprocess(**facts, **ids, size=size)
-    # What was taken from the device is known afterwards only.
-    taken = {"device_id": pool.device, "mem_size": pool.stats().reserved - before}
-    for hook in hooks.values() if taken["mem_size"] > 0 else ():
-        hook.alloc_preprocess(**taken)
-        hook.alloc_postprocess(**taken, mem_ptr=pointer.ptr)
     return pointer
+
+
+def _call_alloc_hooks(pool: Arena, taken: int, address: int, hooks: Mapping[str, Any]) -> None:
+    """Say what was taken from the device: before and after in one, for it is known afterwards only."""
+    for hook in hooks.values() if taken > 0 else ():
+        hook.alloc_preprocess(device_id=pool.device, mem_size=taken)
+        hook.alloc_postprocess(device_id=pool.device, mem_size=taken, mem_ptr=address)
 
 
 def _call_hooks(name: str, device: int, size: int, address: int, number: int) -> None:
@@ -140,6 +144,22 @@ def _hooks() -> Mapping[str, Any] | None:
     return hooks
 
 
+def _watch_hooks() -> None:
+    """Have the core told when a hook is registered. To ask CuPy each time would take as long as all the rest."""
+    try:
+        hook = cupy.cuda.memory_hook.MemoryHook
+        enter = hook.__enter__
+
+        @functools.wraps(enter)
+        def enter_noticed(self: Any) -> Any:
+            _core.notice_hooks()
+            return enter(self)
+
+        hook.__enter__ = enter_noticed
+    except (AttributeError, TypeError):
+        _core.notice_hooks()
+
+
 def _capsules() -> dict[str, Any]:
     """The C functions that CuPy's modules offer each other."""
     found: dict[str, Any] = {}
@@ -149,4 +169,5 @@ def _capsules() -> dict[str, Any]:
     return found
 
 
+_watch_hooks()
 way = _core.connect_cupy(memory, _capsules(), _call_hooks)

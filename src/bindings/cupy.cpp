@@ -48,6 +48,10 @@ struct Found {
 
 std::atomic<const Found*> found{nullptr};
 std::atomic<bool> no_runtime{false};
+// Asking CuPy takes as long as all the rest, so it is not asked before there may be a hook: one that was registered
+// before we came, in any thread, or later, which notice_hooks() tells.
+std::atomic<bool> may_have_hooks{false};
+thread_local bool was_asked = false;
 
 bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -56,6 +60,8 @@ bool is_finalizing() {
   return _Py_IsFinalizing() != 0;
 #endif
 }
+
+bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
 
 void free_block(Arena& core, std::uint64_t address) noexcept {
   try {
@@ -76,6 +82,7 @@ void call_hooks(const char* name, const BlockMemory& memory) {
 
 // In the midst of anything, an exception included, which must be there afterwards.
 void give_back(const BlockMemory& memory) {
+  if (need_not_ask()) return free_block(*memory.core, memory.address);
   const py::error_scope pending;
   if (is_unhooked()) return free_block(*memory.core, memory.address);
   call_hooks("free_preprocess", memory);
@@ -214,9 +221,12 @@ bool is_connected() { return found.load(std::memory_order_acquire) != nullptr; }
 bool has_no_runtime() { return no_runtime.load(std::memory_order_relaxed); }
 
 bool is_unhooked() {
+  if (need_not_ask()) return true;
   const Found& cupy = *found.load(std::memory_order_acquire);
   const int answer = cupy.has_hooks(0);
+  was_asked = true;
   if (answer == 0) return true;
+  may_have_hooks = true;
   // Once a thread has had a hook CuPy keeps its dictionary, which may be empty.
   PyObject* hooks = answer == 1 ? cupy.hooks(0) : nullptr;
   const bool none = hooks != nullptr && PyObject_Size(hooks) == 0;
@@ -266,6 +276,7 @@ PyObject* new_pointer(std::shared_ptr<Arena> core, std::uint64_t address, Bytes 
 void bind(py::module_& module) {
   module.def("connect_cupy", &connect, py::arg("memory_module"), py::arg("capsules"), py::arg("call_hooks"),
              "Say what CuPy has. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
+  module.def("notice_hooks", [] { may_have_hooks = true; }, "Say that CuPy may have memory hooks from now on.");
   module.def("has_no_runtime", [] { no_runtime = true; }, "Say that CuPy has no CUDA runtime in this process.");
   module.def("adopt", &adopt, py::arg("core"), py::arg("address"), py::arg("requested"), py::arg("device"),
              "A block as CuPy's MemoryPointer, which owns it from now on. Not for the generic way.");
