@@ -259,7 +259,7 @@ std::optional<cu::Stream> current_stream(int device) {
 
 PyObject* new_pointer(std::shared_ptr<Arena> core, std::uint64_t address, Bytes requested, int device) {
   const Found& cupy = *found.load(std::memory_order_acquire);
-  PyObject* made = cupy.block_memory->tp_alloc(cupy.block_memory, 0);
+  auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
   if (made == nullptr) {
     free_block(*core, address);
     return nullptr;
