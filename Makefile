@@ -31,9 +31,10 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: $(VENV)/.package
+bench: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python benchmarks/driver_calls.py
 	$(BIN)/python benchmarks/traces.py
+	$(BIN)/python benchmarks/cupy_malloc.py
 
 clean:
 	rm -rf $(VENV) build dist

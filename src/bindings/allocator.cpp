@@ -65,7 +65,7 @@ std::optional<cu::Stream> stream_for(const Source& source) {
 }
 
 // Null without an error when it is not a matter of taking what is there.
-PyObject* malloc_quickly(Slot& slot, PyObject* given) noexcept {
+PyObject* malloc_quickly(Slot& slot, PyObject* given) {
   try {
     const std::optional<Bytes> size = size_from(given);
     if (!size || !cupy::is_unhooked()) return nullptr;

@@ -63,20 +63,27 @@ bool is_finalizing() {
 
 bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
 
-void free_block(Arena& core, std::uint64_t address) noexcept {
+// Whatever the core says: it can be only that the driver is gone, and the memory with it.
+template <typename Try>
+bool quietly(const Try& attempt) {
   try {
-    if (core.try_free(address)) return;
-    py::gil_scoped_release release;
-    core.free(address);
-  } catch (const std::exception&) {  // the driver is gone, and the memory with it
+    return attempt();
+  } catch (const std::exception&) {
+    return true;
   }
+}
+
+void free_block(Arena& core, std::uint64_t address) {
+  if (quietly([&] { return core.try_free(address); })) return;
+  const WithoutGil without_gil;
+  quietly([&] { return core.free(address), true; });
 }
 
 void call_hooks(const char* name, const BlockMemory& memory) {
   PyObject* done =
       PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id, memory.base.size,
                             static_cast<unsigned long long>(memory.address), reinterpret_cast<Py_ssize_t>(&memory));
-  if (done == nullptr) PyErr_WriteUnraisable(nullptr);
+  if (done == nullptr) PyErr_WriteUnraisable(found.load()->call_hooks);
   Py_XDECREF(done);
 }
 

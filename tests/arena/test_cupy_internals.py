@@ -10,7 +10,7 @@ CHANGES = {
     "nothing": ("written", ""),
     "MemoryPointer has another size": (
         "called",
-        "class MemoryPointer(memory.MemoryPointer): extra = 1\nmemory.MemoryPointer = MemoryPointer",
+        "class MemoryPointer(memory.MemoryPointer): __slots__ = ('extra',)\nmemory.MemoryPointer = MemoryPointer",
     ),
     "MemoryPointer has other fields": (
         "called",
@@ -23,7 +23,7 @@ memory.MemoryPointer = MemoryPointer
     ),
     "BaseMemory has another size": (
         "generic",
-        "class BaseMemory(memory.BaseMemory): pass\nmemory.BaseMemory = BaseMemory",
+        "class BaseMemory(memory.BaseMemory): __slots__ = ('extra',)\nmemory.BaseMemory = BaseMemory",
     ),
     "BaseMemory is no class": ("generic", "memory.BaseMemory = None"),
     "BaseMemory is gone": ("generic", "del memory.BaseMemory"),
