@@ -16,7 +16,7 @@ CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h
 demo: $(VENV)/.package
 	$(BIN)/python examples/simulated_device.py
 
-test: $(VENV)/.package $(VENV)/.test
+test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 debug: build/debug/.package $(VENV)/.test
@@ -36,9 +36,10 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: $(VENV)/.package
+bench: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python benchmarks/driver_calls.py
 	$(BIN)/python benchmarks/traces.py
+	$(BIN)/python benchmarks/cupy_malloc.py
 
 clean:
 	rm -rf $(VENV) build dist
@@ -63,6 +64,11 @@ build/debug/.package: $(VENV)/.build $(SOURCES)
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py test clients)
+	@touch $@
+
+# An older CuPy beside the other, in a folder of its own. There is none for Python 3.14 and later.
+$(VENV)/.cupy13: $(VENV)/.python
+	$(PIP) install --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml

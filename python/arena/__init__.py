@@ -15,9 +15,9 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._arena import Arena, default_arena, malloc
+from ._arena import Arena, default_arena
 from ._buffer import Buffer
-from ._core import DeviceInfo, Driver, Stats
+from ._core import DeviceInfo, Driver, Stats, malloc
 from ._scope import Scope
 from ._settings import configure
 from ._snapshot import Snapshot

@@ -8,11 +8,12 @@ import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from . import _core
 from ._buffer import Buffer
 from ._numbers import as_size, as_stream
+from ._poolapi import PoolMethods
 from ._report import Report
 from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
@@ -20,12 +21,12 @@ from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, no_collection
 from .errors import OutOfMemoryError, UsageError
 
-__all__ = ["Arena", "default_arena", "malloc"]
+__all__ = ["Arena", "default_arena"]
 
 _LARGEST = (1 << 63) - 1
 
 
-class Arena:
+class Arena(PoolMethods, _core.Allocator):
     """Device memory under a cap.
 
     :param cap: the most that is ever reserved (default: all of the device)
@@ -81,6 +82,7 @@ class Arena:
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
+        self._give_core(self._core, number, driver.is_simulated)
 
     @property
     def device(self) -> int:
@@ -111,16 +113,6 @@ class Arena:
         if self._on_pressure:
             self._tell_pressure(core)
         return buffer
-
-    def malloc(self, size: int) -> Any:
-        """Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.
-
-        It is used on CuPy's current stream. An array keeps its memory through its views, and gives it back with the
-        last of them.
-        """
-        from . import _cupy
-
-        return _cupy.malloc(self, size)
 
     def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
         """Call a function when a request would fail, with the error; the request is tried again after it.
@@ -219,6 +211,7 @@ class Arena:
 
         A second call does nothing; all others are errors from now on.
         """
+        self._take_core()
         core, self._core = self._core, None
         if core is not None:
             core.close()
@@ -236,6 +229,12 @@ class Arena:
         return (
             f"<arena.Arena on device {self._device}: {stats.live} bytes live, {stats.reserved} of {stats.cap} reserved>"
         )
+
+    def _malloc_slowly(self, size: SupportsIndex) -> Any:
+        """Do what malloc() does, where that is more than to hand out a block that is there already."""
+        from . import _cupy
+
+        return _cupy.malloc(self, size)
 
     @property
     def _open(self) -> _core.Arena:
@@ -308,14 +307,12 @@ def default_arena(device: int = 0) -> Arena:
     with _defaults_lock:
         if device not in _defaults or _defaults[device]._core is None:  # none yet, or closed
             _defaults[device] = Arena(device=device)
+            _core.set_default(device, _defaults[device])
         return _defaults[device]
 
 
-def malloc(size: int) -> Any:
-    """Return memory for CuPy from the default arena of its current device.
-
-    ``cupy.cuda.set_allocator(arena.malloc)`` is all that a program needs.
-    """
+def malloc_slowly(size: SupportsIndex) -> Any:
+    """Do what arena.malloc does, where that is more than to hand out a block that is there already."""
     from . import _cupy
 
     return _cupy.malloc(default_arena(_cupy.current_device()), size)

@@ -37,6 +37,10 @@ class Buffer:
             return
         arena.free(self.ptr)
 
+    def _disown(self) -> _core.Arena:
+        """Let somebody else free the memory."""
+        return self._owner.pop()
+
     @property
     def size(self) -> int:
         """The bytes that are there: ``nbytes`` rounded up to a multiple of 512."""

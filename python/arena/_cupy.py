@@ -1,29 +1,39 @@
-"""The bridge to CuPy: whose stream it is, and memory in CuPy's own types. Imported when CuPy first asks for memory."""
+"""The bridge to CuPy, as far as it need not be quick. Imported when CuPy first asks for memory.
+
+What is quick is in the compiled core, which is told here what CuPy has: a block that is there already is handed out,
+and taken back, without a line of Python. This is for all else, and for a CuPy whose internals are not as expected.
+"""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsIndex
 
 from . import _core, errors
 from ._arena import Arena
 from ._buffer import Buffer
+from ._numbers import as_size
 
 try:
     import cupy
-    from cupy.cuda.memory import MemoryPointer, UnownedMemory
-    from cupy.cuda.memory import OutOfMemoryError as CupyOutOfMemoryError
+    from cupy.cuda import memory
 except ImportError as error:
     raise errors.ArenaError(
         f"malloc() gives memory to CuPy, which cannot be imported ({error}); install it (pip install cupy-cuda13x, "
         "or cupy-cuda12x for CUDA 12), or use allocate(), which needs no framework"
     ) from error
 
-_STREAM_SIGNATURE = b"intptr_t (int)"
+_MODULES = ("cupy_backends.cuda.stream", "cupy.cuda.device", "cupy.cuda.memory_hook")
+# cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime says of the simulated driver. All three
+# are for as long as the process lives.
+_NO_RUNTIME = (35, 100, 500)
 
 
-class OutOfMemoryError(errors.OutOfMemoryError, CupyOutOfMemoryError):  # type: ignore[misc]
+class OutOfMemoryError(errors.OutOfMemoryError, memory.OutOfMemoryError):  # type: ignore[misc]
     """What malloc() raises under CuPy: CuPy itself catches its own class in places."""
 
     def __init__(self, text: str, verdict: str, requested: int, largest: int, account: dict[str, int]) -> None:
@@ -34,51 +44,128 @@ class OutOfMemoryError(errors.OutOfMemoryError, CupyOutOfMemoryError):  # type: 
         return errors.OutOfMemoryError, self.args
 
 
-def _stream_lookup() -> Callable[[int], int]:
-    """CuPy's own note of each device's current stream, or the public way if it is not where it was.
-
-    The note can be read where no CUDA runtime runs; the public way asks the runtime first.
-    """
-    try:
-        from cupy_backends.cuda import stream
-
-        capsule = stream.__pyx_capi__["get_stream_ptr"]
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        address = pointer(capsule, _STREAM_SIGNATURE)
-    except (ImportError, AttributeError, KeyError, ValueError):
-        return lambda device: int(cupy.cuda.get_current_stream(device).ptr)
-    return ctypes.PYFUNCTYPE(ctypes.c_ssize_t, ctypes.c_int)(address)
-
-
-current_stream = _stream_lookup()
-
-
 def current_device() -> int:
     """CuPy's current device; 0 on the simulated driver, where no CUDA runtime runs that could have changed it."""
-    try:
-        return int(cupy.cuda.runtime.getDevice())
-    except cupy.cuda.runtime.CUDARuntimeError:
-        if not _core.default_driver().is_simulated:
-            raise
-        return 0
+    return _ask(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated)
 
 
 def stream_of(pool: Arena) -> int:
     """CuPy's current stream on the arena's device; the null one where no CUDA runtime runs that could have others."""
+    return _ask(lambda: cupy.cuda.get_current_stream(pool.device).ptr, lambda: pool.is_simulated)
+
+
+def malloc(pool: Arena, size: SupportsIndex) -> Any:
+    """A block of the arena as CuPy's MemoryPointer. It goes back when the last array that views it goes."""
+    bytes_, hooks = as_size(size), _hooks()
+    return _malloc_hooked(pool, bytes_, hooks) if hooks else _malloc(pool, bytes_)
+
+
+def _malloc(pool: Arena, size: int) -> Any:
     try:
-        return current_stream(pool.device)
-    except cupy.cuda.runtime.CUDARuntimeError:
-        if not pool.is_simulated:
+        buffer = pool.allocate(size, stream_of(pool))
+    except errors.OutOfMemoryError as error:
+        raise OutOfMemoryError(*error.args) from None
+    if way == "generic":
+        return memory.MemoryPointer(_generic_memory(buffer, pool.device), 0)
+    return _core.adopt(buffer._disown(), buffer.ptr, buffer.nbytes, pool.device)
+
+
+def _malloc_hooked(pool: Arena, size: int, hooks: Mapping[str, Any]) -> Any:
+    """Call CuPy's memory hooks as its own pool does."""
+    before = pool.total_bytes()
+    facts = {"device_id": pool.device, "mem_size": max(512, -(-size // 512) * 512)}
+    for hook in hooks.values():
+        hook.malloc_preprocess(**facts, size=size)
+    pointer = None
+    try:
+        pointer = _malloc(pool, size)
+        _call_alloc_hooks(pool, pool.total_bytes() - before, pointer.ptr, hooks)
+    finally:
+        ids = {"mem_ptr": 0, "pmem_id": 0} if pointer is None else {"mem_ptr": pointer.ptr, "pmem_id": id(pointer.mem)}
+        for hook in hooks.values():
+            hook.malloc_postprocess(**facts, **ids, size=size)
+    return pointer
+
+
+def _call_alloc_hooks(pool: Arena, taken: int, address: int, hooks: Mapping[str, Any]) -> None:
+    """Say what was taken from the device: before and after in one, for it is known afterwards only."""
+    for hook in hooks.values() if taken > 0 else ():
+        hook.alloc_preprocess(device_id=pool.device, mem_size=taken)
+        hook.alloc_postprocess(device_id=pool.device, mem_size=taken, mem_ptr=address)
+
+
+def _call_hooks(name: str, device: int, size: int, address: int, number: int) -> None:
+    for hook in (_hooks() or {}).values():
+        getattr(hook, name)(device_id=device, mem_size=size, mem_ptr=address, pmem_id=number)
+
+
+class _Owner:
+    """What gives a buffer back when CuPy's UnownedMemory goes, with the hooks."""
+
+    def __init__(self, buffer: Buffer, device: int) -> None:
+        self.buffer, self.device, self.number = buffer, device, 0
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
+        facts = (self.device, self.buffer.size, self.buffer.ptr, self.number)
+        try:
+            _call_hooks("free_preprocess", *facts)
+        finally:
+            with contextlib.suppress(errors.ArenaError):
+                self.buffer.free()
+            _call_hooks("free_postprocess", *facts)
+
+
+def _generic_memory(buffer: Buffer, device: int) -> Any:
+    owner = _Owner(buffer, device)
+    made = memory.UnownedMemory(buffer.ptr, buffer.size, owner, device)
+    owner.number = id(made)
+    return made
+
+
+def _ask(question: Callable[[], int], is_simulated: Callable[[], bool]) -> int:
+    try:
+        return int(question())
+    except (cupy.cuda.runtime.CUDARuntimeError, IndexError) as error:  # or the runtime has fewer devices
+        if not is_simulated():
             raise
+        if getattr(error, "status", None) in _NO_RUNTIME:
+            _core.has_no_runtime()
         return 0
 
 
-def malloc(pool: Arena, size: int) -> Any:
-    """A block of the arena as CuPy's MemoryPointer. It goes back when the last array that views it goes."""
-    device = pool.device
+def _hooks() -> Mapping[str, Any] | None:
+    """The memory hooks of this thread; CuPy makes the dictionary when it is asked for."""
+    has_hooks: Callable[[], bool] = getattr(cupy.cuda.memory_hook, "_has_memory_hooks", lambda: True)
+    hooks: Mapping[str, Any] | None = cupy.cuda.memory_hook.get_memory_hooks() if has_hooks() else None
+    return hooks
+
+
+def _watch_hooks() -> None:
+    """Have the core told when a hook is registered. To ask CuPy each time would take as long as all the rest."""
     try:
-        buffer: Buffer = pool.allocate(size, stream_of(pool))
-    except errors.OutOfMemoryError as error:
-        raise OutOfMemoryError(*error.args) from None
-    return MemoryPointer(UnownedMemory(buffer.ptr, buffer.size, buffer, device), 0)
+        hook = cupy.cuda.memory_hook.MemoryHook
+        enter = hook.__enter__
+
+        @functools.wraps(enter)
+        def enter_noticed(self: Any) -> Any:
+            _core.notice_hooks()
+            return enter(self)
+
+        hook.__enter__ = enter_noticed
+    except (AttributeError, TypeError):
+        _core.notice_hooks()
+
+
+def _capsules() -> dict[str, Any]:
+    """The C functions that CuPy's modules offer each other."""
+    found: dict[str, Any] = {}
+    for name in _MODULES:
+        with contextlib.suppress(ImportError, AttributeError):
+            found.update(importlib.import_module(name).__pyx_capi__)
+    return found
+
+
+_watch_hooks()
+way = _core.connect_cupy(memory, _capsules(), _call_hooks)

@@ -5,9 +5,27 @@
 
 namespace arena {
 
+// Lets other Python threads run while it lives. Not pybind11's own: in a thread that outlives the interpreter, to take
+// the GIL back ends the thread, by an unwinding that a noexcept destructor would turn into the end of the process.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() noexcept(false) { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 void bind_errors();
 void bind_driver(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
+void bind_allocator(pybind11::module_& module);
+
+namespace cupy {
+void bind(pybind11::module_& module);
+}
 
 }  // namespace arena

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import pickle
+import threading
 from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import cupy
+import numpy as np
 import pytest
 
 import arena
+from arena import UsageError, sim
 
 from ..programs import run
 from .conftest import MIB, MakeArena, check
@@ -104,16 +108,166 @@ pool.malloc(1000)
     assert "install it (pip install cupy-cuda13x" in done.stderr.splitlines()[-1]
 
 
-def test_a_cupy_without_the_expected_internals_is_asked_the_public_way() -> None:
+@pytest.fixture
+def quick(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> arena.Arena:
+    """A pool with free memory in it, of which malloc may use nothing but the quick way."""
+
+    def fail(self: arena.Arena, size: object) -> NoReturn:
+        raise AssertionError(f"malloc({size!r}) took the slow way")
+
+    pool.malloc(32 * MIB)
+    monkeypatch.setattr(arena.Arena, "_malloc_slowly", fail)
+    return pool
+
+
+def test_what_is_there_is_handed_out_without_python(quick: arena.Arena) -> None:
+    pointers = [quick.malloc(size) for size in (0, 1, 512, 513, 4 * MIB)]
+    assert [pointer.mem.size for pointer in pointers] == [512, 512, 512, 1024, 4 * MIB]
+    assert all(type(pointer) is cupy.cuda.MemoryPointer for pointer in pointers)
+    assert all(isinstance(pointer.mem, cupy.cuda.memory.BaseMemory) for pointer in pointers)
+    assert [pointer.ptr for pointer in pointers] == [pointer.mem.ptr for pointer in pointers]
+    assert check(quick).requested == 4 * MIB + 1026
+    del pointers
+    assert check(quick).live == 0
+
+
+@pytest.mark.parametrize("size", [np.int64(1000), np.uint16(1000), np.array(1000)], ids=repr)
+def test_whatever_has_an_index_is_a_size(quick: arena.Arena, size: Any) -> None:
+    pointer = quick.malloc(size)
+    assert (quick.stats().requested, pointer.mem.size) == (1000, 1024)
+
+
+@pytest.mark.parametrize("size", [1.5, "1000", None, True, np.float64(8), [8]], ids=repr)
+@pytest.mark.parametrize("state", ["fresh", "used"])
+def test_what_is_no_size_is_refused(pool: arena.Arena, size: Any, state: str) -> None:
+    if state == "used":
+        pool.malloc(1000)
+    with pytest.raises(TypeError, match="a size in bytes is an int, not"):
+        pool.malloc(size)
+    with pytest.raises(TypeError, match="takes exactly one argument"):
+        pool.malloc()  # type: ignore[call-arg]
+    assert check(pool).live == 0
+
+
+def test_a_negative_or_huge_size_is_refused(pool: arena.Arena) -> None:
+    with pytest.raises(UsageError, match="size=-1 is negative"):
+        pool.malloc(-1)
+    for size in (65 * MIB, (1 << 63) - 1, 1 << 63, 1 << 200):
+        with pytest.raises(cupy.cuda.memory.OutOfMemoryError, match="cap reached"):
+            pool.malloc(size)
+    assert check(pool).live == 0
+
+
+def test_an_error_of_the_users_index_is_the_users(pool: arena.Arena) -> None:
+    class Broken:
+        def __index__(self) -> int:
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        pool.malloc(Broken())
+
+
+def test_malloc_is_one_and_the_same(pool: arena.Arena, make: MakeArena) -> None:
+    assert pool.malloc == pool.malloc == cupy.cuda.get_allocator()
+    assert pool.malloc != make(cap="8MiB").malloc
+    assert "set_allocator(pool.malloc)" in str(pool.malloc.__doc__)
+
+
+def test_malloc_alone_keeps_its_pool(cu: object, make: MakeArena) -> None:
+    malloc = arena.Arena(cap="8MiB").malloc
+    gc.collect()
+    pointer = malloc(MIB)
+    assert sim.used() > 0
+    del malloc
+    gc.collect()
+    assert (pointer.mem.size, sim.used() > 0) == (MIB, True)
+    del pointer
+    assert sim.used() == 0
+
+
+def test_after_the_close_malloc_says_so_and_arrays_stay(pool: arena.Arena) -> None:
+    array = cupy.empty(MIB, dtype="u1")
+    pool.close()
+    for _ in range(2):
+        with pytest.raises(UsageError, match="the arena is closed: make another one"):
+            pool.malloc(1000)
+    assert sim.used() > 0
+    del array
+    assert sim.used() == 0
+
+
+def test_what_is_freed_above_a_lowered_cap_goes_back(pool: arena.Arena) -> None:
+    array = cupy.empty(32 * MIB, dtype="u1")
+    pool.set_cap("8MiB")
+    del array
+    assert check(pool, highest_cap=64 * MIB).reserved <= 8 * MIB
+
+
+def test_memory_is_on_the_device_of_its_arena() -> None:
+    pool = arena.Arena(device="sim:1GiB")
+    for _ in range(2):  # slowly, and quickly
+        pointer = pool.malloc(1000)
+        assert pointer.device_id == pointer.mem.device_id == pool.device > 0
+        del pointer
+
+
+def test_a_view_of_a_view_gives_the_memory_back_last_in_another_thread(quick: arena.Arena) -> None:
+    views = [cupy.empty(MIB, dtype="u1")[1000:].reshape(-1, 8)[10:20]]
+    thread = threading.Thread(target=views.clear)
+    assert quick.stats().live == MIB
+    thread.start()
+    thread.join()
+    assert check(quick).live == 0
+
+
+def test_the_arrays_of_four_threads_never_overlap(pool: arena.Arena) -> None:
+    sizes = [1, 512, 1000, 40_000, MIB, 3 * MIB]
+    owners: dict[int, int] = {}  # of each 512 bytes
+    problems: list[object] = []
+
+    def work(number: int) -> None:
+        kept: list[cupy.ndarray] = []
+        for step in range(400):
+            if len(kept) == 4:
+                gone = kept.pop(step % 4)
+                for unit in range(gone.data.ptr, gone.data.ptr + gone.nbytes, 512):
+                    if owners.pop(unit) != number:
+                        problems.append((number, unit))
+                del gone
+            array = cupy.empty(sizes[step * (number + 1) % len(sizes)], dtype="u1")
+            for unit in range(array.data.ptr, array.data.ptr + array.nbytes, 512):
+                if owners.setdefault(unit, number) != number:
+                    problems.append((number, unit))
+            kept.append(array)
+        for array in kept:
+            for unit in range(array.data.ptr, array.data.ptr + array.nbytes, 512):
+                owners.pop(unit)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert (problems, owners, check(pool).live) == ([], {}, 0)
+
+
+def test_arena_malloc_is_as_quick_and_follows_the_default_arena() -> None:
     code = """
-import sys, types
-from cupy_backends.cuda import stream
-del stream.__pyx_capi__["get_stream_ptr"]
-import cupy
-cupy.cuda.get_current_stream = lambda device=None: types.SimpleNamespace(ptr=0)
-import arena
-pool = arena.Arena(device="sim:1GiB")
-cupy.cuda.set_allocator(pool.malloc)
-print(cupy.empty(10, dtype="u1").nbytes, pool.stats().allocations)
+import arena, cupy
+cupy.cuda.set_allocator(arena.malloc)
+cupy.empty(1000)
+slowly, arena._arena.malloc_slowly = arena._arena.malloc_slowly, None
+array = cupy.empty(1000, dtype="u1")
+print(arena.default_arena().stats().requested, cupy.cuda.get_allocator() is arena.malloc)
+arena.default_arena().close()
+arena._arena.malloc_slowly = slowly
+other = cupy.empty(2000, dtype="u1")
+print(arena.default_arena().stats().requested)
+try:
+    arena.malloc(-1)
+except arena.UsageError as error:
+    print(error)
 """
-    assert run(code).stdout == "10 1\n"
+    done = run(code, ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("1000 True\n2000\nsize=-1 is negative; a size is 0 or more bytes\n", "")

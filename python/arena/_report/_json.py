@@ -32,7 +32,8 @@ def _make(kind: Any, value: Any, where: str) -> Any:
         hints = get_type_hints(kind)
         if not isinstance(value, dict) or set(value) != set(hints):
             raise UsageError(f"{where} should have the fields {', '.join(hints)}")
-        return kind(**{name: _make(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+        make: Any = kind
+        return make(**{name: _make(hints[name], item, f"{where}.{name}") for name, item in value.items()})
     if get_origin(kind) is list and isinstance(value, list):
         return [_make(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value)]
     if get_origin(kind) is dict and isinstance(value, dict):

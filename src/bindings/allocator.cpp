@@ -1,0 +1,210 @@
+// What CuPy calls for memory: `malloc` of every arena.Arena, and arena.malloc. Plain functions of the C API, because
+// they are called for every array. They do what is quick, a block that is there already. All else, errors included, is
+// done by the Python method or function of the same purpose.
+#include <array>
+
+#include "bindings/cupy.hpp"
+#include "bindings/lines.hpp"
+
+namespace py = pybind11;
+
+namespace arena {
+namespace {
+
+struct Source {
+  std::shared_ptr<Arena> core;  // null while there is none: before the arena is made, and after it was closed
+  int device = 0;
+  bool is_simulated = false;
+};
+
+// A source that one thread may take away while another allocates. With a GIL, that is what guards it.
+class Slot {
+ public:
+  Source get() {
+    const Guard guard(*this);
+    return source_;
+  }
+  void set(Source source) {
+    const Guard guard(*this);
+    std::swap(source_, source);  // the last one, if it is, ends without the guard
+  }
+
+ private:
+#ifdef Py_GIL_DISABLED
+  struct Guard {
+    explicit Guard(Slot& slot) : mutex(slot.mutex_) { PyMutex_Lock(&mutex); }
+    ~Guard() { PyMutex_Unlock(&mutex); }
+    PyMutex& mutex;
+  };
+  PyMutex mutex_{};
+#else
+  struct Guard {
+    explicit Guard(Slot&) {}
+  };
+#endif
+  Source source_;
+};
+
+// The default arenas by device. Never destroyed: they are emptied by those whose they are.
+std::array<Slot, 64>& default_slots() {
+  static auto& slots = *new std::array<Slot, 64>;
+  return slots;
+}
+
+std::optional<Bytes> size_from(PyObject* given) {
+  if (PyBool_Check(given)) return std::nullopt;
+  const Py_ssize_t size =
+      PyLong_CheckExact(given) ? PyLong_AsSsize_t(given) : PyNumber_AsSsize_t(given, PyExc_OverflowError);
+  if (size >= 0) return static_cast<Bytes>(size);
+  PyErr_Clear();
+  return std::nullopt;
+}
+
+std::optional<cu::Stream> stream_for(const Source& source) {
+  if (source.is_simulated && cupy::has_no_runtime()) return cu::Stream{};
+  return cupy::current_stream(source.device);
+}
+
+// Null without an error when it is not a matter of taking what is there.
+PyObject* malloc_quickly(Slot& slot, PyObject* given) {
+  try {
+    const std::optional<Bytes> size = size_from(given);
+    if (!size || !cupy::is_unhooked()) return nullptr;
+    Source source = slot.get();
+    if (!source.core) return nullptr;
+    const std::optional<cu::Stream> stream = stream_for(source);
+    if (!stream) return nullptr;
+    const std::optional<std::uint64_t> address = source.core->try_allocate(*size, *stream, lines::current());
+    if (!address) return nullptr;
+    PyObject* made = cupy::new_pointer(std::move(source.core), *address, *size, source.device);
+    if (made == nullptr) PyErr_Clear();
+    return made;
+  } catch (const std::exception&) {  // it will come again where it can be told
+    return nullptr;
+  }
+}
+
+struct Allocator {
+  PyObject_HEAD Slot slot;
+};
+
+Slot& slot_of(PyObject* self) { return reinterpret_cast<Allocator*>(self)->slot; }
+
+PyObject* allocator_malloc(PyObject* self, PyObject* size) {
+  if (cupy::is_connected()) {
+    if (PyObject* made = malloc_quickly(slot_of(self), size)) return made;
+  }
+  return PyObject_CallMethod(self, "_malloc_slowly", "O", size);
+}
+
+PyObject* give_core(PyObject* self, PyObject* arguments) {
+  PyObject* core = nullptr;
+  int device = 0, is_simulated = 0;
+  if (PyArg_ParseTuple(arguments, "Oip", &core, &device, &is_simulated) == 0) return nullptr;
+  try {
+    slot_of(self).set({py::cast<std::shared_ptr<Arena>>(py::handle(core)), device, is_simulated != 0});
+  } catch (const py::cast_error&) {
+    PyErr_SetString(PyExc_TypeError, "_give_core takes the core of an arena");
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+void forget_core(PyObject* self) {
+  const Source source = slot_of(self).get();
+  if (!source.core) return;
+  slot_of(self).set({});
+  for (Slot& slot : default_slots()) {
+    if (slot.get().core == source.core) slot.set({});
+  }
+}
+
+PyObject* take_core(PyObject* self, PyObject*) {
+  forget_core(self);
+  Py_RETURN_NONE;
+}
+
+PyObject* allocator_new(PyTypeObject* type, PyObject*, PyObject*) {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self != nullptr) new (&slot_of(self)) Slot;
+  return self;
+}
+
+void allocator_dealloc(PyObject* self) {
+  forget_core(self);
+  slot_of(self).~Slot();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* new_allocator_type() {
+  static char doc[] = "What arena.Arena gets its malloc from. It has none of its own to give: arena.Arena has.";
+  static PyMethodDef methods[] = {
+      {"malloc", &allocator_malloc, METH_O,
+       "malloc($self, size, /)\n--\n\n"
+       "Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.\n\n"
+       "It is used on CuPy's current stream. An array keeps its memory through its views, and gives it back with the\n"
+       "last of them."},
+      {"_give_core", &give_core, METH_VARARGS,
+       "_give_core($self, core, device, is_simulated, /)\n--\n\nSay where memory comes from."},
+      {"_take_core", &take_core, METH_NOARGS, "_take_core($self, /)\n--\n\nSay that no more memory comes."},
+      {nullptr, nullptr, 0, nullptr}};
+  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&allocator_new)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(&allocator_dealloc)},
+                                {Py_tp_methods, methods},
+                                {Py_tp_doc, doc},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"arena._core.Allocator", sizeof(Allocator), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                             slots};
+  PyObject* type = PyType_FromSpec(&spec);
+  if (type == nullptr) throw py::error_already_set();
+  return type;
+}
+
+Slot* current_slot() {
+  if (!cupy::is_connected()) return nullptr;
+  const std::optional<int> device = cupy::has_no_runtime() ? 0 : cupy::current_device();
+  if (!device || static_cast<std::size_t>(*device) >= default_slots().size()) return nullptr;
+  return &default_slots()[static_cast<std::size_t>(*device)];
+}
+
+PyObject* malloc_by_default(PyObject*, PyObject* size) {
+  if (Slot* slot = current_slot()) {
+    if (PyObject* made = malloc_quickly(*slot, size)) return made;
+  }
+  PyObject* module = PyImport_ImportModule("arena._arena");
+  if (module == nullptr) return nullptr;
+  PyObject* made = PyObject_CallMethod(module, "malloc_slowly", "O", size);
+  Py_DECREF(module);
+  return made;
+}
+
+PyObject* new_malloc() {
+  static PyMethodDef definition = {"malloc", &malloc_by_default, METH_O,
+                                   "malloc(size, /)\n--\n\n"
+                                   "Return memory for CuPy from the default arena of its current device.\n\n"
+                                   "``cupy.cuda.set_allocator(arena.malloc)`` is all that a program needs."};
+  PyObject* made = PyCFunction_NewEx(&definition, nullptr, py::str("arena").ptr());
+  if (made == nullptr) throw py::error_already_set();
+  return made;
+}
+
+}  // namespace
+
+void bind_allocator(py::module_& module) {
+  const auto type = py::reinterpret_steal<py::object>(new_allocator_type());
+  module.attr("Allocator") = type;
+  module.attr("malloc") = py::reinterpret_steal<py::object>(new_malloc());
+  module.def(
+      "set_default",
+      [type = type.ptr()](std::size_t device, const py::object& allocator) {
+        if (PyObject_TypeCheck(allocator.ptr(), reinterpret_cast<PyTypeObject*>(type)) == 0) {
+          throw py::type_error("set_default takes an Allocator");
+        }
+        if (device < default_slots().size()) default_slots()[device].set(slot_of(allocator.ptr()).get());
+      },
+      py::arg("device"), py::arg("allocator"), "Say where arena.malloc gets memory on a device, until it is closed.");
+}
+
+}  // namespace arena

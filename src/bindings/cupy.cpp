@@ -1,0 +1,292 @@
+#include "bindings/cupy.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+
+namespace py = pybind11;
+
+namespace arena::cupy {
+namespace {
+
+// The objects of CuPy's extension types, as far as we write them. connect() looks whether they are still like this.
+struct BaseMemory {
+  PyObject_HEAD std::intptr_t ptr;
+  std::size_t size;
+  int device_id;
+};
+struct MemoryPointer {
+  PyObject_HEAD void* methods;
+  std::intptr_t ptr;
+  int device_id;
+  PyObject* mem;
+};
+
+// A BaseMemory that owns a block. CuPy's fields can be written by anybody, so what it frees is its own.
+struct BlockMemory {
+  BaseMemory base;
+  std::shared_ptr<Arena> core;
+  std::uint64_t address;
+};
+
+// How a MemoryPointer is made: by writing its fields, or by calling its type, which takes longer.
+enum class Way { kWritten, kCalled };
+
+// What was found in CuPy. Made once, and never destroyed: memory may be freed until the very end.
+struct Found {
+  PyTypeObject* block_memory;
+  PyTypeObject* pointer;
+  Way way;
+  PyObject* no_arguments;
+  PyObject* call_hooks;
+  int (*has_hooks)(int);
+  PyObject* (*hooks)(int);
+  int (*device)(int);                 // null if not found
+  std::intptr_t (*stream_of)(int);    // null if not found: before CuPy 14
+  std::intptr_t (*current_stream)();  // null if not found
+};
+
+std::atomic<const Found*> found{nullptr};
+std::atomic<bool> no_runtime{false};
+// Asking CuPy takes as long as all the rest, so it is not asked before there may be a hook: one that was registered
+// before we came, in any thread, or later, which notice_hooks() tells.
+std::atomic<bool> may_have_hooks{false};
+thread_local bool was_asked = false;
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
+
+// Whatever the core says: it can be only that the driver is gone, and the memory with it.
+template <typename Try>
+bool quietly(const Try& attempt) {
+  try {
+    return attempt();
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+void free_block(Arena& core, std::uint64_t address) {
+  if (quietly([&] { return core.try_free(address); })) return;
+  const WithoutGil without_gil;
+  quietly([&] { return core.free(address), true; });
+}
+
+void call_hooks(const char* name, const BlockMemory& memory) {
+  PyObject* done =
+      PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id, memory.base.size,
+                            static_cast<unsigned long long>(memory.address), reinterpret_cast<Py_ssize_t>(&memory));
+  if (done == nullptr) PyErr_WriteUnraisable(found.load()->call_hooks);
+  Py_XDECREF(done);
+}
+
+// In the midst of anything, an exception included, which must be there afterwards.
+void give_back(const BlockMemory& memory) {
+  if (need_not_ask()) return free_block(*memory.core, memory.address);
+  const py::error_scope pending;
+  if (is_unhooked()) return free_block(*memory.core, memory.address);
+  call_hooks("free_preprocess", memory);
+  free_block(*memory.core, memory.address);
+  call_hooks("free_postprocess", memory);
+}
+
+void dealloc(PyObject* self) {
+  auto& memory = *reinterpret_cast<BlockMemory*>(self);
+  // At the end of the interpreter nobody can be called, or waited for; the end of the process gives all back.
+  if (is_finalizing()) {
+    [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(memory.core));
+  } else if (memory.core) {
+    give_back(memory);
+  }
+  memory.core.~shared_ptr();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyTypeObject* new_type(const py::object& base) {
+  static char doc[] = "A block of an arena. It goes back when the last array that views it goes.";
+  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&dealloc)}, {Py_tp_doc, doc}, {0, nullptr}};
+  static PyType_Spec spec = {"arena._core.BlockMemory", sizeof(BlockMemory), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  PyObject* type = PyType_FromSpecWithBases(&spec, py::make_tuple(base).ptr());
+  if (type == nullptr) throw py::error_already_set();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+// Takes the reference to the memory over.
+PyObject* written_pointer(const Found& cupy, PyObject* memory) {
+  PyObject* made = cupy.pointer->tp_new(cupy.pointer, cupy.no_arguments, nullptr);
+  if (made == nullptr) {
+    Py_DECREF(memory);
+    return nullptr;
+  }
+  auto& pointer = *reinterpret_cast<MemoryPointer*>(made);
+  const auto& base = *reinterpret_cast<const BaseMemory*>(memory);
+  pointer.ptr = base.ptr;
+  pointer.device_id = base.device_id;
+  PyObject* before = pointer.mem;
+  pointer.mem = memory;
+  Py_XDECREF(before);
+  return made;
+}
+
+PyObject* called_pointer(const Found& cupy, PyObject* memory) {
+  PyObject* made = PyObject_CallFunction(reinterpret_cast<PyObject*>(cupy.pointer), "Oi", memory, 0);
+  Py_DECREF(memory);
+  return made;
+}
+
+template <typename Function>
+Function* function(const py::dict& capsules, const char* name, const char* signature) {
+  PyObject* capsule = PyDict_GetItemString(capsules.ptr(), name);
+  if (capsule == nullptr || PyCapsule_IsValid(capsule, signature) == 0) return nullptr;
+  return reinterpret_cast<Function*>(PyCapsule_GetPointer(capsule, signature));
+}
+
+bool has_size(PyTypeObject* type, std::size_t size, bool collected) {
+  return type->tp_basicsize == static_cast<Py_ssize_t>(size) && type->tp_itemsize == 0 &&
+         PyType_HasFeature(type, Py_TPFLAGS_HAVE_GC) == static_cast<int>(collected);
+}
+
+constexpr std::intptr_t kSampleAddress = 0x123456000;
+constexpr std::size_t kSampleSize = 0x777;
+constexpr int kSampleDevice = 3;
+
+// Reads the fields of one that CuPy made.
+bool is_as_expected(const py::object& base, const py::object& sample) {
+  if (!has_size(reinterpret_cast<PyTypeObject*>(base.ptr()), sizeof(BaseMemory), false)) return false;
+  const auto& memory = *reinterpret_cast<const BaseMemory*>(sample.ptr());
+  return memory.ptr == kSampleAddress && memory.size == kSampleSize && memory.device_id == kSampleDevice;
+}
+
+// Reads the fields of one that CuPy made, and has CuPy read those of one that we wrote.
+bool can_be_written(const Found& cupy, const py::object& sample) {
+  if (!has_size(cupy.pointer, sizeof(MemoryPointer), true) || cupy.pointer->tp_new == nullptr) return false;
+  const py::object called = py::handle(reinterpret_cast<PyObject*>(cupy.pointer))(sample, 16);
+  const auto& fields = *reinterpret_cast<const MemoryPointer*>(called.ptr());
+  if (fields.ptr != kSampleAddress + 16 || fields.device_id != kSampleDevice || fields.mem != sample.ptr()) {
+    return false;
+  }
+  const auto written = py::reinterpret_steal<py::object>(written_pointer(cupy, sample.inc_ref().ptr()));
+  if (!written) throw py::error_already_set();
+  return reinterpret_cast<const MemoryPointer*>(written.ptr())->methods == fields.methods &&
+         written.attr("ptr").cast<std::intptr_t>() == kSampleAddress &&
+         written.attr("device_id").cast<int>() == kSampleDevice && written.attr("mem").ptr() == sample.ptr();
+}
+
+std::unique_ptr<Found> look(const py::object& memory_module, const py::dict& capsules, const py::object& call_hooks) {
+  constexpr const char* plain = "int (int __pyx_skip_dispatch)";
+  auto cupy = std::make_unique<Found>();
+  cupy->has_hooks = function<int(int)>(capsules, "_has_memory_hooks", plain);
+  cupy->hooks = function<PyObject*(int)>(capsules, "get_memory_hooks", "PyObject *(int __pyx_skip_dispatch)");
+  cupy->device = function<int(int)>(capsules, "get_device_id", plain);
+  cupy->stream_of = function<std::intptr_t(int)>(capsules, "get_stream_ptr", "intptr_t (int)");
+  cupy->current_stream = function<std::intptr_t()>(capsules, "get_current_stream_ptr", "intptr_t (void)");
+  if (cupy->has_hooks == nullptr || cupy->hooks == nullptr) return nullptr;
+
+  const py::object base = memory_module.attr("BaseMemory"), pointer = memory_module.attr("MemoryPointer");
+  if (!PyType_Check(base.ptr()) || !PyType_Check(pointer.ptr())) return nullptr;
+  const py::object sample = memory_module.attr("UnownedMemory")(kSampleAddress, kSampleSize, py::none(), kSampleDevice);
+  if (!is_as_expected(base, sample)) return nullptr;
+  cupy->no_arguments = py::tuple().release().ptr();
+  cupy->pointer = reinterpret_cast<PyTypeObject*>(pointer.inc_ref().ptr());
+  cupy->call_hooks = call_hooks.inc_ref().ptr();
+  cupy->block_memory = new_type(base);
+  cupy->way = can_be_written(*cupy, sample) ? Way::kWritten : Way::kCalled;
+  return cupy;
+}
+
+std::string connect(const py::object& memory_module, const py::dict& capsules, const py::object& call_hooks) {
+  if (!is_connected()) {
+    try {
+      found = look(memory_module, capsules, call_hooks).release();
+    } catch (const py::error_already_set&) {  // another CuPy than we know
+    }
+  }
+  if (!is_connected()) return "generic";
+  return found.load()->way == Way::kWritten ? "written" : "called";
+}
+
+py::object adopt(const std::shared_ptr<Arena>& core, std::uint64_t address, Bytes requested, int device) {
+  PyObject* made = new_pointer(core, address, requested, device);
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
+}
+
+}  // namespace
+
+bool is_connected() { return found.load(std::memory_order_acquire) != nullptr; }
+
+bool has_no_runtime() { return no_runtime.load(std::memory_order_relaxed); }
+
+bool is_unhooked() {
+  if (need_not_ask()) return true;
+  const Found& cupy = *found.load(std::memory_order_acquire);
+  const int answer = cupy.has_hooks(0);
+  was_asked = true;
+  if (answer == 0) return true;
+  may_have_hooks = true;
+  // Once a thread has had a hook CuPy keeps its dictionary, which may be empty.
+  PyObject* hooks = answer == 1 ? cupy.hooks(0) : nullptr;
+  const bool none = hooks != nullptr && PyObject_Size(hooks) == 0;
+  Py_XDECREF(hooks);
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  return none;
+}
+
+std::optional<int> current_device() {
+  const Found& cupy = *found.load(std::memory_order_acquire);
+  if (cupy.device == nullptr) return std::nullopt;
+  const int device = cupy.device(0);
+  if (device >= 0) return device;
+  PyErr_Clear();
+  return std::nullopt;
+}
+
+std::optional<cu::Stream> current_stream(int device) {
+  const Found& cupy = *found.load(std::memory_order_acquire);
+  std::intptr_t stream = -1;
+  if (cupy.stream_of != nullptr) {
+    stream = cupy.stream_of(device);
+  } else if (cupy.current_stream != nullptr && current_device() == device) {
+    stream = cupy.current_stream();
+  }
+  if (stream != -1) return reinterpret_cast<cu::Stream>(stream);
+  PyErr_Clear();
+  return std::nullopt;
+}
+
+PyObject* new_pointer(std::shared_ptr<Arena> core, std::uint64_t address, Bytes requested, int device) {
+  const Found& cupy = *found.load(std::memory_order_acquire);
+  auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
+  if (made == nullptr) {
+    free_block(*core, address);
+    return nullptr;
+  }
+  auto& memory = *reinterpret_cast<BlockMemory*>(made);
+  memory.base.ptr = static_cast<std::intptr_t>(address);
+  memory.base.size = std::max(kAlignment, round_up(requested, kAlignment));
+  memory.base.device_id = device;
+  new (&memory.core) std::shared_ptr<Arena>(std::move(core));
+  memory.address = address;
+  return cupy.way == Way::kWritten ? written_pointer(cupy, made) : called_pointer(cupy, made);
+}
+
+void bind(py::module_& module) {
+  module.def("connect_cupy", &connect, py::arg("memory_module"), py::arg("capsules"), py::arg("call_hooks"),
+             "Say what CuPy has. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
+  module.def("notice_hooks", [] { may_have_hooks = true; }, "Say that CuPy may have memory hooks from now on.");
+  module.def("has_no_runtime", [] { no_runtime = true; }, "Say that CuPy has no CUDA runtime in this process.");
+  module.def("adopt", &adopt, py::arg("core"), py::arg("address"), py::arg("requested"), py::arg("device"),
+             "A block as CuPy's MemoryPointer, which owns it from now on. Not for the generic way.");
+}
+
+}  // namespace arena::cupy

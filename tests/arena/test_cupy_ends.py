@@ -1,0 +1,113 @@
+"""Where and when CuPy's arrays end: in the midst of an error, in other threads, with the interpreter."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import pytest
+
+from ..programs import run
+from .conftest import MIB, MakeArena
+
+
+def test_an_error_that_is_on_its_way_survives_the_end_of_an_array(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    for _ in range(3):
+        with pytest.raises(TypeError, match="bad operand type for abs"):
+            abs([pool.malloc(1000)])  # type: ignore[arg-type]
+    assert pool.stats().live == 0
+
+
+def test_memory_cannot_be_made_copied_or_redirected(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    pointer = pool.malloc(1000)
+    memory = pointer.mem
+    with pytest.raises(TypeError, match="cannot create"):
+        type(memory)()
+    for duplicate in (copy.copy, pickle.dumps):
+        with pytest.raises((TypeError, pickle.PicklingError)):
+            duplicate(memory)
+    memory.ptr, memory.size = 12345, 0  # CuPy's fields are anybody's
+    del pointer, memory
+    assert pool.stats().live == 0
+
+
+START = """
+import gc, sys, threading, time
+import arena, cupy
+pool = arena.Arena(cap="64MiB", device="sim:1GiB")
+cupy.cuda.set_allocator(pool.malloc)
+cupy.empty(1 << 20)
+array = cupy.empty(1 << 20, dtype="u1")
+"""
+ENDS = {
+    "as it is": "",
+    "the pool first": "del pool; cupy.cuda.set_allocator(None)",
+    "closed": "pool.close()",
+    "in a cycle": "array = [array, pool]; array.append(array); del pool",
+    "by exit": "sys.exit(0)",
+    "in a class": "class Keeper: array = cupy.empty(1000)",
+    "after cupy": "sys.last_array = array; del array",
+    "in a thread that goes on": """
+def work():
+    while True:
+        cupy.empty(1000)
+        pool.malloc(100_000)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+""",
+    "with the default arena": "array = [arena.malloc(1000), arena.malloc(1000)]",
+    "in a finalizer": """
+class Keeper:
+    def __del__(self, array=cupy.empty(1000), empty=cupy.empty):
+        empty(1000)
+sys.keeper = Keeper()
+""",
+    "after a reset": "arena.sim.reset()",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_interpreter_ends_with_arrays_in_it(end: str) -> None:
+    done = run(START + ENDS[end], ARENA_DRIVER="sim")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_arrays_that_a_thread_keeps_to_itself_go_with_it(make: MakeArena) -> None:
+    code = """
+import threading
+import arena, cupy
+pool = arena.Arena(device="sim:1GiB")
+own = threading.local()
+def work():
+    own.array = pool.malloc(1000)
+for _ in range(4):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+print(pool.stats().live)
+"""
+    done = run(code)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_an_array_may_begin_and_end_while_another_thread_holds_the_lock(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    stop = threading.Event()
+
+    def keep_it_locked() -> None:
+        while not stop.is_set():
+            pool.validate()  # without the GIL
+
+    thread = threading.Thread(target=keep_it_locked)
+    thread.start()
+    try:
+        for _ in range(300):
+            pool.malloc(1000)
+            pool.malloc(MIB)
+    finally:
+        stop.set()
+        thread.join()
+    assert pool.stats().live == 0

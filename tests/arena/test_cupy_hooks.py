@@ -1,0 +1,166 @@
+"""CuPy's memory hooks, which an allocator of one's own has to call."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import cupy
+import pytest
+from cupy.cuda import memory_hooks
+
+import arena
+
+from ..programs import run
+from .conftest import MIB, MakeArena
+
+NAMES = [f"{what}_{when}process" for what in ("malloc", "alloc", "free") for when in ("pre", "post")]
+
+
+class Recorder(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    """Notes each call and its keywords."""
+
+    name = "Recorder"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, int]]] = []
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def note(name: str) -> Any:
+    return lambda self, **facts: self.calls.append((name, facts))
+
+
+for name in NAMES:
+    setattr(Recorder, name, note(name))
+
+
+@pytest.fixture
+def pool(make: MakeArena) -> Iterator[arena.Arena]:
+    pool = make(cap="64MiB")
+    with cupy.cuda.using_allocator(pool.malloc):
+        yield pool
+
+
+def test_hooks_are_called_as_by_cupys_own_pool(pool: arena.Arena) -> None:
+    pool.malloc(MIB)
+    with Recorder() as hook:
+        pointer = pool.malloc(1000)
+        facts = {"device_id": 0, "mem_size": 1024}
+        ids = {"mem_ptr": pointer.ptr, "pmem_id": id(pointer.mem)}
+        assert hook.calls == [
+            ("malloc_preprocess", {**facts, "size": 1000}),
+            ("malloc_postprocess", {**facts, **ids, "size": 1000}),
+        ]
+        hook.calls.clear()
+        del pointer
+        assert hook.calls == [("free_preprocess", {**facts, **ids}), ("free_postprocess", {**facts, **ids})]
+    assert pool.stats().live == 0
+
+
+def test_a_hook_is_told_what_was_taken_from_the_device(pool: arena.Arena) -> None:
+    with Recorder() as hook:
+        pointer = pool.malloc(1000)
+        taken = {"device_id": 0, "mem_size": pool.total_bytes()}
+        assert hook.names() == [NAMES[0], NAMES[2], NAMES[3], NAMES[1]]
+        assert hook.calls[1:3] == [
+            ("alloc_preprocess", taken),
+            ("alloc_postprocess", {**taken, "mem_ptr": pointer.ptr}),
+        ]
+
+
+def test_a_hook_is_told_of_a_request_that_failed(pool: arena.Arena) -> None:
+    with Recorder() as hook, pytest.raises(arena.OutOfMemoryError):
+        pool.malloc(65 * MIB)
+    assert hook.names() == ["malloc_preprocess", "malloc_postprocess"]
+    assert (hook.calls[1][1]["mem_ptr"], hook.calls[1][1]["pmem_id"]) == (0, 0)
+
+
+def test_a_hook_sees_the_end_of_what_was_there_before(pool: arena.Arena) -> None:
+    array = cupy.empty(1000)
+    with Recorder() as hook:
+        del array
+    assert hook.names() == ["free_preprocess", "free_postprocess"]
+
+
+def test_a_hook_that_is_gone_is_not_called_and_malloc_is_quick_again(
+    pool: arena.Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recorder() as hook:
+        pool.malloc(1000)
+    hook.calls.clear()
+    monkeypatch.delattr(arena.Arena, "_malloc_slowly")
+    pool.malloc(1000)
+    assert hook.calls == []
+
+
+def test_a_hook_is_called_in_its_own_thread_only(pool: arena.Arena) -> None:
+    pool.malloc(1000)
+    with Recorder() as hook:
+        thread = threading.Thread(target=pool.malloc, args=(1000,))
+        thread.start()
+        thread.join()
+        assert hook.calls == []
+        pool.malloc(1000)
+        assert len(hook.calls) == 4
+
+
+def test_an_error_in_a_hook_loses_no_memory(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(cupy.cuda.MemoryHook):  # type: ignore[misc]
+        name = "Broken"
+
+        def free_preprocess(self, **facts: int) -> None:
+            raise RuntimeError("in a hook")
+
+    shown: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: shown.append(str(error.exc_value)))
+    pointer = pool.malloc(1000)
+    with Broken():
+        del pointer
+    assert (shown, pool.stats().live) == (["in a hook"], 0)
+
+
+def test_an_error_that_is_on_its_way_passes_the_hooks(pool: arena.Arena) -> None:
+    pool.malloc(1000)
+    with Recorder() as hook, pytest.raises(TypeError, match="bad operand type for abs"):
+        abs([pool.malloc(1000)])  # type: ignore[arg-type]
+    assert hook.names()[-2:] == ["free_preprocess", "free_postprocess"]
+
+
+def test_the_line_profiler_finds_the_line(pool: arena.Arena) -> None:
+    hook = memory_hooks.LineProfileHook()
+    with hook:
+        cupy.empty(2 * MIB, dtype="u1")
+    report = io.StringIO()
+    hook.print_report(file=report)
+    assert report.getvalue().startswith("_root (2.00MB, ")
+    assert "test_the_line_profiler_finds_the_line (2.00MB" in report.getvalue()
+
+
+def test_a_hook_that_was_there_before_the_arena_is_called_in_every_thread() -> None:
+    code = """
+import threading, cupy, arena
+from tests.arena.test_cupy_hooks import Recorder
+first, second = threading.Event(), threading.Event()
+pool = arena.Arena(device="sim:1GiB")
+def work():
+    with Recorder() as hook:
+        first.set()
+        second.wait()
+        pool.malloc(1000)
+        print(hook.names())
+thread = threading.Thread(target=work)
+thread.start()
+first.wait()
+for _ in range(3):
+    pool.malloc(1000)
+second.set()
+thread.join()
+"""
+    done = run(code)
+    assert (done.stdout, done.stderr) == (f"{[NAMES[0], NAMES[1], *NAMES[4:]]}\n", "")

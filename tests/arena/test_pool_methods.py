@@ -1,0 +1,68 @@
+"""The methods of CuPy's MemoryPool, which need no CuPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arena import UsageError, sim
+
+from .conftest import GIB, MIB, MakeArena, check
+
+
+def test_the_bytes_have_the_names_that_people_know(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    assert (pool.used_bytes(), pool.free_bytes(), pool.total_bytes()) == (0, 0, 0)
+    buffer = pool.allocate(1000)
+    stats = check(pool)
+    assert (pool.used_bytes(), pool.total_bytes()) == (1024, stats.reserved)
+    assert pool.free_bytes() == stats.reserved - 1024
+    buffer.free()
+    assert (pool.used_bytes(), pool.free_bytes()) == (0, pool.total_bytes())
+
+
+@pytest.mark.parametrize("stream", [None, object()])
+def test_free_all_blocks_trims(make: MakeArena, stream: object) -> None:
+    pool = make(cap="64MiB")
+    pool.allocate(MIB).free()
+    assert pool.total_bytes() > 0
+    pool.free_all_blocks(stream=stream)
+    assert pool.total_bytes() == sim.used() == 0
+
+
+def test_a_limit_is_a_cap(make: MakeArena) -> None:
+    pool = make()
+    total = pool.stats().device_total
+    assert pool.get_limit() == 0
+    pool.set_limit(size=GIB)
+    assert pool.get_limit() == pool.stats().cap == GIB
+    pool.set_limit(fraction=0.5)
+    assert pool.get_limit() == pool.stats().cap == total // 2
+    pool.set_limit(size=10 * total)
+    assert pool.stats().cap == total
+
+
+@pytest.mark.parametrize("off", [{}, {"size": 0}, {"fraction": 0}, {"fraction": 0.0}], ids=str)
+def test_no_limit_is_all_of_the_device(make: MakeArena, off: dict[str, Any]) -> None:
+    pool = make(cap="64MiB")
+    pool.set_limit(**off)
+    assert (pool.get_limit(), pool.stats().cap) == (0, pool.stats().device_total)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"size": -1}, "size=-1 is negative"),
+        ({"fraction": -0.1}, "fraction=-0.1 is not accepted"),
+        ({"fraction": 1.1}, "fraction=1.1 is not accepted"),
+        ({"fraction": float("nan")}, "fraction=nan is not accepted"),
+        ({"size": 1, "fraction": 0.1}, "cannot be given together"),
+    ],
+    ids=str,
+)
+def test_a_limit_that_cannot_be_meant_is_refused(make: MakeArena, wrong: dict[str, Any], text: str) -> None:
+    pool = make(cap="64MiB")
+    with pytest.raises(UsageError, match=text):
+        pool.set_limit(**wrong)
+    assert pool.get_limit() == 64 * MIB
