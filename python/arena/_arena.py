@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -158,7 +160,10 @@ class Arena(PoolMethods, _core.Allocator):
 
     def reserve(self, size: Size) -> None:
         """Have at least so much reserved from now on, by taking what is missing in advance."""
-        self._open.reserve(parse_size(size, self._total, "size"))
+        core = self._open
+        core.reserve(parse_size(size, self._total, "size"))
+        if self._on_pressure:
+            self._tell_pressure(core)
 
     def trim(self, *, compact: bool = False) -> None:
         """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
@@ -185,7 +190,7 @@ class Arena(PoolMethods, _core.Allocator):
 
     def stats(self) -> _core.Stats:
         """Return the account and the counts, in constant time: it can be called in a loop."""
-        return self._open.stats()
+        return self._open.stats(self._compact is not False)
 
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.
@@ -225,7 +230,10 @@ class Arena(PoolMethods, _core.Allocator):
     def __repr__(self) -> str:
         if self._core is None:
             return f"<arena.Arena on device {self._device}, closed>"
-        stats = self.stats()
+        try:
+            stats = self.stats()
+        except UsageError:
+            return f"<arena.Arena on device {self._device}, of the process that was forked>"
         return (
             f"<arena.Arena on device {self._device}: {stats.live} bytes live, {stats.reserved} of {stats.cap} reserved>"
         )
@@ -261,10 +269,10 @@ class Arena(PoolMethods, _core.Allocator):
         raise error from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:
-        reserved, cap = core.reserved, core.cap
-        due = [entry for entry in self._on_pressure if reserved > entry[0] * cap]
+        reserved, cap = core.reserved(), core.cap()
+        due = [entry for entry in self._on_pressure if reserved > entry[0] * cap or reserved >= cap]
         for entry in due:
-            if entry in self._on_pressure:  # once each, also when one of them allocates
+            with contextlib.suppress(ValueError):  # once each, also when one of them, or another thread, allocates
                 self._on_pressure.remove(entry)
                 _call(entry[1])
 
@@ -272,10 +280,21 @@ class Arena(PoolMethods, _core.Allocator):
         if self._compact != "auto":
             return bool(self._compact)
         has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-        return has_gil() and threading.active_count() == 1
+        if not has_gil():
+            return False
+        if _count_threads() > 1:
+            self._open.synchronize()  # one of them may be a function in a stream, which ends with it
+        return _count_threads() == 1
+
+
+def _count_threads() -> int:
+    """All that run Python: :mod:`threading` does not know of each."""
+    return len(sys._current_frames())
 
 
 def _address(buffer: Any) -> int:
+    if isinstance(buffer, Buffer) and not buffer._owner:
+        raise UsageError("this buffer was freed: its memory is no longer its own")
     address = getattr(buffer, "ptr", buffer)
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
         raise UsageError(f"{buffer!r} is not memory of an arena; give a Buffer, CuPy's array.data, or an address")
@@ -300,6 +319,17 @@ def _call(function: Callable[[], object]) -> None:
 
 _defaults: dict[int, Arena] = {}
 _defaults_lock = threading.RLock()  # an array that is collected meanwhile may come here
+
+
+def _forget_defaults() -> None:
+    """In a forked child: the arenas are the parent's, and the lock may have been held by a thread that is not here."""
+    global _defaults_lock
+    _defaults_lock = threading.RLock()
+    _defaults.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_defaults)
 
 
 def default_arena(device: int = 0) -> Arena:

@@ -19,7 +19,7 @@ class Buffer:
     __slots__ = ("__weakref__", "_device", "_owner", "nbytes", "ptr")
 
     ptr: int
-    """The address, a multiple of 512."""
+    """The address, a multiple of 512; of 256, if ``upstream=`` gives no better."""
     nbytes: int
     """The bytes that were asked for."""
 
@@ -48,9 +48,12 @@ class Buffer:
 
     def record_stream(self, stream: Any) -> None:
         """Say that another stream uses this memory: it is not reused before that stream has passed its free."""
-        if not self._owner:
-            raise UsageError("this buffer was freed: no stream can use it")
-        self._owner[0].record_stream(self.ptr, as_stream(stream))
+        number = as_stream(stream)
+        try:
+            arena = self._owner[0]
+        except IndexError:
+            raise UsageError("this buffer was freed: no stream can use it") from None
+        arena.record_stream(self.ptr, number)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -58,10 +58,17 @@ class Scope:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._end()
+
+    def __del__(self) -> None:
+        # One that was entered and never left must not count, or refuse, for ever.
+        if getattr(self, "_core", None) is not None:
+            self._end()
+
+    def _end(self) -> None:
         assert self._core is not None
         self._ended = True
-        if not self._arena.leave_scope(self._core):
-            raise UsageError(f"scope {self.name!r} ends in another thread than the one that entered it")
+        self._core.end()
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "not entered" if self._core is None else "entered"

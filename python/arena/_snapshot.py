@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
+from ._files import write_text
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from ._since import Since
 
 __all__ = ["Handle", "Line", "Piece", "Segment", "Snapshot", "no_collection"]
+
+FORMAT = "arena-snapshot"
+VERSION = 1
 
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
 
@@ -105,6 +116,44 @@ class Snapshot:
             largest_free=core["largest_free"],
             peak={**_figures(core["peak"]), "largest_free": core["peak_largest_free"]},
         )
+
+    def since(self, earlier: Snapshot) -> Since:
+        """Return what was allocated after an earlier snapshot of the same arena and still lives: what may have leaked.
+
+        >>> import arena
+        >>> pool = arena.Arena(device="sim:1GiB")
+        >>> before = pool.snapshot()
+        >>> kept = pool.allocate(1000)
+        >>> pool.snapshot().since(before).bytes
+        1024
+        """
+        from ._since import Since
+
+        begin = earlier.stats["allocations"]
+        if earlier.device != self.device or begin > self.stats["allocations"]:
+            raise UsageError("that is no earlier snapshot of the same arena")
+        return Since([piece for piece in self.live if piece.serial >= begin])
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""
+        data = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        return write_text(path, json.dumps(data) + "\n", overwrite=overwrite, endings=(".json",))
+
+    @classmethod
+    def _from_dict(cls, data: dict[str, Any]) -> Snapshot:
+        """Read what :meth:`save` wrote."""
+        if data.get("version") != VERSION:
+            raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
+        try:
+            fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
+            fields["segments"] = [Segment(*row) for row in fields["segments"]]
+            fields["handles"] = [Handle(*row) for row in fields["handles"]]
+            fields["pieces"] = [
+                Piece(*row[:8], lines=tuple(Line(*line) for line in row[8]), age=row[9]) for row in fields["pieces"]
+            ]
+            return cls(**fields)
+        except (KeyError, TypeError, IndexError) as error:
+            raise UsageError(f"this is no whole snapshot of arena: {error}") from None
 
     @property
     def live(self) -> list[Piece]:

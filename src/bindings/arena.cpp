@@ -25,14 +25,14 @@ cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Strea
 // queued by then is waited for before, without the GIL: a function of the program's may be among it, which needs that.
 std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_reback) {
   const lines::Id line = lines::current();
-  if (may_reback) {
+  if (may_reback && !arena.is_plain()) {  // upstream functions need the GIL
     {
-      py::gil_scoped_release release;
+      const WithoutGil without_gil;
       arena.synchronize();
     }
     return arena.allocate(size, stream_from(stream), true, line);
   }
-  py::gil_scoped_release release;
+  const WithoutGil without_gil;
   return arena.allocate(size, stream_from(stream), false, line);
 }
 
@@ -66,12 +66,12 @@ PlainSource from_python(py::object function) {
 std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, ArenaSettings settings,
                                   const py::object& upstream) {
   if (!upstream.is_none()) settings.upstream = from_python(upstream);
-  py::gil_scoped_release release;
+  const WithoutGil without_gil;
   const auto end = [](Arena* arena) {
     if (arena->is_inherited()) return;  // all that it has is the parent's
     if (PyGILState_Check() == 0) return delete arena;
     // The end of an arena waits for the device, which may be running a function that needs the GIL.
-    py::gil_scoped_release release_at_end;
+    WithoutGil without_gil;
     delete arena;
   };
   return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
@@ -115,7 +115,7 @@ py::list pieces_of(const Snapshot& snapshot) {
 py::dict snapshot_of(Arena& arena) {
   using py::literals::operator""_a;
   const Snapshot snapshot = [&] {
-    py::gil_scoped_release release;
+    const WithoutGil without_gil;
     return arena.snapshot();
   }();
   py::list segments, handles;
@@ -168,7 +168,8 @@ void bind_scope(py::module_& module) {
       .def_property_readonly("budget", &Scope::budget, "The most that may be live in it, if it has a budget.")
       .def_property_readonly("live", &Scope::live, "Bytes that were allocated in it and live.")
       .def_property_readonly("peak", &Scope::peak, "The highest value of live so far.")
-      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.");
+      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.")
+      .def("end", &Scope::end, "Count no more allocations in it.");
 }
 
 }  // namespace
@@ -190,48 +191,45 @@ void bind_arena(py::module_& module) {
            py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"),
            "The address of a new block.")
-      .def("free", &Arena::free, py::arg("address"), py::call_guard<py::gil_scoped_release>(), "Give a block back.")
+      .def("free", &Arena::free, py::arg("address"), py::call_guard<WithoutGil>(), "Give a block back.")
       .def(
           "record_stream",
           [](Arena& arena, std::uint64_t address, std::uint64_t stream) {
             arena.record_stream(address, stream_from(stream));
           },
-          py::arg("address"), py::arg("stream"), py::call_guard<py::gil_scoped_release>(),
-          "Say that a stream uses a block too.")
-      .def("pin", &Arena::pin, py::arg("address"), py::call_guard<py::gil_scoped_release>(), "Keep what backs a block.")
-      .def("unpin", &Arena::unpin, py::arg("address"), py::call_guard<py::gil_scoped_release>(), "Undo one pin().")
-      .def("close", &Arena::close, py::call_guard<py::gil_scoped_release>(), "Allocate no more, give back the rest.")
-      .def("trim", &Arena::trim, py::call_guard<py::gil_scoped_release>(), "Give back what is wholly free.")
+          py::arg("address"), py::arg("stream"), py::call_guard<WithoutGil>(), "Say that a stream uses a block too.")
+      .def("pin", &Arena::pin, py::arg("address"), py::call_guard<WithoutGil>(), "Keep what backs a block.")
+      .def("unpin", &Arena::unpin, py::arg("address"), py::call_guard<WithoutGil>(), "Undo one pin().")
+      .def("close", &Arena::close, py::call_guard<WithoutGil>(), "Allocate no more, give back the rest.")
+      .def("trim", &Arena::trim, py::call_guard<WithoutGil>(), "Give back what is wholly free.")
       .def(
           "compact",
           [](Arena& arena) {
             {
-              py::gil_scoped_release release;
+              const WithoutGil without_gil;
               arena.synchronize();
             }
             arena.compact();
           },
           "Give back every granule that no block touches. Holds the GIL.")
-      .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<py::gil_scoped_release>(),
-           "Have at least so much reserved.")
-      .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<py::gil_scoped_release>(), "Change the cap.")
+      .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
+      .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<WithoutGil>(), "Have at least so much reserved.")
+      .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
-      .def_property_readonly("reserved", &Arena::reserved, "Bytes of physical memory taken from the driver.")
-      .def_property_readonly("cap", &Arena::cap, "The most that may be reserved.")
+      .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
+           "Bytes of physical memory taken from the driver.")
+      .def("cap", &Arena::cap, py::call_guard<WithoutGil>(), "The most that may be reserved.")
       .def(
           "enter_scope",
           [](const Arena& arena, const std::string& name, std::optional<Bytes> budget) {
-            auto scope = std::make_shared<Scope>(name, budget, current_scope(&arena));
-            enter_scope(&arena, scope);
+            auto scope = std::make_shared<Scope>(name, budget, current_scope(arena.id()));
+            enter_scope(arena.id(), scope);
             return scope;
           },
           py::arg("name"), py::arg("budget"), "A new scope for what this thread allocates from now on.")
-      .def_static(
-          "leave_scope", [](const std::shared_ptr<Scope>& scope) { return leave_scope(scope); }, py::arg("scope"),
-          "End a scope; False if this thread is not in it.")
       .def("snapshot", &snapshot_of, "Everything there is, at one moment.")
-      .def("stats", &Arena::stats, py::call_guard<py::gil_scoped_release>(), "The account.")
-      .def("validate", &Arena::validate, py::call_guard<py::gil_scoped_release>(), "Check every invariant.");
+      .def("stats", &Arena::stats, py::arg("may_reback") = true, py::call_guard<WithoutGil>(), "The account.")
+      .def("validate", &Arena::validate, py::call_guard<WithoutGil>(), "Check every invariant.");
 }
 
 }  // namespace arena

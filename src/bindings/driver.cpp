@@ -23,7 +23,7 @@ std::shared_ptr<Driver> open(const std::optional<py::object>& given) {
     return parse_choice(py::module_::import("os").attr("fspath")(*given).cast<std::string>(), "choice");
   };
   const Choice choice = chosen();
-  py::gil_scoped_release release;
+  const WithoutGil without_gil;
   return open_driver(choice);
 }
 
@@ -62,10 +62,10 @@ void bind_driver(py::module_& module) {
       .def_property_readonly("path", &Driver::path, "The file that was really loaded.")
       .def_property_readonly("version", &Driver::version, "13000 for CUDA 13.0.")
       .def_property_readonly("is_simulated", &Driver::is_simulated, "Whether this is the simulated driver.")
-      .def("devices", &device_infos, py::call_guard<py::gil_scoped_release>(),
+      .def("devices", &device_infos, py::call_guard<WithoutGil>(),
            "The devices, with their free memory now. Starts each for a moment if it is not in use.")
       .def("__repr__", &describe_driver);
-  module.def("default_driver", &default_driver, py::call_guard<py::gil_scoped_release>(),
+  module.def("default_driver", &default_driver, py::call_guard<WithoutGil>(),
              "The process's own driver, opened by ARENA_DRIVER at the first call that succeeds.");
   module.def("set_simulated_library", &set_simulated_library, py::arg("path"),
              "Say where libcudasim.so lies. Called when arena is imported.");

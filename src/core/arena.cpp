@@ -1,6 +1,7 @@
 #include "core/arena.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -13,11 +14,18 @@ namespace {
 
 constexpr const char* kClosed = "the arena is closed: make another one to allocate from";
 constexpr Bytes kLargestRequest = Bytes{1} << 46;
+constexpr std::chrono::seconds kLongestWait{5};  // for others who are giving or taking memory
+constexpr int kPatience = 64;                    // rounds in which others may come in between
 
 std::string format_address(std::uint64_t address) {
   char text[24];
   std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
   return text;
+}
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1);
 }
 
 std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
@@ -47,8 +55,9 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
       settings_(std::move(settings)),
       plain_(settings_.upstream || !settings_.virtual_memory || !device_.virtual_memory()),
       born_(forks()),
+      id_(next_id()),
       streams_(device_),
-      gaps_(plain_ ? Plain::kUnit : device_.granule()),
+      gaps_(plain_ ? Plain::kUnit : device_.granule(), [this](Mark mark) { return streams_.reached(mark); }),
       backing_(make_backing(device_, streams_, gaps_, settings_, plain_)) {
   if (settings_.reserve > 0) reserve(settings_.reserve);
 }
@@ -83,6 +92,13 @@ Lock Arena::lock(When when) const {
   return lock;
 }
 
+// After the lock was let go.
+void Arena::check_still_open(Lock& held) {
+  if (!closed_) return;
+  trim_to(0, held);
+  throw UsageError(kClosed);
+}
+
 void Arena::synchronize() {
   {
     const Lock held = lock(When::kAlways);
@@ -97,20 +113,23 @@ Granules Arena::limit() const {
 }
 
 Granules Arena::limit_with(Bytes device_free) const {
-  const Bytes room = device_free - std::min(device_free, settings_.headroom);
+  // What is on its way is counted as reserved, and the driver counts it as free.
+  const Bytes kept = settings_.headroom + backing_->coming() * backing_->granule();
+  const Bytes room = device_free - std::min(device_free, kept);
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
 
-Arena::Request Arena::request(Bytes size, cu::Stream stream, Line line) {
+Arena::Request Arena::request(Bytes size, cu::Stream stream, Line line, bool may_reback) {
   const Bytes rounded = std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment));
-  return {size, rounded, streams_.index(stream), current_scope(this), line};
+  return {size, rounded, streams_.index(stream), current_scope(id_), line, may_reback};
 }
 
-void Arena::check_budget(const Request& request) {
-  if (!request.scope) return;
-  const Scope* scope = request.scope->exceeded_by(request.rounded);
+void Arena::check_budget(const Request& wanted) {
+  if (!wanted.scope) return;
+  const Scope* scope = wanted.scope->exceeded_by(wanted.rounded);
   if (scope == nullptr) return;
-  fail(request.size, "budget of scope " + scope->name() + " reached", scope->left());
+  const Bytes left = round_down(wanted.scope->left_in_all(), kAlignment);
+  fail(wanted, "budget of scope " + scope->name() + " reached", left);
 }
 
 std::optional<Offset> Arena::find_hit(const Request& request) const {
@@ -122,20 +141,21 @@ std::optional<Offset> Arena::find_hit(const Request& request) const {
 
 std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
   Lock held = lock();
-  const Request wanted = request(size, stream, line);
+  if (streams_.are_many()) tidy_streams(held);
+  const Request wanted = request(size, stream, line, may_reback);
   check_budget(wanted);
   if (const std::optional<Offset> offset = find_hit(wanted)) {
     ++hits_;
     return hand_out(*offset, wanted);
   }
-  return allocate_slowly(wanted, may_reback, held);
+  return allocate_slowly(wanted, held);
 }
 
 std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return std::nullopt;
   const Lock held(mutex_, std::try_to_lock);
-  if (!held || closed_) return std::nullopt;
-  const Request wanted = request(size, stream, line);
+  if (!held || closed_ || streams_.are_many()) return std::nullopt;
+  const Request wanted = request(size, stream, line, false);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return std::nullopt;
   const std::optional<Offset> offset = find_hit(wanted);
   if (!offset) return std::nullopt;
@@ -143,69 +163,133 @@ std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream, 
   return hand_out(*offset, wanted);
 }
 
-std::uint64_t Arena::allocate_slowly(const Request& wanted, bool may_reback, Lock& held) {
+std::uint64_t Arena::allocate_slowly(const Request& wanted, Lock& held) {
   const Relaxed relaxed(device_);
-  using enum Effort;
-  for (const Effort effort : {kAtOnce, kPoll, kWait, kRelease, kReback}) {
-    // Looked for anew each time: while the lock was not held, another thread may have been here.
-    const std::optional<Place> place = gaps_.find(wanted.rounded);
-    const Granules most = limit();
-    const Span span = place ? backing_->span_of(place->offset, wanted.rounded) : Span{};
-    const bool is_backed = place && backing_->is_backed(span);
-    if (streams_.any_capturing()) {
-      // Nothing may be unmapped, no event asked for, and no work outside waited for: new memory will do, or what was
-      // used and freed by the same stream.
-      const bool waits = place && streams_.must_wait(wanted.stream, gaps_.marks_at(place->offset));
-      const auto offset = waits || !device_.can_relax() || !backing_->could_hold(place, wanted.rounded, most)
-                              ? std::nullopt
-                              : backing_->back_anew(place, wanted.rounded, most, held);
-      if (!offset) fail(wanted.size, "a stream is being captured");
-      return hand_out(*offset, wanted);
-    }
-    if (is_backed) return hand_out(place->offset, wanted);
-    if (!backing_->could_hold(place, wanted.rounded, most)) break;
-    if (effort == kReback && backing_->compactable() > 0 && !may_reback) fail(wanted.size, "re-backing not allowed");
-    if (const auto offset = back(wanted, place, effort, held)) return hand_out(*offset, wanted);
+  struct Tell {
+    std::condition_variable& moved;
+    ~Tell() { moved.notify_all(); }
+  } const tell{moved_};
+  backing_->forget_refusal();
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+  while (true) {
+    if (const std::optional<std::uint64_t> address = try_efforts(wanted, held)) return *address;
+    // Memory that is on its way to or from somebody else's hands may be what a request lacks.
+    if (backing_->moving() == 0 || Plain::is_calling()) break;
+    if (moved_.wait_until(held, deadline) == std::cv_status::timeout) break;
+    check_still_open(held);
   }
-  fail(wanted.size, why_full(wanted.rounded));
+  // Who gives memory, and had none, cannot be asked how much there is.
+  const Bytes passes = settings_.upstream && backing_->was_refused() ? gaps_.largest_gap() : ~Bytes{0};
+  fail(wanted, why_full(wanted.rounded), passes);
 }
 
-std::optional<Offset> Arena::back(const Request& wanted, const std::optional<Place>& place, Effort effort, Lock& held) {
+// Looks for a place anew each time: while the lock was not held, another thread may have been here.
+std::optional<std::uint64_t> Arena::try_efforts(const Request& wanted, Lock& held) {
+  static constexpr Effort kEfforts[] = {Effort::kAtOnce, Effort::kPoll, Effort::kWait, Effort::kRelease,
+                                        Effort::kReback};
+  std::size_t step = 0;
+  for (int round = 0; round < kPatience && step < std::size(kEfforts); ++round) {
+    Demand demand{wanted.rounded, gaps_.find(wanted.rounded), {}};
+    if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
+    if (streams_.any_capturing()) return allocate_in_capture(wanted, demand, held);
+    const Span span = demand.place ? backing_->span_of(demand.place->offset, wanted.rounded) : Span{};
+    if (demand.place && backing_->is_backed(span)) {
+      if (order(wanted, demand.place->offset, held)) return hand_out(demand.place->offset, wanted);
+      check_still_open(held);
+      continue;
+    }
+    const bool is_bare = demand.place && backing_->is_bare(span);
+    if (!backing_->could_hold(demand, limit())) return std::nullopt;
+    const Effort effort = kEfforts[step++];
+    if (effort == Effort::kReback && backing_->compactable() == 0) return std::nullopt;
+    if (effort == Effort::kReback && !wanted.may_reback) fail(wanted, "re-backing not allowed");
+    const std::optional<Offset> offset = back(demand, effort, held);
+    check_still_open(held);
+    if (!offset) continue;
+    // What was backed nowhere before has no last user.
+    if (is_bare || order(wanted, *offset, held)) return hand_out(*offset, wanted);
+  }
+  return std::nullopt;
+}
+
+// Nothing may be unmapped, no event asked for, and no work outside waited for: new memory will do, or what was used and
+// freed by the same stream.
+std::uint64_t Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& held) {
+  if (demand.place) {
+    const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
+    const Span span = backing_->span_of(demand.place->offset, wanted.rounded);
+    if (!must_wait && backing_->is_backed(span)) return hand_out(demand.place->offset, wanted);
+    if (must_wait && !backing_->is_bare(span)) demand.place.reset();
+  }
+  std::optional<Offset> offset;
+  if (device_.can_relax()) offset = backing_->back_anew(demand, [this] { return limit(); }, held);
+  check_still_open(held);
+  if (offset) return hand_out(*offset, wanted);
+  const Granules most = limit(), taken = backing_->reserved() - backing_->spare();
+  fail(wanted, "a stream is being captured", (most > taken ? most - taken : 0) * backing_->granule());
+}
+
+std::optional<Offset> Arena::back(const Demand& demand, Effort effort, Lock& held) {
   if (effort == Effort::kWait) {
     wait_for_pending(held);
     return std::nullopt;
   }
-  if (effort == Effort::kReback && backing_->compactable() > 0) {
-    device_.synchronize();
-    backing_->poll();
+  try {
+    if (effort == Effort::kReback) {
+      device_.synchronize();
+      streams_.finish(streams_.frees());
+      backing_->poll();
+    }
+    return backing_->back(demand, [this] { return limit(); }, effort, held);
+  } catch (const Error&) {
+    disown_lost();
+    throw;
   }
-  return backing_->back(place, wanted.rounded, limit(), effort, held);
 }
 
-// Other threads may free more meanwhile; a few rounds are enough, and bounded.
+// Makes the request's stream wait for the last users of a place. False if the lock was let go meanwhile.
+bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
+  const Marks marks = gaps_.marks_at(offset);
+  if (streams_.order(wanted.stream, marks)) return true;
+  wait_for_device(held);
+  return false;
+}
+
+// Other threads may free more meanwhile.
 void Arena::wait_for_pending(Lock& held) {
-  for (int round = 0; round < 4 && backing_->pending() > 0; ++round) {
-    const std::vector<cu::Event> events = streams_.events_after(backing_->pending_marks());
-    held.unlock();
-    for (const cu::Event event : events) device_.synchronize(event);
-    held.lock();
+  for (int round = 0; round < kPatience && backing_->pending() > 0 && !closed_; ++round) {
+    const Marks marks = backing_->pending_marks();
+    if (!streams_.poll(marks)) {
+      wait_for_device(held);
+    } else {
+      const std::vector<cu::Event> events = streams_.events_after(marks);
+      const Unlocked unlocked(held);
+      for (const cu::Event event : events) device_.synchronize(event);
+    }
     backing_->poll();
   }
-  if (closed_) throw UsageError(kClosed);
+}
+
+void Arena::wait_for_device(Lock& held) {
+  const std::vector<std::uint64_t> frees = streams_.frees();
+  {
+    const Unlocked unlocked(held);
+    device_.synchronize();
+  }
+  streams_.finish(frees);
+}
+
+void Arena::tidy_streams(Lock& held) {
+  if (streams_.any_capturing()) return streams_.postpone_tidying();
+  wait_for_device(held);
+  streams_.tidy();
 }
 
 std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
   const Span span = backing_->span_of(offset, wanted.rounded);
   const bool is_whole = gaps_.is_whole(offset, wanted.rounded);
-  const Marks marks = gaps_.take(offset, wanted.rounded);
+  gaps_.take(offset, wanted.rounded);
   backing_->touch(span);
-  try {
-    streams_.order(wanted.stream, marks);
-  } catch (const Error&) {  // nobody has it, then
-    backing_->leave(span, marks);
-    gaps_.add({offset, offset + wanted.rounded, marks});
-    throw;
-  }
   const std::uint64_t address = backing_->address_of(offset);
   Block block{offset, wanted.rounded, wanted.size, wanted.stream};
   block.scope = wanted.scope;
@@ -225,7 +309,7 @@ std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
   return address;
 }
 
-std::unordered_map<std::uint64_t, Block>::iterator Arena::block_at(std::uint64_t address) {
+Arena::Blocks::iterator Arena::block_at(std::uint64_t address) {
   const auto it = blocks_.find(address);
   if (it != blocks_.end()) return it;
   throw UsageError(format_address(address) + (backing_->holds(address)
@@ -241,7 +325,7 @@ void Arena::free(std::uint64_t address) {
   take_back(block_at(address));
   if (!is_over_limit()) return;
   const Relaxed relaxed(device_);
-  trim_to(closed_ ? 0 : settings_.reserve, held);
+  trim_to(closed_ ? 0 : settings_.reserve, held, false);  // the device may be what calls
 }
 
 bool Arena::try_free(std::uint64_t address) {
@@ -254,7 +338,7 @@ bool Arena::try_free(std::uint64_t address) {
   return true;
 }
 
-void Arena::take_back(std::unordered_map<std::uint64_t, Block>::iterator it) {
+void Arena::take_back(Blocks::iterator it) {
   const Block block = std::move(it->second);
   blocks_.erase(it);
   Marks marks;
@@ -265,9 +349,21 @@ void Arena::take_back(std::unordered_map<std::uint64_t, Block>::iterator it) {
   backing_->leave(span, marks);
   gaps_.add({block.offset, block.offset + block.size, marks});
   if (block.scope) block.scope->remove(block.size);
-  requested_ -= block.requested;
-  live_ -= block.size;
+  if (!block.lost) {
+    requested_ -= block.requested;
+    live_ -= block.size;
+  }
   check_in_debug();
+}
+
+// What is not backed any more is not held either: its bytes leave the account.
+void Arena::disown_lost() {
+  for (auto& [address, block] : blocks_) {
+    if (block.lost || !backing_->has_lost(backing_->span_of(block.offset, block.size))) continue;
+    block.lost = true;
+    requested_ -= block.requested;
+    live_ -= block.size;
+  }
 }
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
@@ -281,6 +377,7 @@ void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
 void Arena::pin(std::uint64_t address) {
   const Lock held = lock(When::kAlways);
   Block& block = block_at(address)->second;
+  if (block.lost) throw UsageError(format_address(address) + " has lost its data in a re-backing that failed");
   if (block.pins++ == 0) backing_->pin(backing_->span_of(block.offset, block.size));
   check_in_debug();
 }
@@ -312,28 +409,48 @@ void Arena::compact() {
   if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved meanwhile");
   const Relaxed relaxed(device_);
   device_.synchronize();
-  while (backing_->compactable() > 0 && backing_->reback({})) {
+  streams_.finish(streams_.frees());
+  try {
+    while (backing_->compactable() > 0 && backing_->reback({})) {
+    }
+  } catch (const Error&) {
+    disown_lost();
+    throw;
   }
   trim_to(settings_.reserve, held);
+  const Granules kept = in_granules(settings_.reserve);
+  if (backing_->reserved() < kept) backing_->reserve(kept - backing_->reserved(), [this] { return limit(); }, held);
 }
 
 // While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
-void Arena::trim_to(Bytes keep, Lock& held) {
+void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
   if (streams_.any_capturing()) return;
+  if (!backing_->poll() && may_wait) wait_for_device(held);
   const Bytes granule = backing_->granule();
-  backing_->trim(round_up(keep, granule) / granule, in_granules(settings_.cap), held);
+  try {
+    backing_->trim(round_up(keep, granule) / granule, in_granules(settings_.cap), held);
+  } catch (...) {
+    moved_.notify_all();
+    throw;
+  }
+  moved_.notify_all();
   check_in_debug();
 }
 
 void Arena::reserve(Bytes size) {
   Lock held = lock();
   const Relaxed relaxed(device_);
-  const Granules wanted = in_granules(round_up(size, backing_->granule()));
-  if (wanted > limit()) fail(size, why_full(size));
+  Granules wanted = in_granules(round_up(size, backing_->granule()));
+  if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
+  const Request asked{size, round_up(size, kAlignment), 0, nullptr, 0, true};
+  backing_->forget_refusal();
+  if (wanted > limit()) fail(asked, why_full(size));
+  const bool enough = wanted <= backing_->reserved() ||
+                      backing_->reserve(wanted - backing_->reserved(), [this] { return limit(); }, held);
+  moved_.notify_all();
+  check_still_open(held);
+  if (!enough) fail(asked, why_full(size));
   settings_.reserve = std::max(settings_.reserve, size);
-  if (wanted > backing_->reserved() && !backing_->reserve(wanted - backing_->reserved(), limit(), held)) {
-    fail(size, why_full(size));
-  }
   check_in_debug();
 }
 

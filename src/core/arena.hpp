@@ -1,7 +1,8 @@
 // The arena: blocks, under a cap. One lock. It is not held while the device is waited for, except where nobody else may
-// come in between: re-backing, and streams that are gone or out of reach. It is never held while Python runs.
+// come in between: re-backing. It is never held while Python runs.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,7 @@ struct Block {
   std::shared_ptr<Scope> scope = {};
   std::uint64_t serial = 0;
   std::uint32_t pins = 0;
+  bool lost = false;  // its data, in a re-backing that failed: it counts nowhere any more
   Line line = 0;
   std::int64_t born = 0;  // nanoseconds of the steady clock, if its line is known
 };
@@ -83,10 +85,12 @@ class Arena {
   void set_cap(Bytes cap);
 
   bool is_plain() const { return plain_; }
-  bool is_inherited() const;  // by a forked child
+  bool is_inherited() const;                // by a forked child
+  std::uint64_t id() const { return id_; }  // never used twice
   Bytes reserved() const;
   Bytes cap() const;
-  Stats stats() const;
+  // `largest` is what would pass with, or without, moving live data.
+  Stats stats(bool may_reback = true) const;
   Snapshot snapshot();    // after asking the streams what they have done
   void validate() const;  // throws Error that says what is wrong
 
@@ -97,32 +101,44 @@ class Arena {
     StreamIndex stream;
     std::shared_ptr<Scope> scope;
     Line line;
+    bool may_reback;
   };
   enum class When { kOpen, kAlways };
+  using Blocks = std::unordered_map<std::uint64_t, Block>;
 
   void check_process() const;
   Lock lock(When when = When::kOpen) const;
-  Request request(Bytes size, cu::Stream stream, Line line);
+  void check_still_open(Lock& lock);
+
+  Request request(Bytes size, cu::Stream stream, Line line, bool may_reback);
   void check_budget(const Request& request);
   // The place of a request that needs nothing of the driver.
   std::optional<Offset> find_hit(const Request& request) const;
-  std::uint64_t allocate_slowly(const Request& request, bool may_reback, Lock& lock);
-  std::optional<Offset> back(const Request& request, const std::optional<Place>& place, Effort effort, Lock& lock);
-  void wait_for_pending(Lock& lock);
+  std::uint64_t allocate_slowly(const Request& request, Lock& lock);
+  std::optional<std::uint64_t> try_efforts(const Request& request, Lock& lock);
+  std::uint64_t allocate_in_capture(const Request& request, Demand demand, Lock& lock);
+  std::optional<Offset> back(const Demand& demand, Effort effort, Lock& lock);
+  bool order(const Request& request, Offset offset, Lock& lock);
   std::uint64_t hand_out(Offset offset, const Request& request);
-  void take_back(std::unordered_map<std::uint64_t, Block>::iterator block);
+
+  Blocks::iterator block_at(std::uint64_t address);
+  void take_back(Blocks::iterator block);
+  void disown_lost();
   bool is_over_limit() const;
-  void trim_to(Bytes keep, Lock& lock);
-  std::unordered_map<std::uint64_t, Block>::iterator block_at(std::uint64_t address);
+  void trim_to(Bytes keep, Lock& lock, bool may_wait = true);
+
+  void wait_for_pending(Lock& lock);
+  void wait_for_device(Lock& lock);
+  void tidy_streams(Lock& lock);
 
   Granules in_granules(Bytes size) const { return size / backing_->granule(); }
   Granules limit() const;
   Granules limit_with(Bytes device_free) const;
   std::string why_full(Bytes rounded) const;
-  [[noreturn]] void fail(Bytes size, const std::string& verdict, Bytes passes = ~Bytes{0});
+  [[noreturn]] void fail(const Request& request, const std::string& verdict, Bytes passes = ~Bytes{0});
   Bytes device_free() const;
-  Stats counts() const;   // without what others must be asked for
-  Stats figures() const;  // with it
+  Stats counts() const;                  // without what others must be asked for
+  Stats figures(bool may_reback) const;  // with it
   void add_segments(Snapshot& snapshot) const;
   void add_pieces(Snapshot& snapshot) const;
   void note_peak();
@@ -130,14 +146,16 @@ class Arena {
   void check_in_debug() const;
 
   mutable std::mutex mutex_;
+  std::condition_variable moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
   const bool plain_;
   const std::uint32_t born_;  // forks() then
+  const std::uint64_t id_;
   Streams streams_;
   Gaps gaps_;
   std::unique_ptr<Backing> backing_;
-  std::unordered_map<std::uint64_t, Block> blocks_;
+  Blocks blocks_;
   Peak peak_;
   bool closed_ = false;
   mutable Bytes last_free_ = 0;

@@ -5,6 +5,7 @@
 namespace arena {
 namespace {
 
+constexpr std::size_t kFewMarks = 4;
 constexpr Granules kShare = 8;  // a new handle takes at most this part of what is left under the limit
 
 }  // namespace
@@ -15,6 +16,13 @@ Backing::Backing(const Device& device, Streams& streams, Gaps& gaps, Bytes granu
 bool Backing::is_backed(Span span) const {
   for (Granules g = span.begin; g < span.end; ++g) {
     if (granules_[g].handle == kNone || !handles_[granules_[g].handle].accessible) return false;
+  }
+  return true;
+}
+
+bool Backing::is_bare(Span span) const {
+  for (Granules g = span.begin; g < span.end; ++g) {
+    if (granules_[g].handle != kNone) return false;
   }
   return true;
 }
@@ -41,9 +49,10 @@ Backing::Index Backing::add_handle(Granules count) {
   handles_[index].count = count;
   reserved_ += count;
   spare_granules_ += count;
-  peak_ = std::max(peak_, reserved_);
   return index;
 }
+
+void Backing::note_peak() { peak_ = std::max(peak_, reserved_ - coming_); }
 
 void Backing::remove_handle(Index index) {
   reserved_ -= handles_[index].count;
@@ -54,6 +63,7 @@ void Backing::remove_handle(Index index) {
 
 void Backing::attach(Index index, Granules at, std::uint64_t address) {
   Handle& handle = handles_[index];
+  largest_free_.reset();
   handle.address = address;
   handle.begin = at;
   handle.mapped = true;
@@ -70,6 +80,7 @@ void Backing::attach(Index index, Granules at, std::uint64_t address) {
 
 void Backing::detach(Index index) {
   Handle& handle = handles_[index];
+  largest_free_.reset();
   clear_idle(index);
   for (Granules g = handle.begin; g < handle.end(); ++g) granules_[g].handle = kNone;
   handle.mapped = handle.accessible = false;
@@ -95,6 +106,7 @@ void Backing::clear_idle(Index index) {
 }
 
 void Backing::touch(Span span) {
+  largest_free_.reset();
   for (Granules g = span.begin; g < span.end; ++g) {
     if (granules_[g].blocks++ > 0) continue;
     ++touched_granules_;
@@ -105,9 +117,13 @@ void Backing::touch(Span span) {
 }
 
 void Backing::leave(Span span, const Marks& marks) {
+  largest_free_.reset();
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
-    if (index != kNone) handles_[index].marks.join(marks);
+    if (index != kNone) {
+      handles_[index].marks.join(marks);
+      if (handles_[index].marks.count() > kFewMarks) streams_.reached(handles_[index].marks);  // forgets some
+    }
     if (--granules_[g].blocks > 0) continue;
     --touched_granules_;
     granules_[g].lost = false;
@@ -132,7 +148,7 @@ void Backing::unpin(Span span) {
   Index last = kNone;
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
-    if (index == last) continue;
+    if (index == last || index == kNone) continue;
     last = index;
     Handle& handle = handles_[index];
     if (--handle.pins == 0) pinned_granules_ -= handle.count - handle.touched;
@@ -141,6 +157,7 @@ void Backing::unpin(Span span) {
 
 // Gaps without a middle, and the edges of the others, lie in granules that are touched and so backed.
 Bytes Backing::largest_free() const {
+  if (largest_free_) return *largest_free_;
   Bytes best = gaps_.largest_edge();
   gaps_.each_with_middle([&](const Gap& gap) {
     const Granules first = round_up(gap.begin, granule_) / granule_, last = gap.end / granule_;
@@ -151,6 +168,7 @@ Bytes Backing::largest_free() const {
     }
     if (last <= backed_end_) best = std::max(best, run + gap.end - last * granule_);
   });
+  largest_free_ = best;
   return best;
 }
 
@@ -162,15 +180,16 @@ Marks Backing::pending_marks() const {
   return all;
 }
 
-void Backing::poll() {
-  if (pending_granules_ == 0) return;
-  streams_.poll(pending_marks());
+bool Backing::poll() {
+  if (pending_granules_ == 0) return true;
+  const bool can_tell = streams_.poll(pending_marks());
   for (const auto& [size, entry] : idle_) {
     Handle& handle = handles_[entry.second];
     if (!handle.pending || !streams_.reached(handle.marks)) continue;
     handle.pending = false;
     pending_granules_ -= handle.count;
   }
+  return can_tell;
 }
 
 std::optional<std::string> Backing::problem() const {
@@ -195,7 +214,9 @@ std::optional<std::string> Backing::problem() const {
     touched += mine;
   }
   for (const Granule& granule : granules_) {
-    if (granule.blocks > 0 && granule.handle == kNone && !granule.lost) return "a touched granule is not backed";
+    if (granule.blocks == 0 || granule.handle != kNone) continue;
+    if (!granule.lost) return "a touched granule is not backed";
+    ++touched;
   }
   if (reserved != reserved_ || spare != spare_granules_ || idle != idle_granules_ || pending != pending_granules_ ||
       touched != touched_granules_ || pinned != pinned_granules_) {

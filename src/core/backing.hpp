@@ -22,8 +22,28 @@ namespace arena {
 
 using Lock = std::unique_lock<std::mutex>;  // of the arena; held, except while memory that is not mapped comes or goes
 
+// For a while without the lock: others may come in between.
+class Unlocked {
+ public:
+  explicit Unlocked(Lock& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
 // What is tried to find memory for a place, in this order. Each costs more than the one before.
 enum class Effort { kAtOnce, kPoll, kWait, kRelease, kReback };
+
+struct Demand {
+  Bytes size = 0;
+  std::optional<Place> place = {};  // the best one
+  Marks used = {};                  // what somebody who gives memory may still use it before
+};
+// How many granules may be reserved in all, now: asked for again whenever others may have come in between.
+using Limit = std::function<Granules()>;
 
 class Backing {
  public:
@@ -32,17 +52,15 @@ class Backing {
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
-  // Whether a request, whose best place is `place`, could be met with at most `limit` granules reserved, by any means.
-  virtual bool could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const = 0;
-  // Finds memory for a request, with at most `limit` granules reserved in all, and returns where it may lie.
-  virtual std::optional<Offset> back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
-                                     Lock& lock) = 0;
-  // The same with new memory only: nothing is unmapped, and no stream asked about, as behoves during a capture.
-  virtual std::optional<Offset> back_anew(const std::optional<Place>& place, Bytes size, Granules limit,
-                                          Lock& lock) = 0;
-  virtual Bytes largest(Granules limit) const = 0;  // request that could be met
+  // Whether a request could be met with at most `limit` granules reserved, by any means.
+  virtual bool could_hold(const Demand& demand, Granules limit) const = 0;
+  // Finds memory for a request, and returns where it may lie.
+  virtual std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) = 0;
+  // The same with new memory only, at a place where none was: nothing is unmapped, no stream asked about or waited for.
+  virtual std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) = 0;
+  virtual Bytes largest(Granules limit, bool may_reback) const = 0;  // request that could surely be met
   // Takes memory in advance; false at the limit.
-  virtual bool reserve(Granules granules, Granules limit, Lock& lock) = 0;
+  virtual bool reserve(Granules granules, const Limit& limit, Lock& lock) = 0;
   // Gives back spare and idle handles down to `keep` granules reserved,
   // and, whatever that is, to `most` if what is free allows it.
   virtual void trim(Granules keep, Granules most, Lock& lock) = 0;
@@ -61,6 +79,7 @@ class Backing {
     return {offset / granule_, (offset + size + granule_ - 1) / granule_};
   }
   bool is_backed(Span span) const;
+  bool is_bare(Span span) const;                   // backed nowhere
   bool has_lost(Span span) const;                  // data
   std::uint64_t address_of(Offset offset) const {  // which is backed
     const Handle& handle = handles_[granules_[offset / granule_].handle];
@@ -74,12 +93,19 @@ class Backing {
   void pin(Span span);
   void unpin(Span span);
 
-  // Makes the idle handles' marks known, as far as they were reached.
-  void poll();
+  // Makes the idle handles' marks known, as far as they were reached. False if the driver cannot tell: then the whole
+  // device must be waited for.
+  bool poll();
   // The marks of all idle handles that are not known to have been reached.
   Marks pending_marks() const;
 
+  // Whether the driver, or whoever gives memory, had none to give since the last forget_refusal().
+  bool was_refused() const { return refused_; }
+  void forget_refusal() { refused_ = false; }
+
   Granules reserved() const { return reserved_; }
+  Granules coming() const { return coming_; }  // counted as reserved, but not taken yet
+  Granules moving() const { return coming_ + leaving_; }
   Granules peak() const { return peak_; }  // the highest value of reserved
   Granules spare() const { return spare_granules_; }
   Granules idle() const { return idle_granules_; }
@@ -142,6 +168,8 @@ class Backing {
   Granules handle_size(Granules limit) const;
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
+  void note_peak();
+
   const Device& device_;
   Streams& streams_;
   Gaps& gaps_;
@@ -151,10 +179,15 @@ class Backing {
   std::vector<Handle> handles_;
   std::vector<Index> unused_;
   BySize idle_;
-  Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0,
-           touched_granules_ = 0, pinned_granules_ = 0,  // untouched ones of handles with pins
-      backed_end_ = 0;                                   // no granule from here on was ever backed
+  Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0;
+  Granules touched_granules_ = 0;
+  Granules pinned_granules_ = 0;       // untouched ones of handles with pins
+  Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
+  Granules backed_end_ = 0;            // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
+  bool refused_ = false;
+  // What was last found to be the largest free piece; nothing after a change.
+  mutable std::optional<Bytes> largest_free_ = {};
 };
 
 }  // namespace arena

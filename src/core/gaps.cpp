@@ -104,6 +104,7 @@ void Gaps::add(Gap range) {
     range.marks.join(nodes_[after].gap.marks);
     erase(met);
   }
+  if (range.marks.count() > 1) range.marks.drop_if(is_reached_);
   insert(range);
 }
 

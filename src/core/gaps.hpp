@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/marks.hpp"
@@ -36,7 +38,8 @@ struct Place {
 
 class Gaps {
  public:
-  explicit Gaps(Bytes granule) : granule_(granule) {}
+  // `is_reached` tells which marks need not be kept: a gap that grows would gather those of all streams there ever were.
+  Gaps(Bytes granule, std::function<bool(Mark)> is_reached) : granule_(granule), is_reached_(std::move(is_reached)) {}
 
   // Makes a range free. It may not overlap a gap; gaps that it meets become one with it, with the marks of all.
   void add(Gap range);
@@ -127,6 +130,7 @@ class Gaps {
   }
 
   Bytes granule_;
+  std::function<bool(Mark)> is_reached_;
   std::vector<Node> nodes_;
   std::vector<Index> unused_;
   Index root_ = kNone;

@@ -16,9 +16,9 @@ Bytes Arena::cap() const {
   return settings_.cap;
 }
 
-Stats Arena::stats() const {
+Stats Arena::stats(bool may_reback) const {
   const Lock held = lock(When::kAlways);
-  return figures();
+  return figures(may_reback);
 }
 
 // A driver that fails to answer does not keep the arena from giving its account.
@@ -27,10 +27,10 @@ Bytes Arena::device_free() const {
   return last_free_;
 }
 
-Stats Arena::figures() const {
+Stats Arena::figures(bool may_reback) const {
   Stats s = counts();
   s.device_free = device_free();
-  s.largest = backing_->largest(limit_with(s.device_free));
+  s.largest = backing_->largest(limit_with(s.device_free), may_reback);
   return s;
 }
 
@@ -69,13 +69,14 @@ Stats Arena::counts() const {
 }
 
 Snapshot Arena::snapshot() {
-  const Lock held = lock(When::kAlways);
+  Lock held = lock(When::kAlways);
   if (!streams_.any_capturing()) {
     const Relaxed relaxed(device_);
+    if (!backing_->poll()) wait_for_device(held);
     backing_->poll();
   }
   Snapshot snapshot;
-  snapshot.stats = figures();
+  snapshot.stats = figures(true);
   snapshot.largest_free = backing_->largest_free();
   snapshot.peak = peak_;
   snapshot.granule = backing_->granule();
@@ -121,6 +122,7 @@ void Arena::add_pieces(Snapshot& snapshot) const {
     }
   });
   for (const auto& [address, block] : blocks_) {
+    if (block.lost) continue;
     const cu::Stream used = streams_.stream(block.stream);
     const auto stream = used == cu::legacy_stream() ? 0 : reinterpret_cast<std::uint64_t>(used);  // as people say it
     snapshot.pieces.push_back({address, block.size, kLive, block.requested, stream, block.serial,
@@ -134,23 +136,24 @@ void Arena::add_pieces(Snapshot& snapshot) const {
 std::string Arena::why_full(Bytes rounded) const {
   const Bytes granule = backing_->granule(), reserved = backing_->reserved() * granule;
   const Granules most = limit_with(device_free()), capped = in_granules(settings_.cap);
+  if (backing_->was_refused()) return settings_.headroom > 0 && most < capped ? "headroom kept" : "device full";
   const Bytes left = most * granule > reserved ? most * granule - reserved : 0;
   if (plain_ && reserved - live_ + left >= rounded) return "fragmented";
-  if (!plain_ && backing_->compactable() == 0 && backing_->pinned() > 0 &&
-      backing_->pinned() * granule + left >= rounded) {
+  if (backing_->pinned() > 0 && backing_->could_hold({rounded, gaps_.find(rounded), {}}, most)) {
     return "pinned memory kept";
   }
   if (most < capped) return settings_.headroom > 0 ? "headroom kept" : "device full";
   return settings_.cap + granule > device_.total() ? "device full" : "cap reached";
 }
 
-void Arena::fail(Bytes size, const std::string& verdict, Bytes passes) {
+void Arena::fail(const Request& wanted, const std::string& verdict, Bytes passes) {
   ++failures_;
-  const Stats stats = figures();
+  const Stats stats = figures(wanted.may_reback);
   passes = std::min(passes, stats.largest);
-  throw OutOfMemory("out of memory: " + format_bytes(size) + " asked, " + verdict +
+  if (wanted.scope) passes = std::min(passes, round_down(wanted.scope->left_in_all(), kAlignment));
+  throw OutOfMemory("out of memory: " + format_bytes(wanted.size) + " asked, " + verdict +
                         "; the largest request that would pass is " + format_bytes(passes),
-                    verdict, size, passes, stats);
+                    verdict, wanted.size, passes, stats);
 }
 
 void Arena::validate() const {
@@ -170,15 +173,16 @@ void Arena::check() const {
   };
   demand(gaps_.consistent(), "the index of gaps");
   if (const auto problem = backing_->problem()) demand(false, *problem);
-  Bytes requested = 0, live = 0, free = 0, segments = plain_ ? 0 : backing_->size();
+  Bytes requested = 0, live = 0, lost = 0, free = 0, segments = plain_ ? 0 : backing_->size();
   std::vector<std::pair<Offset, Offset>> ranges;
   for (const auto& [address, block] : blocks_) {
     const Span span = backing_->span_of(block.offset, block.size);
     if (!backing_->has_lost(span)) {
       demand(backing_->is_backed(span) && address == backing_->address_of(block.offset), "a block's address");
     }
-    requested += block.requested;
-    live += block.size;
+    requested += block.lost ? 0 : block.requested;
+    live += block.lost ? 0 : block.size;
+    lost += block.lost ? block.size : 0;
     ranges.emplace_back(block.offset, block.offset + block.size);
   }
   gaps_.each([&](const Gap& gap) {
@@ -191,7 +195,7 @@ void Arena::check() const {
     backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) { segments += address ? size : 0; });
   }
   demand(requested == requested_ && live == live_, "the sums over all blocks differ from the running counts");
-  demand(live + free == segments, "blocks and gaps do not fill the segments");
+  demand(live + lost + free == segments, "blocks and gaps do not fill the segments");
 }
 
 }  // namespace arena

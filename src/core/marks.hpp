@@ -31,10 +31,11 @@ class Marks {
     for (const Mark mark : other.marks_) add(mark);
   }
   template <typename Predicate>
-  void drop_if(Predicate predicate) {
-    std::erase_if(marks_, predicate);
+  void drop_if(const Predicate& predicate) {
+    std::erase_if(marks_, [&](Mark mark) { return predicate(mark); });
   }
   bool empty() const { return marks_.empty(); }
+  std::size_t count() const { return marks_.size(); }
   auto begin() const { return marks_.begin(); }
   auto end() const { return marks_.end(); }
 

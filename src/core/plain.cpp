@@ -7,25 +7,29 @@
 namespace arena {
 namespace {
 
-constexpr Bytes kPlacesPerByte = 8;  // offsets cost nothing, and segments come and go
+thread_local int calls = 0;
 
-// For a while without the lock: others may come in between.
-class Unlocked {
+// A call of somebody else's function, without the lock.
+class Calling {
  public:
-  explicit Unlocked(Lock& lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() { lock_.lock(); }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
+  explicit Calling(Lock& lock) : unlocked_(lock) { ++calls; }
+  ~Calling() { --calls; }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
 
  private:
-  Lock& lock_;
+  Unlocked unlocked_;
 };
+
+constexpr Bytes kPlacesPerByte = 8;  // offsets cost nothing, and segments come and go
 
 }  // namespace
 
 Plain::Plain(const Device& device, Streams& streams, Gaps& gaps, Granules growth, PlainSource source)
     : Backing(device, streams, gaps, kUnit, kPlacesPerByte * round_up(device.total(), kUnit) / kUnit, growth),
       source_(std::move(source)) {}
+
+bool Plain::is_calling() { return calls > 0; }
 
 Plain::~Plain() {
   for (const Handle& handle : handles_) {
@@ -44,65 +48,76 @@ bool Plain::holds(std::uint64_t address) const {
                      [&](const Handle& h) { return h.mapped && address - h.address < h.count * granule_; });
 }
 
-bool Plain::could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const {
-  return place || round_up(size, granule_) / granule_ <= limit;
+bool Plain::could_hold(const Demand& demand, Granules limit) const {
+  return demand.place || in_use() + granules_for(demand.size) <= limit;
 }
 
-Bytes Plain::largest(Granules limit) const {
-  const Granules in_use = reserved_ - idle_granules_ - spare_granules_;
-  return std::max(gaps_.largest_gap(), (limit > in_use ? limit - in_use : 0) * granule_);
+Bytes Plain::largest(Granules limit, bool) const {
+  return std::max(gaps_.largest_gap(), (limit > in_use() ? limit - in_use() : 0) * granule_);
 }
 
-std::optional<Offset> Plain::back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
-                                  Lock& lock) {
-  if (place) return place->offset;
-  const Granules need = round_up(size, granule_) / granule_;
+std::optional<Offset> Plain::back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) {
+  if (demand.place) return demand.place->offset;
   if (effort == Effort::kReback) return std::nullopt;
   if (effort != Effort::kAtOnce) {
     poll();
-    release_idle(need > left_under(limit) ? need - left_under(limit) : need, lock);
+    const Granules need = granules_for(demand.size), left = left_under(limit());
+    std::vector<Index> going;
+    Granules found = 0;
+    for (const Index index : releasable()) {
+      if (found >= (need > left ? need - left : need)) break;  // or the device is short of them
+      going.push_back(index);
+      found += handles_[index].count;
+    }
+    release(going, lock);
   }
-  return grow(need, limit, lock);
+  return grow(demand, limit, lock);
 }
 
-std::optional<Offset> Plain::back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock& lock) {
-  return back(place, size, limit, Effort::kAtOnce, lock);
+std::optional<Offset> Plain::back_anew(const Demand& demand, const Limit& limit, Lock& lock) {
+  return grow(demand, limit, lock);
 }
 
-std::optional<Offset> Plain::grow(Granules need, Granules limit, Lock& lock) {
-  const Granules left = left_under(limit);
+std::optional<Offset> Plain::grow(const Demand& demand, const Limit& limit, Lock& lock) {
+  const Granules need = granules_for(demand.size), most = limit(), left = left_under(most);
   if (left < need) return std::nullopt;
-  const Granules count = std::min(left, std::max(need, handle_size(limit)));
-  std::optional<Offset> offset = add_segment(count, lock);
-  if (!offset && count > need && left_under(limit) >= need) offset = add_segment(need, lock);
+  const Granules count = std::min(left, std::max(need, handle_size(most)));
+  std::optional<Offset> offset = add_segment(count, demand.used, lock);
+  if (!offset && count > need && left_under(limit()) >= need) offset = add_segment(need, demand.used, lock);
   return offset;
 }
 
 // The segment counts as reserved, and as spare, before it is asked for: so the limit holds whoever comes in between.
-std::optional<Offset> Plain::add_segment(Granules count, Lock& lock) {
+std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock& lock) {
   const Index index = add_handle(count);
+  coming_ += count;
   std::optional<PlainMemory> memory;
   try {
-    const Unlocked unlocked(lock);
+    const Calling calling(lock);
     memory = source_(count * granule_);
   } catch (...) {
+    coming_ -= count;
     remove_handle(index);
     throw;
   }
+  coming_ -= count;
+  refused_ |= !memory;
   const std::optional<Granules> at = memory ? room_for(count) : std::nullopt;
   if (!at) {
     if (memory) {
-      const Unlocked unlocked(lock);
+      const Calling calling(lock);
       quietly(memory->give_back);
       memory.reset();
     }
     remove_handle(index);
     return std::nullopt;
   }
+  note_peak();
   handles_[index].give_back = std::move(memory->give_back);
+  handles_[index].marks = used;
   attach(index, *at, memory->address);
   handles_[index].accessible = true;
-  gaps_.add({*at * granule_, (*at + count) * granule_, {}});
+  gaps_.add({*at * granule_, (*at + count) * granule_, used});
   return *at * granule_;
 }
 
@@ -116,48 +131,55 @@ std::optional<Granules> Plain::room_for(Granules count) const {
   return std::nullopt;
 }
 
-// The largest first: few segments go.
-void Plain::release_idle(Granules wanted, Lock& lock) {
-  std::vector<Index> going;
-  Granules found = 0;
-  for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
-    if (handles_[it->second.second].pending) continue;
-    going.push_back(it->second.second);
-    found += it->first;
+std::vector<Plain::Index> Plain::releasable() const {
+  std::vector<Index> found;
+  for (Index index = 0; index < handles_.size(); ++index) {
+    if (!handles_[index].mapped && handles_[index].give_back) found.push_back(index);
   }
-  release(going, lock);
+  for (auto it = idle_.rbegin(); it != idle_.rend(); ++it) {
+    if (!handles_[it->second.second].pending) found.push_back(it->second.second);
+  }
+  return found;
 }
 
+// What goes is out of everybody else's reach before the lock is let go.
 void Plain::release(const std::vector<Index>& going, Lock& lock) {
+  std::vector<std::pair<Index, std::function<void()>>> leaving;
   for (const Index index : going) {
-    if (!handles_[index].mapped) continue;
-    gaps_.take(handles_[index].begin * granule_, handles_[index].count * granule_);
-    detach(index);
+    if (handles_[index].mapped) {
+      gaps_.take(handles_[index].begin * granule_, handles_[index].count * granule_);
+      detach(index);
+    }
+    leaving.emplace_back(index, std::exchange(handles_[index].give_back, {}));
+    leaving_ += handles_[index].count;
   }
   std::exception_ptr refused;
-  for (const Index index : going) {
-    std::function<void()> give_back = std::exchange(handles_[index].give_back, {});
-    if (!give_back) continue;  // another thread is at it
+  for (auto& [index, give_back] : leaving) {
+    bool gone = false;
     try {
-      const Unlocked unlocked(lock);
+      const Calling calling(lock);
       give_back();
+      gone = true;
       give_back = {};
-    } catch (const Error&) {  // it stays, spare, and is tried again by the next trim
-      handles_[index].give_back = std::move(give_back);
+    } catch (const Error&) {  // it stays, spare, and is tried again
       refused = std::current_exception();
-      continue;
     }
-    remove_handle(index);
+    leaving_ -= handles_[index].count;
+    if (gone) {
+      remove_handle(index);
+    } else {
+      handles_[index].give_back = std::move(give_back);
+    }
   }
   if (refused) std::rethrow_exception(refused);
 }
 
 // In one piece if possible: a segment can hold nothing larger than itself.
-bool Plain::reserve(Granules granules, Granules limit, Lock& lock) {
+bool Plain::reserve(Granules granules, const Limit& limit, Lock& lock) {
   Granules count = granules;
   while (granules > 0 && count > 0) {
-    count = std::min({count, granules, left_under(limit)});
-    if (count > 0 && add_segment(count, lock)) {
+    count = std::min({count, granules, left_under(limit())});
+    if (count > 0 && add_segment(count, {}, lock)) {
       granules -= count;
     } else {
       count /= 2;
@@ -170,17 +192,11 @@ void Plain::trim(Granules keep, Granules most, Lock& lock) {
   poll();
   const auto may_go = [&](Granules left, Granules count) { return left > most || left >= keep + count; };
   std::vector<Index> going;
-  Granules left = reserved_;
-  const auto consider = [&](Index index) {
-    if (!may_go(left, handles_[index].count)) return;
+  Granules left = reserved_ - moving();
+  for (const Index index : releasable()) {
+    if (!may_go(left, handles_[index].count)) continue;
     going.push_back(index);
     left -= handles_[index].count;
-  };
-  for (Index index = 0; index < handles_.size(); ++index) {
-    if (!handles_[index].mapped && handles_[index].give_back) consider(index);
-  }
-  for (const auto& [count, entry] : idle_) {
-    if (!handles_[entry.second].pending) consider(entry.second);
   }
   release(going, lock);
 }

@@ -18,18 +18,20 @@ using PlainSource = std::function<std::optional<PlainMemory>(Bytes)>;
 
 class Plain final : public Backing {
  public:
+  // Whether this thread is in a function that gives or takes memory: it must not wait for its own end.
+  static bool is_calling();
+
   static constexpr Bytes kUnit = Bytes{2} << 20;  // in which segments are taken
 
   Plain(const Device& device, Streams& streams, Gaps& gaps, Granules growth, PlainSource source);
   // Gives everything back; the device must be done with it.
   ~Plain() override;
 
-  bool could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const override;
-  std::optional<Offset> back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
-                             Lock& lock) override;
-  std::optional<Offset> back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock& lock) override;
-  Bytes largest(Granules limit) const override;
-  bool reserve(Granules granules, Granules limit, Lock& lock) override;
+  bool could_hold(const Demand& demand, Granules limit) const override;
+  std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) override;
+  std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) override;
+  Bytes largest(Granules limit, bool may_reback) const override;
+  bool reserve(Granules granules, const Limit& limit, Lock& lock) override;
   void trim(Granules keep, Granules most, Lock& lock) override;
   bool reback(Span) override { return false; }
   Granules compactable() const override { return 0; }
@@ -37,10 +39,13 @@ class Plain final : public Backing {
   void abandon() override;
 
  private:
-  std::optional<Offset> grow(Granules need, Granules limit, Lock& lock);
-  std::optional<Offset> add_segment(Granules count, Lock& lock);
+  Granules in_use() const { return reserved_ - idle_granules_ - spare_granules_; }
+  Granules granules_for(Bytes size) const { return round_up(size, granule_) / granule_; }
+  std::optional<Offset> grow(const Demand& demand, const Limit& limit, Lock& lock);
+  std::optional<Offset> add_segment(Granules count, const Marks& used, Lock& lock);
   std::optional<Granules> room_for(Granules count) const;
-  void release_idle(Granules wanted, Lock& lock);
+  // Idle segments, and those that could not be given back before, the largest first.
+  std::vector<Index> releasable() const;
   void release(const std::vector<Index>& going, Lock& lock);
 
   PlainSource source_;

@@ -12,7 +12,7 @@ bool Stitched::reback(Span keep) {
   Granules most = 0;
   for (Index index = 0; index < handles_.size(); ++index) {
     const Handle& handle = handles_[index];
-    if (!handle.mapped || handle.count == 1 || handle.pins > 0) continue;
+    if (!handle.mapped || handle.count == 1 || handle.pins > 0 || handle.pending) continue;
     Granules untouched = 0;
     for (Granules g = handle.begin; g < handle.end(); ++g) {
       untouched += granules_[g].blocks == 0 && !keep.overlaps({g, g + 1});
@@ -50,7 +50,9 @@ void Stitched::replace(Index index, Span keep) {
     give_back(index);
   } catch (const Error&) {
     spare_.erase({handles_[index].count, {0, index}});
-    remount(index, span.begin, marks);
+    bool is_back = false;
+    quietly([&] { is_back = remount(index, span.begin, marks); });
+    for (const Granules g : kept) granules_[g].lost = !is_back && granules_[g].blocks > 0;
     throw;
   }
   std::exception_ptr lost;  // one granule that is lost must not take the others along
@@ -63,7 +65,11 @@ void Stitched::replace(Index index, Span keep) {
     }
   }
   // The copies are staged, not done: whoever is handed memory on another stream next must find it whole.
-  device_.synchronize();
+  try {
+    device_.synchronize();
+  } catch (const Error&) {
+    if (!lost) throw;
+  }
   if (lost) std::rethrow_exception(lost);
 }
 
@@ -73,7 +79,7 @@ void Stitched::put_back(Granules at, const Marks& marks, const char* data, Span 
   if (small == kNone) small = take_spare(1, 1);
   if (small == kNone && (small = harvest(1, 1, keep)) != kNone) unmap(small);
   if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
-  remount(small, at, marks);
+  if (!remount(small, at, marks)) throw Error("the device has no room for what it had just held; data was lost");
   if (handles_[small].touched == 0) return;
   try {
     device_.copy_from_host(address_at(at), data, granule_);
@@ -83,10 +89,10 @@ void Stitched::put_back(Granules at, const Marks& marks, const char* data, Span 
 }
 
 // Maps a handle under what may be live data, with the marks of the handle that was there before.
-void Stitched::remount(Index index, Granules at, const Marks& marks) {
-  map(index, at);
+bool Stitched::remount(Index index, Granules at, const Marks& marks) {
+  if (!map(index, at)) return false;
   handles_[index].marks = marks;
-  allow({index});
+  return allow({index});
 }
 
 }  // namespace arena

@@ -6,7 +6,7 @@ namespace arena {
 namespace {
 
 struct Entered {
-  const void* owner;
+  std::uint64_t owner;
   std::shared_ptr<Scope> scope;
 };
 
@@ -14,18 +14,14 @@ thread_local std::vector<Entered> entered;
 
 }  // namespace
 
-std::shared_ptr<Scope> current_scope(const void* owner) {
+// A scope may end in another thread, or be forgotten: then it is dropped here, when this thread next allocates.
+std::shared_ptr<Scope> current_scope(std::uint64_t owner) {
+  if (entered.empty()) return nullptr;
+  std::erase_if(entered, [](const Entered& e) { return e.scope->has_ended(); });
   const auto it = std::find_if(entered.rbegin(), entered.rend(), [&](const Entered& e) { return e.owner == owner; });
   return it == entered.rend() ? nullptr : it->scope;
 }
 
-void enter_scope(const void* owner, std::shared_ptr<Scope> scope) { entered.push_back({owner, std::move(scope)}); }
-
-bool leave_scope(const std::shared_ptr<Scope>& scope) {
-  const auto it = std::find_if(entered.rbegin(), entered.rend(), [&](const Entered& e) { return e.scope == scope; });
-  if (it == entered.rend()) return false;
-  entered.erase(std::next(it).base());
-  return true;
-}
+void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope) { entered.push_back({owner, std::move(scope)}); }
 
 }  // namespace arena

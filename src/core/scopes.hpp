@@ -26,7 +26,12 @@ class Scope {
   Bytes peak() const { return peak_; }
   std::uint64_t blocks() const { return blocks_; }  // live ones
 
+  bool has_ended() const { return ended_; }
+  void end() { ended_ = true; }
+
   Bytes left() const { return budget_ ? *budget_ - std::min<Bytes>(*budget_, live_) : ~Bytes{0}; }
+  // What is left of all budgets.
+  Bytes left_in_all() const { return parent_ ? std::min(left(), parent_->left_in_all()) : left(); }
   // The innermost scope whose budget a request would exceed.
   const Scope* exceeded_by(Bytes size) const {
     const Scope* scope = this;
@@ -53,12 +58,11 @@ class Scope {
   const std::shared_ptr<Scope> parent_;
   std::atomic<Bytes> live_ = 0, peak_ = 0;
   std::atomic<std::uint64_t> blocks_ = 0;
+  std::atomic<bool> ended_ = false;
 };
 
-// The scope that this thread is in, of those that were entered for an owner; null if there is none.
-std::shared_ptr<Scope> current_scope(const void* owner);
-void enter_scope(const void* owner, std::shared_ptr<Scope> scope);
-// False if this thread is not in it.
-bool leave_scope(const std::shared_ptr<Scope>& scope);
+// The scope that this thread is in, of those that were entered for an owner and have not ended; null if there is none.
+std::shared_ptr<Scope> current_scope(std::uint64_t owner);
+void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope);
 
 }  // namespace arena

@@ -29,12 +29,16 @@ Stitched::~Stitched() {
   quietly([&] { device_.free_addresses(address_, size()); });
 }
 
-bool Stitched::could_hold(const std::optional<Place>& place, Bytes, Granules limit) const {
-  return place && touched_granules_ + place->new_granules <= limit;
+bool Stitched::could_hold(const Demand& demand, Granules limit) const {
+  return demand.place && touched_granules_ + demand.place->new_granules <= limit;
 }
 
-Bytes Stitched::largest(Granules limit) const {
-  return gaps_.largest(limit > touched_granules_ ? limit - touched_granules_ : 0);
+// Granules that blocks touch, and those that nothing can set free, are out of reach. (A request that lies on some of the
+// latter could be a little larger.)
+Bytes Stitched::largest(Granules limit, bool may_reback) const {
+  const Granules fixed = touched_granules_ + pinned_granules_ + (may_reback ? 0 : compactable());
+  const Bytes obtainable = gaps_.largest(limit > fixed ? limit - fixed : 0);
+  return may_reback ? obtainable : std::max(obtainable, largest_free());
 }
 
 Granules Stitched::compactable() const {
@@ -42,23 +46,28 @@ Granules Stitched::compactable() const {
   return reserved_ > other ? reserved_ - other : 0;
 }
 
-std::optional<Offset> Stitched::back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
-                                     Lock&) {
-  if (!place) return std::nullopt;
-  const Span span = span_of(place->offset, size);
+std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, Effort effort, Lock&) {
+  if (!demand.place) return std::nullopt;
+  const Span span = span_of(demand.place->offset, demand.size);
+  const Granules most = limit();
   if (effort == Effort::kPoll) poll();
-  while (!map_all(span, limit, true)) {
+  while (!map_all(span, most, true)) {
     const bool freed = effort == Effort::kRelease  ? release_idle(span.count(), span) > 0
                        : effort == Effort::kReback ? reback(span)
                                                    : false;
     if (!freed) return std::nullopt;
   }
-  return place->offset;
+  return demand.place->offset;
 }
 
-std::optional<Offset> Stitched::back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock&) {
-  if (!place || !map_all(span_of(place->offset, size), limit, false)) return std::nullopt;
-  return place->offset;
+// After all that was ever backed there is room, for there are many more addresses than memory.
+std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& limit, Lock&) {
+  const Offset offset = backed_end_ * granule_;
+  const Span span = span_of(offset, demand.size);
+  const Granules most = limit();
+  if (span.end > granules_.size() || span.count() > left_under(most) + spare_granules_) return std::nullopt;
+  if (!map_all(span, most, false)) return std::nullopt;
+  return offset;
 }
 
 // How many granules from here on nothing is mapped at.
@@ -75,10 +84,8 @@ bool Stitched::map_all(Span span, Granules limit, bool may_harvest) {
     for (Granules g = span.begin; g < span.end && complete; ++g) {
       if (granules_[g].handle != kNone) continue;
       const Index index = take(g, span, limit, may_harvest);
-      complete = index != kNone;
-      if (!complete) break;
-      map(index, g);
-      fresh.push_back(index);
+      complete = index != kNone && map(index, g);
+      if (complete) fresh.push_back(index);
     }
   } catch (const Error&) {
     retract(fresh);
@@ -88,10 +95,9 @@ bool Stitched::map_all(Span span, Granules limit, bool may_harvest) {
   for (Granules g = span.begin; g < span.end && complete; g = handles_[granules_[g].handle].end()) {
     const Index index = granules_[g].handle;
     const bool is_fresh = std::find(fresh.begin(), fresh.end(), index) != fresh.end();
-    if (!handles_[index].accessible && !is_fresh) allow({index});
+    if (!handles_[index].accessible && !is_fresh) complete = allow({index});
   }
-  if (!fresh.empty()) allow(fresh);
-  return complete;
+  return (fresh.empty() || allow(fresh)) && complete;
 }
 
 // A handle for a granule of the span, mapped nowhere and not among the spare ones.
@@ -140,20 +146,28 @@ Stitched::Index Stitched::harvest(Granules need, Granules room, Span keep) {
 Stitched::Index Stitched::create(Granules count) {
   std::optional<cu::MemHandle> id = device_.create(count * granule_);
   while (!id && count > 1) id = device_.create((count /= 2) * granule_);  // others use the device too
+  refused_ |= !id;
   if (!id) return kNone;
   const Index index = add_handle(count);
   handles_[index].id = *id;
+  note_peak();
   return index;
 }
 
-void Stitched::map(Index index, Granules at) {
+// A handle that is not among the spare ones, where it goes if the driver does not map it. False if it has no room.
+bool Stitched::map(Index index, Granules at) {
   try {
-    device_.map(address_at(at), handles_[index].count * granule_, handles_[index].id);
+    if (device_.map(address_at(at), handles_[index].count * granule_, handles_[index].id)) {
+      attach(index, at, address_at(at));
+      return true;
+    }
   } catch (const Error&) {
     put_spare(index);
     throw;
   }
-  attach(index, at, address_at(at));
+  put_spare(index);
+  refused_ = true;
+  return false;
 }
 
 void Stitched::unmap(Index index) {
@@ -162,15 +176,19 @@ void Stitched::unmap(Index index) {
 }
 
 // One call for the whole run: all between the first and the last new handle is mapped.
-void Stitched::allow(const std::vector<Index>& fresh) {
+bool Stitched::allow(const std::vector<Index>& fresh) {
   const Granules begin = handles_[fresh.front()].begin, end = handles_[fresh.back()].end();
+  bool allowed = false;
   try {
-    device_.set_access(address_at(begin), (end - begin) * granule_);
+    allowed = device_.set_access(address_at(begin), (end - begin) * granule_);
   } catch (const Error&) {
     retract(fresh);
     throw;
   }
-  for (const Index index : fresh) handles_[index].accessible = true;
+  for (const Index index : fresh) handles_[index].accessible = allowed;
+  if (!allowed) retract(fresh);
+  refused_ |= !allowed;
+  return allowed;
 }
 
 // What could not be made accessible is not left mapped, unless the driver refuses that as well; it is not used then.
@@ -214,10 +232,11 @@ Granules Stitched::release_idle(Granules wanted, Span keep) {
   return found;
 }
 
-bool Stitched::reserve(Granules granules, Granules limit, Lock&) {
+bool Stitched::reserve(Granules granules, const Limit& limit, Lock&) {
   while (granules > 0) {
-    if (reserved_ >= limit) return false;
-    const Index index = create(std::min({granules, growth_, limit - reserved_}));
+    const Granules left = left_under(limit());
+    if (left == 0) return false;
+    const Index index = create(std::min({granules, growth_, left}));
     if (index == kNone) return false;
     put_spare(index);
     granules -= std::min(granules, handles_[index].count);

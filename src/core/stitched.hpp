@@ -15,12 +15,11 @@ class Stitched final : public Backing {
   // Unmaps and releases everything; the device must be done with it.
   ~Stitched() override;
 
-  bool could_hold(const std::optional<Place>& place, Bytes size, Granules limit) const override;
-  std::optional<Offset> back(const std::optional<Place>& place, Bytes size, Granules limit, Effort effort,
-                             Lock& lock) override;
-  std::optional<Offset> back_anew(const std::optional<Place>& place, Bytes size, Granules limit, Lock& lock) override;
-  Bytes largest(Granules limit) const override;
-  bool reserve(Granules granules, Granules limit, Lock& lock) override;
+  bool could_hold(const Demand& demand, Granules limit) const override;
+  std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) override;
+  std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) override;
+  Bytes largest(Granules limit, bool may_reback) const override;
+  bool reserve(Granules granules, const Limit& limit, Lock& lock) override;
   void trim(Granules keep, Granules most, Lock& lock) override;
   bool reback(Span keep) override;
   Granules compactable() const override;
@@ -37,9 +36,9 @@ class Stitched final : public Backing {
   Index take_spare(Granules need, Granules room);
   Index harvest(Granules need, Granules room, Span keep);
   Index create(Granules count);
-  void map(Index index, Granules at);
+  bool map(Index index, Granules at);
   void unmap(Index index);
-  void allow(const std::vector<Index>& fresh);
+  bool allow(const std::vector<Index>& fresh);
   void retract(const std::vector<Index>& fresh);
   void put_spare(Index index);
   void give_back(Index index);
@@ -49,7 +48,7 @@ class Stitched final : public Backing {
 
   void replace(Index index, Span keep);
   void put_back(Granules at, const Marks& marks, const char* data, Span keep);
-  void remount(Index index, Granules at, const Marks& marks);
+  bool remount(Index index, Granules at, const Marks& marks);
 
   std::uint64_t address_;
   BySize spare_;

@@ -1,16 +1,44 @@
 #include "core/streams.hpp"
 
 #include <atomic>
+#include <mutex>
+#include <set>
 
 namespace arena {
 namespace {
 
 constexpr std::size_t kFewEvents = 16;
 
+// Threads that were numbered and have ended. Never destroyed: threads end at any time.
+struct Ended {
+  std::mutex mutex;
+  std::set<std::uint64_t> numbers;
+};
+
+Ended& ended() {
+  static Ended& only = *new Ended;
+  return only;
+}
+
+struct ThreadNumber {
+  std::uint64_t value = [] {
+    static std::atomic<std::uint64_t> next{1};
+    return next.fetch_add(1);
+  }();
+  ~ThreadNumber() {
+    const std::lock_guard lock(ended().mutex);
+    ended().numbers.insert(value);
+  }
+};
+
 std::uint64_t this_thread() {
-  static std::atomic<std::uint64_t> next{1};
-  thread_local const std::uint64_t number = next.fetch_add(1);
-  return number;
+  thread_local const ThreadNumber number;
+  return number.value;
+}
+
+bool has_ended(std::uint64_t thread) {
+  const std::lock_guard lock(ended().mutex);
+  return ended().numbers.count(thread) > 0;
 }
 
 }  // namespace
@@ -32,7 +60,19 @@ StreamIndex Streams::index(cu::Stream stream) {
   if (stream == nullptr) stream = cu::legacy_stream();
   const std::uint64_t thread = stream == cu::per_thread_stream() ? this_thread() : 0;
   const auto [it, is_new] = indices_.try_emplace({stream, thread}, static_cast<StreamIndex>(states_.size()));
-  if (is_new) states_.push_back({stream, false, thread, 0, 0, {}, {}});
+  if (!is_new) return it->second;
+  if (vacant_.empty()) {
+    states_.emplace_back();
+  } else {
+    it->second = vacant_.back();
+    vacant_.pop_back();
+  }
+  // A vacant state goes on counting, so that old marks in it stay reached.
+  State& state = states_[it->second];
+  state.stream = stream;
+  state.thread = thread;
+  state.gone = false;
+  state.waited.clear();
   return it->second;
 }
 
@@ -53,7 +93,7 @@ cu::Event Streams::new_event() {
   return event;
 }
 
-void Streams::finish(State& state, std::uint64_t number) {
+void Streams::finish_state(State& state, std::uint64_t number) {
   state.done = std::max(state.done, number);
   while (!state.records.empty() && state.records.front().number <= state.done) {
     unused_.push_back(state.records.front().event);
@@ -64,25 +104,23 @@ void Streams::finish(State& state, std::uint64_t number) {
 // The number of the per-thread stream means the calling thread's own: another thread's cannot be named at all.
 bool Streams::can_reach(const State& state) { return state.thread == 0 || state.thread == this_thread(); }
 
-// A record that is reached after the mark; null when the mark has been reached, because the stream is gone or out of
-// reach and the whole device was waited for instead.
+// A record that is reached after the mark; null when the stream is gone or out of reach.
 const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t number) {
   State& state = states_[stream];
   for (const Record& record : state.records) {
     if (record.number >= number) return &record;
   }
+  if (state.gone || !can_reach(state)) return nullptr;
   const cu::Event event = new_event();
-  bool recorded = false;
   try {
-    recorded = !state.gone && can_reach(state) && device_.record(event, state.stream);
+    state.gone = !device_.record(event, state.stream);
   } catch (const Error&) {
     unused_.push_back(event);
     throw;
   }
-  if (!recorded) {
+  if (state.gone) {
     unused_.push_back(event);
-    device_.synchronize();
-    finish(state, state.frees);
+    indices_.erase({state.stream, state.thread});
     return nullptr;
   }
   state.records.push_back({event, state.frees});
@@ -99,28 +137,31 @@ bool Streams::must_wait(StreamIndex user, const Marks& marks) const {
   return std::any_of(marks.begin(), marks.end(), [&](Mark mark) { return must_wait(user, mark); });
 }
 
-void Streams::order(StreamIndex user, const Marks& marks) {
+bool Streams::order(StreamIndex user, const Marks& marks) {
   for (const Mark mark : marks) {
     if (!must_wait(user, mark)) continue;
     const Record* record = record_after(mark.stream, mark.number);
-    if (record == nullptr) continue;
+    if (record == nullptr) return false;
     device_.wait(states_[user].stream, record->event);
     states_[user].waited[mark.stream] = record->number;
     ++waits_;
   }
+  return true;
 }
 
-void Streams::poll(const Marks& marks) {
+bool Streams::poll(const Marks& marks) {
+  bool can_tell = true;
   for (const Mark mark : marks) {
-    if (!reached(mark)) record_after(mark.stream, mark.number);
+    if (!reached(mark)) can_tell &= record_after(mark.stream, mark.number) != nullptr;
   }
   collect();
+  return can_tell;
 }
 
 void Streams::collect() {
   for (State& state : states_) {
     while (!state.records.empty() && device_.reached(state.records.front().event)) {
-      finish(state, state.records.front().number);
+      finish_state(state, state.records.front().number);
     }
   }
 }
@@ -134,9 +175,34 @@ std::vector<cu::Event> Streams::events_after(const Marks& marks) {
   return events;
 }
 
+std::vector<std::uint64_t> Streams::frees() const {
+  std::vector<std::uint64_t> all;
+  for (const State& state : states_) all.push_back(state.frees);
+  return all;
+}
+
+void Streams::finish(const std::vector<std::uint64_t>& frees) {
+  for (std::size_t i = 0; i < frees.size(); ++i) finish_state(states_[i], frees[i]);
+}
+
+void Streams::tidy() {
+  for (StreamIndex index = 0; index < states_.size(); ++index) {
+    State& state = states_[index];
+    if (state.stream == nullptr) continue;  // vacant
+    if (state.thread != 0 && !state.gone && has_ended(state.thread)) {
+      state.gone = true;
+      indices_.erase({state.stream, state.thread});
+    }
+    if (!state.gone || state.done < state.frees) continue;
+    state.stream = nullptr;
+    vacant_.push_back(index);
+  }
+  many_ = std::max<std::size_t>(64, 2 * (states_.size() - vacant_.size()));
+}
+
 bool Streams::any_capturing() {
   for (State& state : states_) {
-    if (state.gone || !can_reach(state)) continue;
+    if (state.gone || state.stream == nullptr || !can_reach(state)) continue;
     const std::optional<bool> capturing = device_.is_capturing(state.stream);
     if (capturing.value_or(false)) return true;
     if (capturing) continue;

@@ -29,14 +29,25 @@ class Streams {
 
   // Whether `user` has to wait for one of the marks.
   bool must_wait(StreamIndex user, const Marks& marks) const;
-  // Makes `user` wait, on the device, for marks of other streams.
-  void order(StreamIndex user, const Marks& marks);
-  // Asks the driver what has been reached by now, after making sure that it can tell.
-  void poll(const Marks& marks);
+  // Makes `user` wait, on the device, for marks of other streams. False if one cannot be waited for like that, because
+  // its stream is gone or another thread's own: then the whole device must be waited for.
+  bool order(StreamIndex user, const Marks& marks);
+  // Asks the driver what has been reached by now, after making sure that it can tell. False as above.
+  bool poll(const Marks& marks);
   // Events that are reached after the marks. To be waited for without the arena's lock, and then polled.
   std::vector<cu::Event> events_after(const Marks& marks);
+
+  // To wait for the whole device without the arena's lock: what had been freed before is done afterwards.
+  std::vector<std::uint64_t> frees() const;
+  void finish(const std::vector<std::uint64_t>& frees);
+
   // Whether one is being captured. Forgets those that are gone: their number may come back as another stream.
   bool any_capturing();
+  // Whether so many were seen since the last tidying that it is time for another, after the device was waited for.
+  bool are_many() const { return states_.size() - vacant_.size() >= many_; }
+  void postpone_tidying() { many_ *= 2; }
+  // Makes room for others in the place of streams that are gone, and of which all is done.
+  void tidy();
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].stream; }
 
@@ -58,7 +69,7 @@ class Streams {
   bool must_wait(StreamIndex user, Mark mark) const;
   static bool can_reach(const State& state);
   const Record* record_after(StreamIndex stream, std::uint64_t number);
-  void finish(State& state, std::uint64_t number);
+  void finish_state(State& state, std::uint64_t number);
   cu::Event new_event();
   void collect();
 
@@ -66,6 +77,8 @@ class Streams {
   std::vector<State> states_;
   std::map<std::pair<cu::Stream, std::uint64_t>, StreamIndex> indices_;
   std::vector<cu::Event> unused_;
+  std::vector<StreamIndex> vacant_;  // states of streams that are gone, for others to use
+  std::size_t many_ = 64;
   std::size_t events_ = 0;  // that exist
   std::uint64_t waits_ = 0;
 };

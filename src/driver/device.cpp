@@ -31,9 +31,7 @@ std::uint64_t Device::free() const {
 std::optional<std::uint64_t> Device::allocate(std::uint64_t size) const {
   const ContextScope scope(*driver_, context_.get());
   cu::DevicePtr address = 0;
-  const cu::Result result = count().cuMemAlloc(&address, size);
-  if (result == cu::Result::kOutOfMemory) return std::nullopt;
-  driver_->check(result, "cuMemAlloc");
+  if (!has_room(count().cuMemAlloc(&address, size), "cuMemAlloc")) return std::nullopt;
   return address;
 }
 
@@ -55,21 +53,26 @@ void Device::free_addresses(std::uint64_t address, std::uint64_t size) const {
 std::optional<cu::MemHandle> Device::create(std::uint64_t size) const {
   const cu::MemAllocationProp prop = pinned_on(number_);
   cu::MemHandle handle = 0;
-  const cu::Result result = count().cuMemCreate(&handle, size, &prop, 0);
-  if (result == cu::Result::kOutOfMemory) return std::nullopt;
-  driver_->check(result, "cuMemCreate");
+  if (!has_room(count().cuMemCreate(&handle, size, &prop, 0), "cuMemCreate")) return std::nullopt;
   return handle;
 }
 
 void Device::release(cu::MemHandle handle) const { driver_->check(count().cuMemRelease(handle), "cuMemRelease"); }
 
-void Device::map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const {
-  driver_->check(count().cuMemMap(address, size, 0, handle, 0), "cuMemMap");
+bool Device::map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const {
+  return has_room(count().cuMemMap(address, size, 0, handle, 0), "cuMemMap");
 }
 
-void Device::set_access(std::uint64_t address, std::uint64_t size) const {
+bool Device::set_access(std::uint64_t address, std::uint64_t size) const {
   const cu::MemAccessDesc desc{{cu::MemLocationType::kDevice, number_}, cu::MemAccess::kReadWrite};
-  driver_->check(count().cuMemSetAccess(address, size, &desc, 1), "cuMemSetAccess");
+  return has_room(count().cuMemSetAccess(address, size, &desc, 1), "cuMemSetAccess");
+}
+
+// Whether a call succeeded, or was out of memory; all else is an error.
+bool Device::has_room(cu::Result result, const char* call) const {
+  if (result == cu::Result::kOutOfMemory) return false;
+  driver_->check(result, call);
+  return true;
 }
 
 void Device::unmap(std::uint64_t address, std::uint64_t size) const {

@@ -35,8 +35,9 @@ class Device {
   // Nothing when the device is out of memory.
   std::optional<cu::MemHandle> create(std::uint64_t size) const;
   void release(cu::MemHandle handle) const;
-  void map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const;
-  void set_access(std::uint64_t address, std::uint64_t size) const;
+  // False when the device, or the host's room for mappings, is out of memory.
+  bool map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const;
+  bool set_access(std::uint64_t address, std::uint64_t size) const;
   void unmap(std::uint64_t address, std::uint64_t size) const;
 
   cu::Event new_event() const;
@@ -57,6 +58,7 @@ class Device {
 
  private:
   friend class Relaxed;
+  bool has_room(cu::Result result, const char* call) const;
   const Functions& count() const {
     ++calls_;
     return driver_->functions();

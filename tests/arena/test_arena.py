@@ -218,6 +218,21 @@ def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: 
         other.set_cap("9GiB")
 
 
+def test_a_reservation_of_the_whole_cap_needs_no_whole_granules(make: MakeArena) -> None:
+    pool = make(cap="3MiB", reserve="3MiB")
+    assert check(pool).reserved == 2 * MIB
+
+
+def test_a_reservation_that_failed_is_not_kept(make: MakeArena, cu: Cu) -> None:
+    pool = make()
+    taken = cu.alloc(8 * GIB - 20 * MIB)
+    with pytest.raises(OutOfMemoryError, match="device full"):
+        pool.reserve("60MiB")
+    cu.ok("cuMemFree", taken)
+    pool.trim()
+    assert (pool.stats().reserved, sim.used()) == (0, 0)
+
+
 def test_a_reservation_that_cannot_be_takes_nothing_and_one_that_can_is_kept(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pytest.raises(OutOfMemoryError):

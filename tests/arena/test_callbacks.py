@@ -65,6 +65,17 @@ def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -
     assert told == [18 * MIB]
 
 
+def test_a_full_cap_and_a_reservation_are_pressure_too(make: MakeArena) -> None:
+    pool = make(cap="32MiB")
+    told: list[str] = []
+    pool.on_pressure(0.5, lambda: told.append("half"))
+    pool.on_pressure(1, lambda: told.append("full"))
+    pool.reserve("20MiB")
+    assert told == ["half"]
+    buffer = pool.allocate(32 * MIB)
+    assert (told, buffer.nbytes) == (["half", "full"], 32 * MIB)
+
+
 @pytest.mark.parametrize("share", [0, -1, 1.5, "half", None])
 def test_a_share_that_cannot_be_is_named(make: MakeArena, share: object) -> None:
     with pytest.raises(UsageError, match="is not accepted; write a share of the cap"):

@@ -136,6 +136,24 @@ def test_the_process_has_no_open_arena_by_importing() -> None:
     assert done.stdout == "False\n"
 
 
+@pytest.mark.parametrize("settings", ["", ", vmm=False"], ids=["virtual", "plain"])
+def test_the_interpreter_ends_while_a_daemon_thread_allocates(settings: str) -> None:
+    code = f"""
+import threading, time
+import arena
+pool = arena.Arena(cap="64MiB", device="sim:1GiB"{settings})
+def work():
+    while True:
+        pool.allocate(3 << 20).free()
+        pool.trim()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+"""
+    for _ in range(4):
+        done = run(code, timeout=30, ARENA_DRIVER="sim")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_buffer_has_one_owner(make: MakeArena) -> None:
     buffer = make(cap="8MiB").allocate(512)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):

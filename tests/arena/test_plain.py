@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,9 +27,13 @@ class Upstream:
         self.context = cu.out("cuCtxGetCurrent")
         self.sizes: list[int] = []
         self.live = 0
+        self.on_request: Callable[[], object] | None = None
+        self.on_return: Callable[[], object] | None = None
 
     def __call__(self, size: int) -> Any:
         self.sizes.append(size)
+        if self.on_request:
+            self.on_request()
         return Given(self, size)
 
 
@@ -47,6 +53,8 @@ class Given:
             self.upstream.cu.ok("cuCtxSetCurrent", self.upstream.context)
             self.upstream.cu.ok("cuMemFree", self.ptr)
             self.upstream.live -= self.size
+            if self.upstream.on_return:
+                self.upstream.on_return()
 
 
 @pytest.fixture(params=["vmm=False", "no virtual memory", "upstream"])
@@ -225,8 +233,11 @@ def test_an_upstream_that_is_out_of_memory_is_a_full_device(make: MakeArena) -> 
     def nothing(size: int) -> object:
         raise MemoryError(size)
 
-    with pytest.raises(OutOfMemoryError):
-        make(cap="64MiB", upstream=nothing).allocate(1000)
+    pool = make(cap="64MiB", upstream=nothing)
+    with pytest.raises(OutOfMemoryError) as caught:
+        pool.allocate(1000)
+    assert (caught.value.verdict, caught.value.largest) == ("device full", 0)
+    assert pool.stats().peak_reserved == 0
 
 
 def test_an_upstream_may_use_the_arena_itself(make: MakeArena, cu: Cu) -> None:
@@ -243,6 +254,121 @@ def test_an_upstream_may_use_the_arena_itself(make: MakeArena, cu: Cu) -> None:
     assert pool.allocate(8 * MIB).nbytes == 8 * MIB
     assert pool.stats().blocks == 0
     check(pool)
+
+
+def test_a_segment_that_is_being_given_back_is_nobody_elses(make: MakeArena, cu: Cu) -> None:
+    """While the first of three goes, somebody trims again, and allocates: that must not be given back instead."""
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
+    buffers = [pool.allocate(2 * MIB) for _ in range(3)]
+    buffers.clear()
+    pool.snapshot()  # so that they are known to be done
+
+    def meanwhile() -> None:
+        upstream.on_return = None
+        pool.trim()
+        buffers.extend(pool.allocate(2 * MIB) for _ in range(2))
+
+    upstream.on_return = meanwhile
+    pool.trim()
+    pool.validate()
+    assert (pool.stats().live, pool.stats().reserved, sim.used()) == (4 * MIB, 4 * MIB, 4 * MIB)
+    for buffer in buffers:
+        cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, 0)
+
+
+def test_a_cap_that_is_lowered_while_memory_is_on_its_way_holds(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
+    pool.allocate(60 * MIB).free()
+    pool.snapshot()
+
+    def meanwhile() -> None:
+        upstream.on_return = None
+        pool.set_cap("16MiB")
+
+    upstream.on_return = meanwhile
+    with pytest.raises(OutOfMemoryError, match="cap reached"):
+        pool.allocate(62 * MIB)
+    check(pool, highest_cap=64 * MIB)
+
+
+def in_thread(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread
+
+
+def test_headroom_is_kept_while_memory_is_on_its_way(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(headroom=8 * GIB - 100 * MIB, growth="2MiB", upstream=upstream)
+    asked, go, kept = threading.Event(), threading.Event(), []
+    upstream.on_request = lambda: (asked.set(), go.wait(20))
+    thread = in_thread(lambda: kept.append(pool.allocate(60 * MIB)))
+    asked.wait(20)
+    upstream.on_request = None
+    second = in_thread(lambda: pytest.raises(OutOfMemoryError, pool.allocate, 60 * MIB))
+    time.sleep(0.1)
+    go.set()
+    thread.join()
+    second.join()
+    assert (len(kept), sim.used()) == (1, 60 * MIB)
+
+
+def test_a_request_waits_for_memory_that_another_thread_is_giving_back(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="64MiB", upstream=upstream)
+    pool.allocate(60 * MIB).free()
+    pool.snapshot()
+    going = threading.Event()
+    upstream.on_return = lambda: (going.set(), time.sleep(0.2))
+    thread = in_thread(pool.trim)
+    going.wait(20)
+    assert pool.allocate(30 * MIB).nbytes == 30 * MIB
+    upstream.on_return = None
+    thread.join()
+    check(pool)
+
+
+def test_an_arena_that_is_closed_while_memory_is_on_its_way_keeps_none(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
+    upstream.on_request = pool.close
+    with pytest.raises(UsageError, match="the arena is closed"):
+        pool.allocate(2 * MIB)
+    assert (upstream.live, sim.used()) == (0, 0)
+
+
+def test_memory_of_an_upstream_that_orders_by_streams_is_waited_for_by_others(make: MakeArena, cu: Cu) -> None:
+    own, other = cu.stream(), cu.stream()
+
+    class Ordered:
+        def __init__(self, size: int) -> None:
+            self.ptr = cu.out("cuMemAllocAsync", size, own)
+
+        def __del__(self) -> None:
+            cu.ok("cuMemFreeAsync", self.ptr, own)
+
+    pool = make(cap="64MiB", upstream=Ordered)
+    with sim.temporarily(delay=5000):
+        first, second = pool.allocate(MIB, own), pool.allocate(MIB, other)
+        cu.ok("cuMemsetD8Async", second.ptr, 1, MIB, other)
+    assert pool.stats().waits == 1
+    first.free()
+    second.free()
+    cu.ok("cuCtxSynchronize_v2", 0)
+    pool.trim()
+    cu.ok("cuCtxSynchronize_v2", 0)
+    cu.ok("cuMemPoolTrimTo", cu.out("cuDeviceGetDefaultMemPool", 0), 0)
+
+
+def test_a_request_that_cannot_be_met_leaves_what_is_free_where_it_is(make: MakeArena) -> None:
+    pool = make(cap="64MiB", growth="2MiB", vmm=False)
+    kept, free = pool.allocate(40 * MIB), pool.allocate(20 * MIB)
+    free.free()
+    with pytest.raises(OutOfMemoryError):
+        pool.allocate(30 * MIB)
+    assert (kept.nbytes, check(pool).reserved) == (40 * MIB, 60 * MIB)
 
 
 def test_an_upstream_that_cannot_be_called_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 
 import pytest
 
@@ -107,14 +108,67 @@ def test_rebacking_is_refused_for_what_is_pinned(make: MakeArena, work: Work) ->
     assert pool.stats().rebacked == 1
 
 
+def test_memory_that_a_stream_still_uses_is_never_rebacked(make: MakeArena, cu: Cu) -> None:
+    """Another thread frees, with work queued, while a request waits for what is pending."""
+    pool = make(cap="64MiB", growth="4MiB", compact=False)
+    context = cu.out("cuCtxGetCurrent")
+    warm, fence = pool.allocate(32 * MIB), pool.allocate(4 * MIB)
+    warm.free()
+    stop = threading.Event()
+
+    def work() -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        stream = cu.stream()
+        while not stop.is_set():
+            try:
+                buffer = pool.allocate(4 * MIB, stream)
+            except OutOfMemoryError:
+                continue
+            cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, stream)
+            buffer.free()
+            time.sleep(0.003)  # a little more than the work takes, or its queue would grow for ever
+
+    with sim.temporarily(delay=2000):
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(30):
+            try:
+                pool.allocate(60 * MIB).free()
+            except OutOfMemoryError:
+                pass
+        stop.set()
+        thread.join()
+    assert (pool.stats().rebacked, fence.nbytes) == (0, 4 * MIB)
+
+
+def test_compaction_keeps_what_is_reserved(make: MakeArena) -> None:
+    pool = make(cap="64MiB", growth="64MiB", reserve="32MiB", compact=True)
+    buffer = pool.allocate(GRANULE)
+    pool.trim(compact=True)
+    assert (check(pool).reserved, buffer.nbytes) == (32 * MIB, GRANULE)
+
+
+def test_a_largest_request_is_told_that_passes_without_moving_data(make: MakeArena) -> None:
+    pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=False)
+    live = needs_rebacking(pool)
+    for size, verdict in ((56, "re-backing not allowed"), (58, "cap reached")):
+        with pytest.raises(OutOfMemoryError, match=verdict) as caught:
+            pool.allocate(size * MIB)
+        assert caught.value.largest == pool.stats().largest == 50 * MIB  # all after the last block
+    pool.allocate(50 * MIB).free()
+    assert len(live) == 4
+
+
 def test_a_pin_ends_with_its_buffer(make: MakeArena) -> None:
     pool = make(cap="64MiB", compact=True)
     buffer, other = pool.allocate(GRANULE), pool.allocate(GRANULE)
     pool.pin(buffer)
     buffer.free()
     assert check(pool).compactable > 0
+    with pytest.raises(UsageError, match="this buffer was freed"):
+        pool.pin(buffer)
     with pytest.raises(UsageError, match="is not the beginning of a live block"):
-        pool.unpin(buffer)
+        pool.unpin(buffer.ptr)
     with pytest.raises(UsageError, match="is not pinned"):
         pool.unpin(other)
     with pytest.raises(UsageError, match="'x' is not memory of an arena"):
@@ -156,7 +210,23 @@ def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(make:
     with pytest.raises(arena.ArenaError):
         pool.allocate(56 * MIB)
     sim.clear_planned()
+    check(pool)
     while live:
         live.pop().free()
     check(pool)
     pool.allocate(60 * MIB).free()
+
+
+def test_a_handle_that_goes_neither_away_nor_back_is_lost_and_said_to_be(make: MakeArena) -> None:
+    pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=True)
+    live = needs_rebacking(pool)
+    sim.fail("cuMemRelease", "CUDA_ERROR_UNKNOWN")
+    sim.fail("cuMemMap", "CUDA_ERROR_UNKNOWN")
+    with pytest.raises(arena.DriverError, match="cuMemRelease"):
+        pool.allocate(56 * MIB)
+    assert check(pool).live == 0
+    with pytest.raises(UsageError, match="has lost its data"):
+        pool.pin(live[0])
+    live.clear()
+    pool.allocate(60 * MIB).free()
+    check(pool)

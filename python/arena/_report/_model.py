@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import check_target, write_text
 from .._snapshot import Line, Snapshot
-from ..errors import UsageError
 
 __all__ = ["REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "StreamUse"]
 
@@ -184,16 +184,8 @@ class Report:
         from . import _html, _json, _text
 
         renderers = {".html": _html.render, ".json": _json.render, ".txt": _text.render}
-        target = Path(path)
-        if target.suffix not in renderers:
-            raise UsageError(f"a report is written as .html, .json or .txt, not {str(path)!r}")
-        text = renderers[target.suffix](self)
-        try:
-            with target.open("w" if overwrite else "x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            raise UsageError(f"{target} exists; give another name, or overwrite=True") from None
-        return target
+        target = check_target(path, overwrite=overwrite, endings=tuple(renderers))
+        return write_text(target, renderers[target.suffix](self), overwrite=overwrite, endings=tuple(renderers))
 
     def __str__(self) -> str:
         from . import _text

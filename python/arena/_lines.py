@@ -1,0 +1,54 @@
+"""Remembering which lines of the program allocate."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from . import _core
+from .errors import UsageError
+
+__all__ = ["from_environment", "pass_over", "trace_lines"]
+
+MOST = 64
+_read = False
+
+
+def trace_lines(on: bool = True, *, depth: int = 1) -> None:
+    """Have every allocation from now on remember the line of Python that made it; ``False`` ends that.
+
+    Lines of arena itself and of CuPy are passed over: the line is the program's own. With a larger ``depth`` the lines
+    that called it are remembered too. ``ARENA_LINES=1``, or another depth, does the same from the start. What it costs
+    is measured by ``benchmarks/lines.py``; off, it costs nothing.
+
+    >>> import arena
+    >>> arena.trace_lines(True, depth=2)
+    >>> arena.trace_lines(False)
+    """
+    global _read
+    if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= MOST:
+        raise UsageError(f"depth={depth!r} is not accepted; write a number of lines from 1 to {MOST}")
+    _read = True  # what is said in the program is stronger
+    _core.trace_lines(depth if on else 0)
+
+
+def from_environment() -> None:
+    """Read ``ARENA_LINES``, once."""
+    global _read
+    if _read:
+        return
+    text = os.environ.get("ARENA_LINES", "").strip()
+    if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
+        raise UsageError(f"ARENA_LINES={text!r} is not accepted; write a number of lines, 1 to {MOST}, or 0 for none")
+    _read = True
+    if text:
+        _core.trace_lines(int(text))
+
+
+def pass_over(package: str | None) -> None:
+    """Name the callers of a package, whose ``__file__`` this is, instead of its own lines."""
+    if package is not None:
+        _core.pass_over_lines_in(str(Path(package).parent) + os.sep)
+
+
+pass_over(__file__)

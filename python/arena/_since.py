@@ -1,0 +1,44 @@
+"""What was allocated between two snapshots and still lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._report._build import holders
+from ._report._model import Holder, line_text
+from ._sizes import format_size
+from ._snapshot import Piece
+
+__all__ = ["Since"]
+
+MOST = 20
+
+
+@dataclass(frozen=True)
+class Since:
+    """Allocations that were made between two snapshots and still live. Printed, it is a table by line."""
+
+    pieces: list[Piece]
+    """By address."""
+
+    @property
+    def bytes(self) -> int:
+        """Their sum."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def lines(self) -> list[Holder]:
+        """By the line that allocated them, most bytes first; one entry without a name if lines were not traced."""
+        return holders((line_text(piece.lines), piece) for piece in self.pieces)
+
+    def __str__(self) -> str:
+        if not self.pieces:
+            return "nothing was allocated in between that still lives"
+        rows = [f"{len(self.pieces):,} blocks, {format_size(self.bytes)}, were allocated in between and still live"]
+        for holder in self.lines[:MOST]:
+            name = holder.name or "lines unknown: arena.trace_lines(True) before they are allocated"
+            rows.append(f"  {format_size(holder.bytes):>10}  {holder.blocks:>7,}  {name}")
+        rest = self.lines[MOST:]
+        if rest:
+            rows.append(f"  and {len(rest):,} more lines, {format_size(sum(holder.bytes for holder in rest))}")
+        return "\n".join(rows)
