@@ -97,7 +97,10 @@ class Pin:
 
 @dataclass(frozen=True)
 class Block:
-    """A live block or a free piece in the map; several small neighbours of one kind count as one."""
+    """A live block or a free piece in the map.
+
+    If there are too many, ``count`` small neighbours are one: those of one state, moved together, in their sizes' sum.
+    """
 
     address: int
     size: int
