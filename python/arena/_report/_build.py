@@ -179,11 +179,11 @@ def downsample(pieces: list[Piece]) -> list[Block]:
         return [as_block(piece) for piece in pieces]
     by_size = sorted((piece.size for piece in pieces), reverse=True)
     found: list[Block] = []
-    for part in (4, 8, 16):
+    for part in (2, 3, 4, 8, 16):
         least = by_size[MOST_BLOCKS // part]
         found = [
             block
-            for run in neighbours(pieces, least, most=len(pieces) * 2 * part // MOST_BLOCKS)
+            for run in neighbours(pieces, least, most=len(pieces) * part // MOST_BLOCKS)
             for block in (together(run) if len(run) > 4 else map(as_block, run))
         ]
         if len(found) <= MOST_BLOCKS:
@@ -192,7 +192,9 @@ def downsample(pieces: list[Piece]) -> list[Block]:
 
 
 def as_block(piece: Piece) -> Block:
-    return Block(piece.address, piece.size, piece.state, 1, line_text(piece.lines), piece.scope, piece.stream, piece.age)
+    return Block(
+        piece.address, piece.size, piece.state, 1, line_text(piece.lines), piece.scope, piece.stream, piece.age
+    )
 
 
 def neighbours(pieces: list[Piece], least: int, most: int) -> Iterator[list[Piece]]:
@@ -212,7 +214,7 @@ def neighbours(pieces: list[Piece], least: int, most: int) -> Iterator[list[Piec
 
 
 def together(run: list[Piece]) -> Iterator[Block]:
-    """Small neighbours as one block for each state, side by side. Free ones between live ones are why this is needed."""
+    """Small neighbours as one block for each state, side by side: in most runs, live and free ones take turns."""
     address = run[0].address
     for state in ("live", "pending", "releasable", "stranded"):
         same = [piece for piece in run if piece.state == state]

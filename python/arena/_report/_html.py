@@ -71,7 +71,7 @@ def render_inline(report: Report) -> str:
         '<div style="max-width:60em;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45">'
         f"{headline(report, tag='div')}{verdict(report)}"
         f'<p style="margin:.4em 0">{text(report.caption)}</p>'
-        f"{next_steps(report)}{bars(report)}{account_table(report)}{inline_maps(report)}</div>"
+        f"{next_steps(report)}{bars(report, chips=False)}{account_table(report)}{inline_maps(report)}</div>"
     )
 
 

@@ -33,20 +33,20 @@ __all__ = [
 
 TONES = {
     "requested": "#2f7fc1",
-    "rounding": "#6fb3e0",
+    "rounding": "#58a3d6",
     "pending": "#b9699b",
     "releasable": "#1f9a72",
     "stranded": "#d9661f",
-    "spare": "#8a8a8a",
-    "others": "#6e6e6e",
+    "spare": "#6b6b6b",
+    "others": "#8a8a8a",
     "hole": "#8883",
 }
 PATTERNS = {
     "rounding": "repeating-linear-gradient(90deg,#0005 0 1px,transparent 1px 4px)",
-    "pending": "radial-gradient(circle at 3px 3px,#fff9 1.3px,transparent 1.6px) 0 0/6px 6px",
-    "releasable": "repeating-linear-gradient(0deg,#fff7 0 1.5px,transparent 1.5px 5px)",
-    "stranded": "repeating-linear-gradient(135deg,#fff8 0 2px,transparent 2px 6px)",
-    "spare": "repeating-linear-gradient(45deg,#fff7 0 1px,transparent 1px 4px)",
+    "pending": "radial-gradient(circle at 3px 3px,var(--stripe,#fff8) 1.3px,transparent 1.6px) 0 0/6px 6px",
+    "releasable": "repeating-linear-gradient(0deg,var(--stripe,#fff8) 0 1.5px,transparent 1.5px 5px)",
+    "stranded": "repeating-linear-gradient(135deg,var(--stripe,#fff8) 0 2px,transparent 2px 6px)",
+    "spare": "repeating-linear-gradient(45deg,var(--stripe,#fff8) 0 1px,transparent 1px 4px)",
     "others": "repeating-linear-gradient(45deg,#0006 0 2px,transparent 2px 4px)",
 }
 MEANINGS = {
@@ -68,6 +68,7 @@ COUNTS = {
 }
 STATES = ("live", "pending", "releasable", "stranded")
 MAP_COLUMNS, MAP_ROWS, MOST_MAPS = 96, 6, 4  # of the maps in a notebook
+FIRST = 8  # pins that are seen at once
 MOST_ROWS = 100  # of a table: all beyond are summed up in one
 
 
@@ -101,20 +102,21 @@ def percent(share: float) -> str:
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str, words: Sequence[int]) -> str:
     """Rows of HTML cells, the first of each a header; the columns in ``words`` are text, the others numbers."""
 
-    def align(index: int) -> str:
+    def align(index: int, more: str = "") -> str:
         side = "left" if index in words else "right"
         nowrap = "" if index in words else ";white-space:nowrap"
-        return f'style="text-align:{side};padding:.25em .6em{nowrap};vertical-align:top"'
+        return f'style="text-align:{side};padding:.25em .6em{nowrap};vertical-align:top{more}"'
 
     heads = "".join(f'<th scope="col" {align(index)}>{cell}</th>' for index, cell in enumerate(head))
     body = "".join(
-        f'<tr><th scope="row" {align(0)}>{row[0]}</th>'
+        f'<tr><th scope="row" {align(0, ";font-weight:normal")}>{row[0]}</th>'
         + "".join(f"<td {align(index)}>{cell}</td>" for index, cell in enumerate(row) if index)
         + "</tr>"
         for row in rows
     )
     return (
-        f'<table class="{kind}" style="border-collapse:collapse"><caption style="text-align:left">{caption}</caption>'
+        f'<table class="{kind}" style="border-collapse:collapse;font-size:inherit;color:inherit"><caption '
+        f'style="text-align:left;color:inherit">{caption}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
     )
 
@@ -125,8 +127,8 @@ def headline(report: Report, tag: str = "h1") -> str:
     kind = "plain segments" if report.plain else f"granules of {format_size(report.granule)}"
     return (
         f'<{tag} style="font-weight:600">What arena holds on {name_of(name)}</{tag}>'
-        f'<div class="made" style="opacity:.8">arena {text(report.arena)}, device {device["number"]}, {kind}, '
-        f"{text(report.made.replace('T', ' '))}</div>"
+        f'<div class="made" style="opacity:.8">arena {text(report.arena)}, device {text(str(device["number"]))}, '
+        f"{kind}, {text(report.made.replace('T', ' '))}</div>"
     )
 
 
@@ -150,7 +152,11 @@ def tiles(report: Report) -> str:
     share = percent(account["stranded"] / account["reserved"]) if account["reserved"] else percent(0)
     figures = (
         ("Reserved", size(account["reserved"]), f"of a cap of {size(account['cap'])}"),
-        ("Live", size(account["live"]), f"in {report.counts['blocks']:,} blocks"),
+        (
+            "Live",
+            size(account["live"]),
+            f"in {report.counts['blocks']:,} block{'s' if report.counts['blocks'] != 1 else ''}",
+        ),
         ("Stranded", size(account["stranded"]), f"{share} of what is reserved"),
         ("Largest request", size(report.largest["now"]), "would pass now"),
     )
@@ -158,8 +164,11 @@ def tiles(report: Report) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def bars(report: Report) -> str:
-    """What is reserved within the cap, now and at the peak; and where that lies on the device."""
+def bars(report: Report, chips: bool = True) -> str:
+    """What is reserved within the cap, now and at the peak; and where that lies on the device.
+
+    ``chips`` are labels on the parts; they need to know the colour of the page.
+    """
     account, device, size = report.account, report.device, format_size
     # The peak of requested may be of another moment; what it was at the peak of reserved is the rest.
     rest = [name for name in REASONS if name != "requested"]
@@ -175,19 +184,18 @@ def bars(report: Report) -> str:
     kept = min(account["headroom"], device["free"])
     places = [
         ("requested", account["reserved"], f"this arena {size(account['reserved'])}"),
-        ("", device["free"] - kept, f"free {size(device['free'] - kept)}"),
+        ("", device["free"] - kept, f"free {size(device['free'])}"),
         ("spare", kept, f"headroom {size(kept)}"),
         ("others", device["others"], f"others {size(device['others'])}"),
     ]
-    headroom = f", headroom {size(account['headroom'])}" if account["headroom"] else ""
     total = max(device["total"], 1)
+    words = ", ".join(label for _, value, label in places if value > 0)
     return (
         '<div class="bars" style="margin:.8em 0">'
-        + bar(f"Now, of a cap of {size(account['cap'])}", now, whole, "2.2em")
-        + bar(f"At the peak: {size(report.peak['reserved'])}", then, whole, "1em")
+        + bar(f"Now, of a cap of {size(account['cap'])}", now, whole, "2.2em", chips=chips)
+        + bar(f"At the peak, {size(report.peak['reserved'])} reserved", then, whole, "1em")
         + bar(
-            f"The device: {size(device['total'])}, cap {size(account['cap'])}{headroom}, "
-            f"others hold {size(device['others'])}",
+            f"The device, {size(device['total'])}: {words}; the line is the cap, {size(account['cap'])}",
             places,
             total,
             "1em",
@@ -197,7 +205,14 @@ def bars(report: Report) -> str:
     )
 
 
-def bar(title: str, parts: Sequence[tuple[str, int, str]], whole: int, height: str, mark: float | None = None) -> str:
+def bar(
+    title: str,
+    parts: Sequence[tuple[str, int, str]],
+    whole: int,
+    height: str,
+    mark: float | None = None,
+    chips: bool = False,
+) -> str:
     """One stacked bar. Parts that are wide enough say what they are; all say it when pointed at."""
     drawn = ""
     for name, value, label in parts:
@@ -205,14 +220,14 @@ def bar(title: str, parts: Sequence[tuple[str, int, str]], whole: int, height: s
             continue
         share = 100 * value / whole
         chip = (
-            '<span style="background:var(--page,transparent);padding:0 .35em;border-radius:3px;overflow:hidden;'
+            '<span style="background:var(--page);padding:0 .35em;border-radius:3px;margin:0 .3em;overflow:hidden;'
             f'text-overflow:ellipsis">{label}</span>'
         )
         style = (
-            f"flex:0 0 auto;width:{share:.4f}%;min-width:2px;box-sizing:border-box;overflow:hidden;white-space:nowrap;"
-            "display:flex;align-items:center;padding:0 .3em;font-size:.85em;line-height:1.2;"
+            f"flex:0 0 auto;width:{share:.4f}%;min-width:1px;box-sizing:border-box;overflow:hidden;white-space:nowrap;"
+            "display:flex;align-items:center;font-size:.85em;line-height:1.2;"
         )
-        shown = chip if share >= 16 and (height != "1em" or not name) else ""
+        shown = chip if chips and share >= 16 else ""
         drawn += f'<div class="part {name}" title="{label}" style="{style}{fill(name) if name else ""}">{shown}</div>'
     said = "; ".join(label for _, value, label in parts if value > 0)
     line = (
@@ -252,7 +267,13 @@ def fragmentation_table(report: Report) -> str:
     rows = [
         (name, percent(getattr(now, name)), percent(getattr(peak, name)), words) for name, words in MEANINGS.items()
     ]
-    return table("Shares", ("Kind", "Now", "At the peak", "What it means"), rows, kind="fragmentation", words=(0, 3))
+    return table(
+        "Fragmentation, in shares",
+        ("Kind", "Now", "At the peak", "What it means"),
+        rows,
+        kind="fragmentation",
+        words=(0, 3),
+    )
 
 
 def largest_table(report: Report) -> str:
@@ -270,12 +291,19 @@ def pins_table(report: Report) -> str:
     for pin in report.pins:
         place = f"from {name_of(pin.line)}" if pin.line else f"at {pin.address:#x}"
         scope = f" in {name_of(pin.scope)}" if pin.scope else ""
-        others = f", with {pin.others:,} others" if pin.others else ""
+        others = f", with {pin.others:,} other{'s' if pin.others > 1 else ''}" if pin.others else ""
         words = f"{format_size(pin.size)} {place}{scope} holds back {format_size(pin.holds_back)}{others}"
-        button = f'<button type="button" data-address="{pin.address}" aria-label="Show {pin.address:#x} on the map">Show</button>'
+        label = f'aria-label="Show {pin.address:#x} on the map"'
+        button = f'<button type="button" data-address="{pin.address}" {label}>Show</button>'
         rows.append((words, f"{pin.holds_back:,}", f"{pin.size:,}", f"{pin.address:#x}", button))
     head = ("Live block", "Holds back, bytes", "Its bytes", "Address", "On the map")
-    return table("Without these, free memory could go back; the most first", head, rows, kind="pins", words=(0,))
+    first = table(
+        "Without these, free memory could go back; the most first", head, rows[:FIRST], kind="pins", words=(0,)
+    )
+    if len(rows) <= FIRST:
+        return first
+    rest = table("The next", head, rows[FIRST:], kind="pins", words=(0,))
+    return f"{first}<details><summary>{len(rows) - FIRST} more</summary>{rest}</details>"
 
 
 def holders_tables(report: Report) -> str:
@@ -297,7 +325,8 @@ def holder_table(caption: str, head: str, kind: str, holders: list[Holder], live
     if rest:
         size, blocks = sum(holder.bytes for holder in rest), sum(holder.blocks for holder in rest)
         rows.append((f"{len(rest):,} more", *figures(size, blocks, live)))
-    return table(caption, (head, "Bytes", "Share of live", "Blocks"), rows, kind=f"holders {kind}", words=(0,))
+    found = table(caption, (head, "Bytes", "Share of live", "Blocks"), rows, kind=f"holders {kind}", words=(0,))
+    return f'<div class="wide">{found}</div>'
 
 
 def figures(size: int, blocks: int, live: int) -> tuple[str, str, str]:
@@ -309,7 +338,9 @@ def sizes_table(report: Report) -> str:
     live, free = by_low(report.live_sizes), by_low(report.free_sizes)
     rows = []
     for low in sorted({**live, **free}):
-        cells = [entry for bins in (live, free) for entry in ((bins[low].count, bins[low].bytes) if low in bins else (0, 0))]
+        cells = [
+            entry for bins in (live, free) for entry in ((bins[low].count, bins[low].bytes) if low in bins else (0, 0))
+        ]
         if cells[0] or cells[2]:
             rows.append((f"{format_size(low)} to {format_size(2 * low)}", *(f"{cell:,}" for cell in cells)))
     head = ("Size", "Live blocks", "Live bytes", "Free pieces", "Free bytes")
@@ -331,7 +362,7 @@ def inline_maps(report: Report) -> str:
     largest = sorted(report.segments, key=lambda segment: -segment.size)[:MOST_MAPS]
     maps = "".join(inline_map(report, segment) for segment in largest if segment.size >= report.granule)
     more = len(report.segments) - len(largest)
-    return maps + (f"<div>and {more:,} smaller segments</div>" if more else "")
+    return maps + (f"<div>and {more:,} more segments</div>" if more else "")
 
 
 def inline_map(report: Report, segment: Segment) -> str:
@@ -349,8 +380,9 @@ def inline_map(report: Report, segment: Segment) -> str:
                 parts += f'<div title="{row[first]}" style="width:{share:.3f}%;box-sizing:border-box;{look}"></div>'
                 first = index
         rows += f'<div style="display:flex;height:1em;margin-top:2px">{parts}</div>'
-    title = f"Segment at {segment.address:#x}, {format_size(segment.size)}: blocks (plain), free beside them (striped)"
+    title = f"Segment at {segment.address:#x}, {format_size(segment.size)}, in the colours of the table"
     return (
         f'<div style="margin:.6em 0 .15em">{title}</div>'
-        f'<div role="img" aria-label="{title}" style="border:1px solid;border-radius:3px;padding:0 2px 2px">{rows}</div>'
+        f'<div role="img" aria-label="{title}" style="border:1px solid;border-radius:3px;padding:0 2px 2px">'
+        f"{rows}</div>"
     )

@@ -27,7 +27,7 @@
         return `${size(low)} to ${size(2 * low)}<br>${count.toLocaleString("en")} ${name}, ${size(bytes)}`;
       }),
       hoverinfo: "text",
-      marker: { color: paint(colour), pattern: { shape, fgcolor: paint("page"), size: 6, solidity: 0.25 } },
+      marker: { color: paint(colour), pattern: { shape, bgcolor: paint(colour), fgcolor: paint("page"), size: 6, solidity: 0.25 } },
     };
   }
 
@@ -54,7 +54,7 @@
       font: { family: "system-ui, sans-serif", size: 13, color: paint("text") },
       legend: { orientation: "h", y: 1.12 },
       hoverlabel: { bgcolor: paint("panel"), bordercolor: paint("quiet"), font: { color: paint("text") } },
-      xaxis: { ...axis, type: "category", title: { text: "from this size to twice of it" } },
+      xaxis: { ...axis, type: "category", showgrid: false, automargin: true, title: { text: "from this size to twice of it", standoff: 12 } },
       yaxis: { ...axis, ...(measure === "bytes" ? ticks(most) : {}), rangemode: "tozero" },
     };
     return Plotly.react(place, traces, layout, { displayModeBar: false, responsive: true });

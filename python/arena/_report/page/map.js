@@ -38,7 +38,7 @@ const arenaPage = (() => {
     states[i] = STATES.indexOf(names[blocks.state[i]]);
   }
 
-  const rows = Math.max(1, Math.min(MOST_ROWS, Math.ceil(total / granule / 32)));
+  const rows = Math.max(1, Math.min(MOST_ROWS, Math.ceil(total / granule / 16)));
   const widest = Math.max(LEAST_SPAN, Math.ceil(total / rows / granule) * granule);
   let from = 0, span = widest; // what is shown: the first place, and the bytes of a row
   let width = 0, gutter = 0, selected = -1, pointed = -1;
@@ -54,6 +54,7 @@ const arenaPage = (() => {
 
   function age(seconds) {
     if (seconds === null) return "not known";
+    if (seconds < 0.01) return "under 0.01 s";
     if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 2 : 1))} s`;
     if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
     return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
@@ -101,7 +102,6 @@ const arenaPage = (() => {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     fills = { page: colour("page"), text: colour("text"), quiet: colour("quiet"), hole: colour("hole") };
-    fills.accent = colour("accent");
     fills.live = colour("requested");
     const stripe = colour("stripe");
     for (const state of STATES.slice(1)) fills[state] = pattern(state, colour(state), stripe);
@@ -154,7 +154,7 @@ const arenaPage = (() => {
     let sum = 0, largest = 0;
     for (let s = 0; s < STATES.length; s++) {
       const share = sums[column * STATES.length + s];
-      into[s] = share > 0.0001 ? Math.max(2, Math.round(share * HEIGHT)) : 0;
+      into[s] = share > 0 ? Math.max(s ? 2 : 5, Math.round(share * HEIGHT)) : 0; // live ones most of all
       sum += into[s];
       if (into[s] > into[largest]) largest = s;
     }
@@ -223,16 +223,16 @@ const arenaPage = (() => {
     }
   }
 
-  function outline(i, colour) {
+  function outline(i, line) {
     if (i < 0) return;
     for (const strip of strips(places[i], end(i))) {
       const wide = Math.max(3, strip.width);
       const x = Math.min(strip.x - (wide - strip.width) / 2, gutter + width - wide);
       pen.strokeStyle = fills.page; // so that the outline is seen on every colour
-      pen.lineWidth = 5;
+      pen.lineWidth = line + 3;
       pen.strokeRect(x, strip.y, wide, HEIGHT);
-      pen.strokeStyle = colour;
-      pen.lineWidth = 2.5;
+      pen.strokeStyle = fills.text;
+      pen.lineWidth = line;
       pen.strokeRect(x, strip.y, wide, HEIGHT);
     }
   }
@@ -249,21 +249,20 @@ const arenaPage = (() => {
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.clearRect(0, 0, whole, tall);
     pen.fillStyle = fills.hole;
-    if (total) for (const strip of strips(from, Math.min(total, shown()))) pen.fillRect(strip.x, strip.y, strip.width, HEIGHT);
+    for (const strip of strips(from, Math.min(total, shown()))) pen.fillRect(strip.x, strip.y, strip.width, HEIGHT);
     drawColumns();
     drawEdges();
     drawLabels();
-    outline(pointed, fills.text);
-    outline(selected, fills.accent);
+    outline(pointed, 1.5);
+    outline(selected, 3);
     const finish = Math.min(total, shown());
-    range.textContent = total
-      ? `${hex(addressOf(from))} to ${hex(addressOf(finish - 1) + 1)}: ${size(finish - from)}, each row ${size(span)}`
-      : "No addresses are in use.";
+    range.textContent =
+      `${hex(addressOf(from))} to ${hex(addressOf(finish - 1) + 1)}: ${size(finish - from)}, each row ${size(span)}`;
   }
 
   let waiting = false;
   function redraw() { // once for each frame, however many events there are
-    if (waiting) return;
+    if (waiting || !total) return;
     waiting = true;
     requestAnimationFrame(() => {
       waiting = false;
@@ -296,7 +295,7 @@ const arenaPage = (() => {
   }
 
   function zoomTo(i) { // about a quarter of a row
-    const bytes = Math.min(widest, Math.max(LEAST_SPAN, blocks.size[i] * 4));
+    const bytes = Math.min(widest, Math.max(LEAST_SPAN, 2 ** Math.round(Math.log2(blocks.size[i] * 4))));
     show(places[i] - (Math.floor((rows - 1) / 2) + 0.375) * bytes, bytes);
     select(i);
   }
@@ -457,13 +456,17 @@ const arenaPage = (() => {
     document.getElementById("map-choice").hidden = false;
   }
 
-  readColours();
-  draw();
-  new ResizeObserver(redraw).observe(box);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  if (total) {
     readColours();
-    redraw();
-  });
+    draw();
+    new ResizeObserver(redraw).observe(box);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      readColours();
+      redraw();
+    });
+  } else {
+    box.closest("section").hidden = true; // there is nothing to see
+  }
 
   const placeOf = (i) => { // the middle of a block on the screen
     const [strip] = strips(places[i], end(i)), rect = canvas.getBoundingClientRect();
