@@ -81,7 +81,13 @@ class Tab:
 
     def bring(self, selector: str) -> None:
         """Scroll there. What is drawn on demand is then waited for by the test."""
-        self.page.evaluate("selector => document.querySelector(selector).scrollIntoView({block: 'center'})", selector)
+        self.page.evaluate(
+            """selector => new Promise(done => {
+                document.querySelector(selector).scrollIntoView({block: "center"});
+                requestAnimationFrame(() => requestAnimationFrame(done));
+            })""",
+            selector,
+        )
 
     def place_of(self, index: int) -> dict[str, float]:
         place: dict[str, float] = self.page.evaluate("index => arenaPage.placeOf(index)", index)

@@ -1,4 +1,4 @@
-"""The page, in a browser: its figures are the report's, it is usable by pointer and keys, and asks nobody for anything."""
+"""The page, in a browser: its figures are the report's, pointer and keys can use it, and it asks nobody anything."""
 
 from __future__ import annotations
 

@@ -222,7 +222,12 @@ def together(run: list[Piece]) -> Iterator[Block]:
         if len(same) == 1:
             yield as_block(same[0]._replace(address=address))
         elif same:
-            yield Block(address, size, state, len(same), "", "", 0, None)
+            lines, scopes, streams = ({getattr(piece, name) for piece in same} for name in ("lines", "scope", "stream"))
+            line = line_text(lines.pop()) if len(lines) == 1 else ""
+            scope = scopes.pop() if len(scopes) == 1 else ""
+            stream = streams.pop() if len(streams) == 1 else 0
+            oldest = max((piece.age for piece in same if piece.age is not None), default=None)
+            yield Block(address, size, state, len(same), line, scope, stream, oldest)
         address += size
 
 

@@ -99,7 +99,8 @@ class Pin:
 class Block:
     """A live block or a free piece in the map.
 
-    If there are too many, ``count`` small neighbours are one: those of one state, moved together, in their sizes' sum.
+    If there are too many, ``count`` small neighbours are one: those of one state, moved together. Its size is their
+    sum, its age the oldest's; line, scope and stream are there if all have the same.
     """
 
     address: int

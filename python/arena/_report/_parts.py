@@ -116,7 +116,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, k
     )
     return (
         f'<table class="{kind}" style="border-collapse:collapse;font-size:inherit;color:inherit"><caption '
-        f'style="text-align:left;color:inherit">{caption}</caption>'
+        f'style="text-align:left">{caption}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
     )
 

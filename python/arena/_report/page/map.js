@@ -319,11 +319,12 @@ const arenaPage = (() => {
       list.append(entry);
     };
     say("Size", `${size(blocks.size[i])} (${blocks.size[i].toLocaleString("en")} bytes)`);
-    if (state === "live" && count === 1) {
-      say("Age", age(blocks.age[i]));
-      say("Line", names[blocks.line[i]] || "not traced");
-      say("Scope", names[blocks.scope[i]] || "none");
-      say("Stream", names[blocks.stream[i]]);
+    if (state === "live") {
+      const [unknown, none] = count > 1 ? ["several, or not traced", "several, or none"] : ["not traced", "none"];
+      say("Age", (count > 1 && blocks.age[i] !== null ? "up to " : "") + age(blocks.age[i]));
+      say("Line", names[blocks.line[i]] || unknown);
+      say("Scope", names[blocks.scope[i]] || none);
+      if (count === 1) say("Stream", names[blocks.stream[i]]);
     }
     say("State", WORDS[state]);
     say("Address", (count > 1 ? "near " : "") + hex(blocks.address[i]));
@@ -367,7 +368,9 @@ const arenaPage = (() => {
     tip.style.top = `${Math.max(4, below)}px`;
   }
 
+  let pointer = null; // where it is, if over the map
   function leave() {
+    pointer = null;
     pointed = -1;
     tip.hidden = true;
     redraw();
@@ -395,9 +398,13 @@ const arenaPage = (() => {
     drag = null;
   });
   addEventListener("pointercancel", () => (drag = null));
-  box.addEventListener("pointermove", (event) => !drag?.moved && point(event));
+  box.addEventListener("pointermove", (event) => {
+    if (drag?.moved) return;
+    pointer = { clientX: event.clientX, clientY: event.clientY };
+    point(pointer);
+  });
   box.addEventListener("pointerleave", leave);
-  addEventListener("scroll", leave, { passive: true });
+  addEventListener("scroll", () => pointer && point(pointer), { passive: true });
   box.addEventListener("dblclick", (event) => {
     const { place } = hit(event);
     if (place !== null) zoom(4, place);
