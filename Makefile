@@ -17,6 +17,7 @@ demo: $(VENV)/.package
 	$(BIN)/python examples/simulated_device.py
 
 test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13
+	@sh tools/get_chromium.sh
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 debug: build/debug/.package $(VENV)/.test

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import datetime
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._sizes import format_size
@@ -174,27 +174,61 @@ def find_pins(snapshot: Snapshot) -> list[Pin]:
 
 
 def downsample(pieces: list[Piece]) -> list[Block]:
-    """All pieces if a screen can show them; otherwise small neighbours of one kind as one."""
-    least = 0
-    if len(pieces) > MOST_BLOCKS:
-        least = sorted((piece.size for piece in pieces), reverse=True)[MOST_BLOCKS // 2]
-    blocks: list[Block] = []
+    """All pieces if a screen can show them; otherwise the largest, and small neighbours together."""
+    if len(pieces) <= MOST_BLOCKS:
+        return [as_block(piece) for piece in pieces]
+    by_size = sorted((piece.size for piece in pieces), reverse=True)
+    found: list[Block] = []
+    for part in (2, 3, 4, 8, 16):
+        least = by_size[MOST_BLOCKS // part]
+        found = [
+            block
+            for run in neighbours(pieces, least, most=len(pieces) * part // MOST_BLOCKS)
+            for block in (together(run) if len(run) > 4 else map(as_block, run))
+        ]
+        if len(found) <= MOST_BLOCKS:
+            break
+    return found
+
+
+def as_block(piece: Piece) -> Block:
+    return Block(
+        piece.address, piece.size, piece.state, 1, line_text(piece.lines), piece.scope, piece.stream, piece.age
+    )
+
+
+def neighbours(pieces: list[Piece], least: int, most: int) -> Iterator[list[Piece]]:
+    """Cut into runs of pieces without holes between them; one of more than ``least`` bytes is a run of its own."""
+    run: list[Piece] = []
     for piece in pieces:
-        block = Block(
-            piece.address, piece.size, piece.state, 1, line_text(piece.lines), piece.scope, piece.stream, piece.age
-        )
-        last = blocks[-1] if blocks else None
-        if (
-            last is not None
-            and piece.size < least
-            and (last.count > 1 or last.size < least)
-            and last.state == piece.state
-            and last.address + last.size == piece.address
-        ):
-            blocks[-1] = Block(last.address, last.size + piece.size, piece.state, last.count + 1, "", "", 0, None)
+        large = piece.size > least
+        if run and (large or len(run) == most or run[-1].address + run[-1].size != piece.address):
+            yield run
+            run = []
+        if large:
+            yield [piece]
         else:
-            blocks.append(block)
-    return blocks
+            run.append(piece)
+    if run:
+        yield run
+
+
+def together(run: list[Piece]) -> Iterator[Block]:
+    """Small neighbours as one block for each state, side by side: in most runs, live and free ones take turns."""
+    address = run[0].address
+    for state in ("live", "pending", "releasable", "stranded"):
+        same = [piece for piece in run if piece.state == state]
+        size = sum(piece.size for piece in same)
+        if len(same) == 1:
+            yield as_block(same[0]._replace(address=address))
+        elif same:
+            lines, scopes, streams = ({getattr(piece, name) for piece in same} for name in ("lines", "scope", "stream"))
+            line = line_text(lines.pop()) if len(lines) == 1 else ""
+            scope = scopes.pop() if len(scopes) == 1 else ""
+            stream = streams.pop() if len(streams) == 1 else 0
+            oldest = max((piece.age for piece in same if piece.age is not None), default=None)
+            yield Block(address, size, state, len(same), line, scope, stream, oldest)
+        address += size
 
 
 def caption(report: Report) -> str:

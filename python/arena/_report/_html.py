@@ -1,17 +1,116 @@
-"""A report as one page that needs no network."""
+"""A report as one page that needs no network, and as a picture without any script for a notebook.
+
+What people read is written here, as HTML; the page's scripts draw the map and the histogram from the data beside it.
+Names of files and scopes are anybody's text: all of it goes through ``text``, and scripts run only by their hash.
+"""
 
 from __future__ import annotations
 
-import html
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from string import Template
+from typing import Any
 
 from ._model import Report
+from ._parts import (
+    account_table,
+    bars,
+    counts_table,
+    fragmentation_table,
+    headline,
+    holders_tables,
+    inline_maps,
+    largest_table,
+    legend,
+    next_steps,
+    pins_table,
+    sizes_table,
+    text,
+    tiles,
+    verdict,
+)
 
 __all__ = ["render", "render_inline"]
 
 
 def render(report: Report) -> str:
-    return f"<!doctype html><pre>{html.escape(str(report))}</pre>"
+    """The whole page. Its policy forbids every request and every script but its own."""
+    from plotly.offline import get_plotlyjs
+
+    scripts = {"map": _file("map.js"), "plotly": get_plotlyjs(), "charts": _file("charts.js")}
+    scripts = {name: _inside_script(script) for name, script in scripts.items()}
+    sources = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
+    return Template(_file("page.html")).substitute(
+        {f"script_{name}": script for name, script in scripts.items()},
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {sources}",
+        css=_file("page.css"),
+        title=text(f"arena: {report.device['name'] or 'device'} {report.made}"),
+        headline=headline(report),
+        verdict=verdict(report),
+        caption=text(report.caption),
+        next_steps=next_steps(report),
+        tiles=tiles(report),
+        bars=bars(report),
+        account=account_table(report),
+        fragmentation=fragmentation_table(report),
+        largest=largest_table(report),
+        pins=pins_table(report),
+        holders=holders_tables(report),
+        sizes=sizes_table(report),
+        legend=legend(),
+        counts=counts_table(report),
+        data=json.dumps(_drawn(report), separators=(",", ":")).replace("<", "\\u003c"),
+    )
 
 
 def render_inline(report: Report) -> str:
-    return f"<pre>{html.escape(str(report))}</pre>"
+    """What a notebook shows: nothing runs, and the text has the colour of the notebook."""
+    return (
+        '<div style="max-width:60em;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45">'
+        f"{headline(report, tag='div')}{verdict(report)}"
+        f'<p style="margin:.4em 0">{text(report.caption)}</p>'
+        f"{next_steps(report)}{bars(report, chips=False)}{account_table(report)}{inline_maps(report)}</div>"
+    )
+
+
+def _drawn(report: Report) -> dict[str, Any]:
+    """What the scripts draw. Blocks are columns, their names numbers: a fifth of the size."""
+    names: dict[str, int] = {"": 0}
+
+    def number(name: str) -> int:
+        return names.setdefault(name, len(names))
+
+    blocks = report.blocks
+    columns = {
+        "address": [block.address for block in blocks],
+        "size": [block.size for block in blocks],
+        "state": [number(block.state) for block in blocks],
+        "count": [block.count for block in blocks],
+        "line": [number(block.line) for block in blocks],
+        "scope": [number(block.scope) for block in blocks],
+        "stream": [number(f"{block.stream:#x}") for block in blocks],
+        "age": [block.age if block.age is None else round(block.age, 3) for block in blocks],
+    }
+    return {
+        "granule": report.granule,
+        "segments": [[segment.address, segment.size] for segment in report.segments],
+        "blocks": columns,
+        "names": list(names),
+        "live_sizes": [[size.low, size.count, size.bytes] for size in report.live_sizes],
+        "free_sizes": [[size.low, size.count, size.bytes] for size in report.free_sizes],
+    }
+
+
+def _file(name: str) -> str:
+    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
+
+
+def _inside_script(script: str) -> str:
+    """Nothing in a script may look like its end. (In a string of JavaScript, ``<\\/`` is ``</``.)"""
+    return script.replace("</script", "<\\/script")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -97,7 +97,11 @@ class Pin:
 
 @dataclass(frozen=True)
 class Block:
-    """A live block or a free piece in the map; several small neighbours of one kind count as one."""
+    """A live block or a free piece in the map.
+
+    If there are too many, ``count`` small neighbours are one: those of one state, moved together. Its size is their
+    sum, its age the oldest's; line, scope and stream are there if all have the same.
+    """
 
     address: int
     size: int

@@ -1,0 +1,112 @@
+"""A browser without a window, and pages in it that notice every error and every request."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Where there is none the test is skipped; where CI is set it fails."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium: tools/get_chromium.sh gets it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+class Tab:
+    """A page that is open in a mode and a width of its own. At the end it must have asked for nothing but its file."""
+
+    def __init__(self, browser: Any, path: Path, mode: str = "light", width: int = 1200) -> None:
+        self.context = browser.new_context(color_scheme=mode, viewport={"width": width, "height": 1000})
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.errors.append("a dialog"), dialog.dismiss()))
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.url = path.as_uri()
+        self.page.goto(self.url)
+        self.page.wait_for_selector("html[data-drawn]", state="attached")
+
+    def __enter__(self) -> Tab:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self.context.close()
+        if kind is None:
+            assert self.errors == []
+            assert self.requests == [self.url]
+
+    def rows(self, kind: str) -> list[list[str]]:
+        """The body of all tables of a kind, as the text that is read."""
+        rows: list[list[str]] = self.page.evaluate(
+            """kind => [...document.querySelectorAll(`table.${kind} tbody tr`)]
+                .map(row => [...row.cells].map(cell => cell.textContent))""",
+            kind,
+        )
+        return rows
+
+    def block(self, selector: str) -> dict[str, str]:
+        """What is said about a block, in the box beside the pointer or in the one below the map."""
+        found: dict[str, str] = self.page.evaluate(
+            """selector => Object.fromEntries([...document.querySelectorAll(`${selector} .block div`)]
+                .map(entry => [...entry.children].map(child => child.textContent)))""",
+            selector,
+        )
+        return found
+
+    def bring(self, selector: str) -> None:
+        """Scroll there. What is drawn on demand is then waited for by the test."""
+        self.page.evaluate(
+            """selector => new Promise(done => {
+                document.querySelector(selector).scrollIntoView({block: "center"});
+                requestAnimationFrame(() => requestAnimationFrame(done));
+            })""",
+            selector,
+        )
+
+    def place_of(self, index: int) -> dict[str, float]:
+        place: dict[str, float] = self.page.evaluate("index => arenaPage.placeOf(index)", index)
+        return place
+
+    def colour(self, selector: str, what: str) -> tuple[float, ...]:
+        """As it is drawn: red, green and blue between 0 and 1."""
+        value: str = self.page.evaluate(
+            "([selector, what]) => getComputedStyle(document.querySelector(selector))[what]", [selector, what]
+        )
+        return tuple(int(part) / 255 for part in value[value.index("(") + 1 : -1].split(",")[:3])
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """As the guidelines for accessible pages define it: 4.5 is wanted for text."""
+
+    def light(colour: tuple[float, ...]) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
