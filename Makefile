@@ -16,7 +16,7 @@ CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h
 demo: $(VENV)/.package
 	$(BIN)/python examples/simulated_device.py
 
-test: $(VENV)/.package $(VENV)/.test
+test: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 debug: build/debug/.package $(VENV)/.test
@@ -62,8 +62,12 @@ build/debug/.package: $(VENV)/.build $(SOURCES)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
-	$(PIP) install $$($(BIN)/python tools/extras.py test clients)
+	$(PIP) install $$($(BIN)/python tools/extras.py test clients readers)
 	@touch $@
+
+# PyTorch's reader of its memory snapshots: one file of a wheel of some hundred megabytes, most of which stays where it is.
+$(VENV)/torch/_memory_viz.py: $(VENV)/.python
+	$(BIN)/python tools/take_from_wheel.py torch 2.13.0 torch/cuda/_memory_viz.py $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py lint)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _core
@@ -110,3 +112,13 @@ class Snapshot:
     def live(self) -> list[Piece]:
         """The live blocks, by address."""
         return [piece for piece in self.pieces if piece.state == "live"]
+
+    def to_torch(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write it as PyTorch's memory snapshot, a ``.pickle`` file. Refuses to overwrite unless told.
+
+        It opens in https://pytorch.org/memory_viz (choose *Allocator State History*), and with
+        ``python torch/cuda/_memory_viz.py stats FILE``.
+        """
+        from ._export import _torch
+
+        return _torch.write(self, path, overwrite=overwrite)

@@ -1,0 +1,57 @@
+"""Files appear whole or not at all, and never in the place of another one by accident."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import UsageError
+
+__all__ = ["write"]
+
+
+def write(path: str | os.PathLike[str], chunks: Iterable[bytes], *, overwrite: bool = False) -> Path:
+    """Write a file, and return its path. Where that fails, everything is as it was."""
+    target = _check(path, overwrite)
+    place = Path(os.path.realpath(target))  # a link stays one: what it leads to is written
+    # Beside the target, because only within a file system can a file be put in the place of another at once.
+    draft = place.with_name(f".arena-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with draft.open("xb") as file:
+            file.writelines(chunks)
+        if not overwrite:
+            place.open("xb").close()  # takes the name, unless somebody was faster
+        draft.replace(place)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        # With the name that the caller knows. The class, such as PermissionError, follows from the number.
+        raise OSError(error.errno, error.strerror, str(target)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+    return target
+
+
+def _check(path: str | os.PathLike[str], overwrite: bool) -> Path:
+    """Refuse what is known to fail before any work is done."""
+    if not isinstance(path, (str, os.PathLike)) or not str(path) or "\0" in str(path):
+        raise UsageError(f"{path!r} is no path; give the name of the file to write")
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; give the name of a file in it")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}")
+    if target.exists():
+        if not overwrite:
+            raise _exists(target)
+        if not target.is_file():  # such as /dev/null, which would be replaced
+            raise UsageError(f"{target} is not a regular file; give the name of one")
+    return target
+
+
+def _exists(target: Path) -> UsageError:
+    return UsageError(f"{target} exists; give another name, or overwrite=True")
