@@ -15,7 +15,7 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._arena import Arena, default_arena, malloc
+from ._arena import Arena, default_arena, malloc, metrics
 from ._buffer import Buffer
 from ._core import DeviceInfo, Driver, Stats
 from ._scope import Scope
@@ -41,6 +41,7 @@ __all__ = [
     "driver",
     "errors",
     "malloc",
+    "metrics",
     "sim",
 ]
 

@@ -17,10 +17,10 @@ from ._report import Report
 from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
-from ._snapshot import Snapshot, no_collection
+from ._snapshot import Snapshot, _figures, no_collection
 from .errors import OutOfMemoryError, UsageError
 
-__all__ = ["Arena", "default_arena", "malloc"]
+__all__ = ["Arena", "default_arena", "malloc", "metrics"]
 
 _LARGEST = (1 << 63) - 1
 
@@ -210,6 +210,20 @@ class Arena:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``."""
         return Report.of(self.snapshot(), device_name=self._name, simulated=self.is_simulated)
 
+    def metrics(self, /, **labels: str | int) -> str:
+        """Return the account in Prometheus's text format, with labels of yours on every line: ``metrics(pool="a")``.
+
+        As cheap as :meth:`stats`, from which all of it is.
+
+        >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
+        ...     print(pool.metrics(pool="train"))  # doctest: +ELLIPSIS
+        # HELP ...
+        # TYPE arena_cap_bytes gauge
+        arena_cap_bytes{device="...",pool="train"} 67108864
+        ...
+        """
+        return _metrics([self], labels)
+
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
         self._open.validate()
@@ -309,6 +323,24 @@ def default_arena(device: int = 0) -> Arena:
         if device not in _defaults or _defaults[device]._core is None:  # none yet, or closed
             _defaults[device] = Arena(device=device)
         return _defaults[device]
+
+
+def metrics(**labels: str | int) -> str:
+    """Return the accounts of all default arenas in Prometheus's text format; see :meth:`Arena.metrics`.
+
+    >>> metrics()  # nobody has used one yet
+    ''
+    """
+    with _defaults_lock:
+        pools = [pool for _, pool in sorted(_defaults.items()) if pool._core is not None]
+    return _metrics(pools, labels)
+
+
+def _metrics(pools: list[Arena], labels: dict[str, str | int]) -> str:
+    from ._export import _prometheus
+
+    more = _prometheus.check_labels(labels)
+    return _prometheus.render([({"device": str(pool.device), **more}, _figures(pool.stats())) for pool in pools])
 
 
 def malloc(size: int) -> Any:
