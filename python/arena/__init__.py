@@ -21,6 +21,7 @@ from ._core import DeviceInfo, Driver, Stats
 from ._scope import Scope
 from ._settings import configure
 from ._snapshot import Snapshot
+from ._timeline import Timeline
 from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Scope",
     "Snapshot",
     "Stats",
+    "Timeline",
     "UsageError",
     "__version__",
     "configure",

@@ -18,6 +18,7 @@ from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
+from ._timeline import Sampler
 from .errors import OutOfMemoryError, UsageError
 
 __all__ = ["Arena", "default_arena", "malloc", "metrics"]
@@ -287,7 +288,7 @@ class Arena:
         if self._compact != "auto":
             return bool(self._compact)
         has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-        return has_gil() and threading.active_count() == 1
+        return has_gil() and sum(not isinstance(thread, Sampler) for thread in threading.enumerate()) == 1
 
 
 def _address(buffer: Any) -> int:
