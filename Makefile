@@ -16,7 +16,7 @@ CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h
 demo: $(VENV)/.package
 	$(BIN)/python examples/simulated_device.py
 
-test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13
+test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py
 	@sh tools/get_chromium.sh
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
@@ -64,13 +64,17 @@ build/debug/.package: $(VENV)/.build $(SOURCES)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
-	$(PIP) install $$($(BIN)/python tools/extras.py test clients)
+	$(PIP) install $$($(BIN)/python tools/extras.py test clients readers)
 	@touch $@
 
 # An older CuPy beside the other, in a folder of its own. There is none for Python 3.14 and later.
 $(VENV)/.cupy13: $(VENV)/.python
 	$(PIP) install --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
 	@touch $@
+
+# PyTorch's reader of its memory snapshots, which needs nothing else of it: one file of its wheel.
+$(VENV)/torch/_memory_viz.py: $(VENV)/.python
+	$(BIN)/python tools/take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py lint)

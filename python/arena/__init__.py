@@ -15,12 +15,16 @@ import importlib.metadata
 from pathlib import Path
 
 from . import _core, errors, sim
-from ._arena import Arena, default_arena
+from ._arena import Arena, default_arena, metrics, report
 from ._buffer import Buffer
 from ._core import DeviceInfo, Driver, Stats, malloc
+from ._lines import trace_lines
+from ._load import load
+from ._report import Report, Reports
 from ._scope import Scope
 from ._settings import configure
 from ._snapshot import Snapshot
+from ._timeline import Timeline
 from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
 
 __all__ = [
@@ -31,17 +35,24 @@ __all__ = [
     "Driver",
     "DriverError",
     "OutOfMemoryError",
+    "Report",
+    "Reports",
     "Scope",
     "Snapshot",
     "Stats",
+    "Timeline",
     "UsageError",
     "__version__",
     "configure",
     "default_arena",
     "driver",
     "errors",
+    "load",
     "malloc",
+    "metrics",
+    "report",
     "sim",
+    "trace_lines",
 ]
 
 try:

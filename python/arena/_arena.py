@@ -8,22 +8,26 @@ import gc
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
 from typing import Any, SupportsIndex
 
 from . import _core
 from ._buffer import Buffer
+from ._lines import from_environment
 from ._numbers import as_size, as_stream
+from ._oom import tell
 from ._poolapi import PoolMethods
-from ._report import Report
+from ._report import Report, Reports
 from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
-from ._snapshot import Snapshot, no_collection
+from ._snapshot import Snapshot, _figures, no_collection
+from ._timeline import Sampler
 from .errors import OutOfMemoryError, UsageError
 
-__all__ = ["Arena", "default_arena"]
+__all__ = ["Arena", "default_arena", "metrics", "report"]
 
 _LARGEST = (1 << 63) - 1
 
@@ -67,6 +71,7 @@ class Arena(PoolMethods, _core.Allocator):
             raise UsageError(f"upstream={upstream!r} cannot be called; give a function of a size")
         if compact not in ("auto", True, False):
             raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
+        from_environment()
         self._compact = compact
         driver, number = find_device(device)
         info = next((d for d in driver.devices() if d.number == number), None)
@@ -85,6 +90,7 @@ class Arena(PoolMethods, _core.Allocator):
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
         self._give_core(self._core, number, driver.is_simulated)
+        _open_arenas.add(self)
 
     @property
     def device(self) -> int:
@@ -203,9 +209,32 @@ class Arena(PoolMethods, _core.Allocator):
         with no_collection():
             return Snapshot._of(self._device, core.snapshot())
 
-    def report(self) -> Report:
-        """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``."""
-        return Report.of(self.snapshot(), device_name=self._name, simulated=self.is_simulated)
+    def report(self, *, verdict: str = "", request: int = 0) -> Report:
+        """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
+
+        ``verdict`` and ``request`` say which request failed, if the report is made for that.
+        """
+        return Report.of(
+            self.snapshot(),
+            device_name=self._name,
+            simulated=self.is_simulated,
+            verdict=verdict,
+            request=request,
+        )
+
+    def metrics(self, /, **labels: str | int) -> str:
+        """Return the account in Prometheus's text format, with labels of yours on every line: ``metrics(pool="a")``.
+
+        As cheap as :meth:`stats`, from which all of it is.
+
+        >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
+        ...     print(pool.metrics(pool="train"))  # doctest: +ELLIPSIS
+        # HELP ...
+        # TYPE arena_cap_bytes gauge
+        arena_cap_bytes{device="...",pool="train"} 67108864
+        ...
+        """
+        return _metrics([self], labels)
 
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
@@ -266,7 +295,7 @@ class Arena(PoolMethods, _core.Allocator):
                 return core.allocate(size, stream, self._may_compact())
             except OutOfMemoryError as again:
                 error = again
-        raise error from None
+        raise tell(self, error) from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:
         reserved, cap = core.reserved(), core.cap()
@@ -288,8 +317,8 @@ class Arena(PoolMethods, _core.Allocator):
 
 
 def _count_threads() -> int:
-    """All that run Python: :mod:`threading` does not know of each."""
-    return len(sys._current_frames())
+    """All that run Python, whom :mod:`threading` need not know, but for those that only look at the account."""
+    return len(sys._current_frames()) - sum(isinstance(thread, Sampler) for thread in threading.enumerate())
 
 
 def _address(buffer: Any) -> int:
@@ -317,6 +346,15 @@ def _call(function: Callable[[], object]) -> None:
         sys.unraisablehook(shown)
 
 
+_open_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+
+
+def report() -> Reports:
+    """Return the reports of all open arenas, of all devices."""
+    pools = [pool for pool in list(_open_arenas) if pool._core is not None]
+    return Reports(pool.report() for pool in sorted(pools, key=lambda pool: pool.device))
+
+
 _defaults: dict[int, Arena] = {}
 _defaults_lock = threading.RLock()  # an array that is collected meanwhile may come here
 
@@ -339,6 +377,24 @@ def default_arena(device: int = 0) -> Arena:
             _defaults[device] = Arena(device=device)
             _core.set_default(device, _defaults[device])
         return _defaults[device]
+
+
+def metrics(**labels: str | int) -> str:
+    """Return the accounts of all default arenas in Prometheus's text format; see :meth:`Arena.metrics`.
+
+    >>> metrics()  # nobody has used one yet
+    ''
+    """
+    with _defaults_lock:
+        pools = [pool for _, pool in sorted(_defaults.items()) if pool._core is not None]
+    return _metrics(pools, labels)
+
+
+def _metrics(pools: list[Arena], labels: dict[str, str | int]) -> str:
+    from ._export import _prometheus
+
+    more = _prometheus.check_labels(labels)
+    return _prometheus.render([({"device": str(pool.device), **more}, _figures(pool.stats())) for pool in pools])
 
 
 def malloc_slowly(size: SupportsIndex) -> Any:

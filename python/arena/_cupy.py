@@ -16,6 +16,7 @@ from typing import Any, SupportsIndex
 from . import _core, errors
 from ._arena import Arena
 from ._buffer import Buffer
+from ._lines import pass_over
 from ._numbers import as_size
 
 try:
@@ -36,8 +37,8 @@ _NO_RUNTIME = (35, 100, 500)
 class OutOfMemoryError(errors.OutOfMemoryError, memory.OutOfMemoryError):  # type: ignore[misc]
     """What malloc() raises under CuPy: CuPy itself catches its own class in places."""
 
-    def __init__(self, text: str, verdict: str, requested: int, largest: int, account: dict[str, int]) -> None:
-        errors.OutOfMemoryError.__init__(self, text, verdict, requested, largest, account)
+    def __init__(self, *args: Any) -> None:
+        errors.OutOfMemoryError.__init__(self, *args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Whoever unpickles it may have no CuPy.
@@ -167,5 +168,7 @@ def _capsules() -> dict[str, Any]:
     return found
 
 
+for _package in ("cupy", "cupyx", "cupy_backends"):
+    pass_over(getattr(sys.modules.get(_package), "__file__", None))
 _watch_hooks()
 way = _core.connect_cupy(memory, _capsules(), _call_hooks)

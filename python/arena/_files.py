@@ -1,52 +1,59 @@
-"""Files that people ask for: nothing is overwritten unless told, and nothing half written is left behind."""
+"""Files appear whole or not at all, and never in the place of another one by accident."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
-from .errors import ArenaError, UsageError
+from .errors import UsageError
 
-__all__ = ["check_target", "write_text"]
+__all__ = ["check", "write"]
 
 
-def check_target(path: str | Path, *, overwrite: bool, endings: tuple[str, ...]) -> Path:
-    """The path, if it may be written: so that nobody renders a page in vain."""
+def write(path: str | os.PathLike[str], chunks: Iterable[bytes], *, overwrite: bool = False) -> Path:
+    """Write a file, and return its path. Where that fails, everything is as it was."""
+    target = check(path, overwrite=overwrite)
+    place = Path(os.path.realpath(target))  # a link stays one: what it leads to is written
+    # Beside the target, because only within a file system can a file be put in the place of another at once.
+    draft = place.with_name(f".arena-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with draft.open("xb") as file:
+            file.writelines(chunks)
+        if not overwrite:
+            place.open("xb").close()  # takes the name, unless somebody was faster
+        draft.replace(place)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        # With the name that the caller knows. The class, such as PermissionError, follows from the number.
+        raise OSError(error.errno, error.strerror, str(target)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+    return target
+
+
+def check(path: str | os.PathLike[str], *, overwrite: bool = False, endings: tuple[str, ...] = ()) -> Path:
+    """Refuse what is known to fail before any work is done."""
+    if not isinstance(path, (str, os.PathLike)) or not str(path) or "\0" in str(path):
+        raise UsageError(f"{path!r} is no path; give the name of the file to write")
     target = Path(path)
-    if target.suffix not in endings:
+    if endings and target.suffix not in endings:
         raise UsageError(f"{str(path)!r} does not end with {' or '.join(endings)}")
     if target.is_dir():
-        raise UsageError(f"{target} is a folder; give the name of a file")
-    if target.exists() and not overwrite:
-        raise UsageError(f"{target} exists; give another name, or overwrite=True")
+        raise UsageError(f"{target} is a folder; give the name of a file in it")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}")
+    if target.exists():
+        if not overwrite:
+            raise _exists(target)
+        if not target.is_file():  # such as /dev/null, which would be replaced
+            raise UsageError(f"{target} is not a regular file; give the name of one")
     return target
 
 
-def write_text(path: str | Path, text: str, *, overwrite: bool, endings: tuple[str, ...]) -> Path:
-    """Write a file in one step: it is there whole, or not at all."""
-    target = check_target(path, overwrite=overwrite, endings=endings)
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o666 & ~_umask())
-            if overwrite:
-                os.replace(name, target)
-            else:
-                os.link(name, target)  # fails if somebody else was quicker
-        finally:
-            if os.path.exists(name):
-                os.unlink(name)
-    except FileExistsError:
-        raise UsageError(f"{target} exists; give another name, or overwrite=True") from None
-    except OSError as error:
-        raise ArenaError(f"{target} cannot be written: {error.strerror}") from error
-    return target
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def _exists(target: Path) -> UsageError:
+    return UsageError(f"{target} exists; give another name, or overwrite=True")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _core
-from ._files import write_text
+from . import _core, _files
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class Snapshot:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""
         data = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        return write_text(path, json.dumps(data) + "\n", overwrite=overwrite, endings=(".json",))
+        target = _files.check(path, overwrite=overwrite, endings=(".json",))
+        return _files.write(target, [json.dumps(data).encode() + b"\n"], overwrite=overwrite)
 
     @classmethod
     def _from_dict(cls, data: dict[str, Any]) -> Snapshot:
@@ -149,7 +150,7 @@ class Snapshot:
             fields["segments"] = [Segment(*row) for row in fields["segments"]]
             fields["handles"] = [Handle(*row) for row in fields["handles"]]
             fields["pieces"] = [
-                Piece(*row[:8], lines=tuple(Line(*line) for line in row[8]), age=row[9]) for row in fields["pieces"]
+                Piece._make([*row[:8], tuple(Line(*line) for line in row[8]), row[9]]) for row in fields["pieces"]
             ]
             return cls(**fields)
         except (KeyError, TypeError, IndexError) as error:
@@ -159,3 +160,13 @@ class Snapshot:
     def live(self) -> list[Piece]:
         """The live blocks, by address."""
         return [piece for piece in self.pieces if piece.state == "live"]
+
+    def to_torch(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write it as PyTorch's memory snapshot, a ``.pickle`` file. Refuses to overwrite unless told.
+
+        It opens in https://pytorch.org/memory_viz (choose *Allocator State History*), and with
+        ``python torch/cuda/_memory_viz.py stats FILE``.
+        """
+        from ._export import _torch
+
+        return _torch.write(self, path, overwrite=overwrite)

@@ -58,17 +58,28 @@ class OutOfMemoryError(ArenaError, MemoryError):
     """The largest request that would have passed."""
     account: dict[str, int]
     """What every reserved byte is held for, and the cap."""
+    holders: tuple[str, ...]
+    """Who holds the most, a line each, and where the report was saved, if it was."""
 
-    def __init__(self, text: str, verdict: str, requested: int, largest: int, account: dict[str, int]) -> None:
+    def __init__(
+        self,
+        text: str,
+        verdict: str,
+        requested: int,
+        largest: int,
+        account: dict[str, int],
+        holders: tuple[str, ...] = (),
+    ) -> None:
         # Not super(): a subclass for CuPy has another __init__ between this one and Exception's.
-        Exception.__init__(self, text, verdict, requested, largest, account)
+        Exception.__init__(self, text, verdict, requested, largest, account, holders)
         self.verdict = verdict
         self.requested = requested
         self.largest = largest
         self.account = account
+        self.holders = holders
 
     def __str__(self) -> str:
-        return "\n".join([str(self.args[0]), *self._table(), *self._advice()])
+        return "\n".join([str(self.args[0]), *self._table(), *self.holders, *self._advice()])
 
     def _table(self) -> list[str]:
         words = {

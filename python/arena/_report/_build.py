@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import datetime
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -58,11 +59,12 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
         scopes=holders((piece.scope, piece) for piece in live if piece.scope),
         ages=by_age(live),
         pins=find_pins(snapshot),
-        blocks=downsample(snapshot.pieces),
         caption="",
         **extra,
     )
-    return Report(**{**vars(report), "caption": caption(report), "notes": notes(report)})
+    report = dataclasses.replace(report, caption=caption(report), notes=notes(report))
+    object.__setattr__(report, "_pieces", snapshot.pieces)
+    return report
 
 
 COUNTS = ("allocations", "blocks", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")
@@ -149,28 +151,62 @@ def runs(states: list[str], live: list[int]) -> list[Cell]:
 
 
 def find_pins(snapshot: Snapshot) -> list[Pin]:
-    """Live blocks on handles that have free bytes: without them, the handle could go back."""
+    """Live blocks without which free memory could go back: alone on a handle, or alone on a granule."""
     handles = sorted((handle.address, handle.size) for handle in snapshot.handles if handle.address is not None)
-    begins = [address for address, _ in handles]
-    stranded = [0] * len(handles)
-    blocks: list[list[Piece]] = [[] for _ in handles]
-    for piece in snapshot.pieces:
-        at = bisect.bisect_right(begins, piece.address) - 1
-        if piece.state == "stranded":
-            stranded[at] += piece.size
-        while piece.state == "live" and at < len(handles) and begins[at] < piece.address + piece.size:
-            blocks[at].append(piece)
-            at += 1
-    found: dict[int, tuple[Piece, float, int]] = {}
-    for size, mine in zip(stranded, blocks, strict=True):
-        for piece in mine if size else ():
-            _, before, others = found.get(piece.address, (piece, 0.0, 0))
-            found[piece.address] = (piece, before + size / len(mine), max(others, len(mine) - 1))
-    most = sorted(found.values(), key=lambda entry: (-entry[1], entry[0].address))[:MOST_PINS]
+    gains: dict[int, tuple[Piece, int]] = {}
+    whole: set[int] = set()  # granules of handles that one block holds
+
+    def add(piece: Piece, size: int) -> None:
+        gains[piece.address] = (piece, gains.get(piece.address, (piece, 0))[1] + size)
+
+    for (address, size), (piece, free) in zip(handles, alone_on(handles, snapshot.pieces), strict=True):
+        if piece is not None and free:
+            add(piece, free)
+            whole.update(range(address // snapshot.granule, (address + size) // snapshot.granule))
+    for number, (piece, free) in () if snapshot.plain else alone_on_granules(snapshot).items():
+        if piece is not None and free and number not in whole:
+            add(piece, free)
+    most = sorted(gains.values(), key=lambda entry: (-entry[1], entry[0].address))[:MOST_PINS]
     return [
-        Pin(piece.address, piece.size, int(share), others, line_text(piece.lines), piece.scope, piece.age)
-        for piece, share, others in most
+        Pin(piece.address, piece.size, gain, line_text(piece.lines), piece.scope, piece.age) for piece, gain in most
     ]
+
+
+def alone_on(handles: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[Piece | None, int]]:
+    """For each handle, its only live block, if there is only one, and its free bytes."""
+    ends = [address + size for address, size in handles]
+    sole: list[Piece | None] = [None] * len(handles)
+    counts, free = [0] * len(handles), [0] * len(handles)
+    at = 0
+    for piece in pieces:
+        address, size, state = piece[:3]
+        while ends[at] <= address:
+            at += 1
+        if state == "stranded":
+            free[at] += size
+        elif state == "live":
+            for index in range(at, bisect.bisect_left(ends, address + size) + 1):
+                counts[index] += 1
+                sole[index] = piece
+    return [(piece if count == 1 else None, size) for piece, count, size in zip(sole, counts, free, strict=True)]
+
+
+def alone_on_granules(snapshot: Snapshot) -> dict[int, tuple[Piece | None, int]]:
+    """The same for granules in which a block begins or ends: those between are full of it."""
+    granule = snapshot.granule
+    sole: dict[int, Piece | None] = {}
+    free: dict[int, int] = defaultdict(int)
+    for piece in snapshot.pieces:
+        address, size, state = piece[:3]
+        first, last = address // granule, (address + size - 1) // granule
+        if state == "live":
+            for number in {first, last}:
+                sole[number] = None if number in sole else piece
+        elif state == "stranded":
+            free[first] += min(size, (first + 1) * granule - address)
+            if last > first:
+                free[last] += address + size - last * granule
+    return {number: (piece, free[number]) for number, piece in sole.items()}
 
 
 def downsample(pieces: list[Piece]) -> list[Block]:
@@ -239,7 +275,7 @@ def caption(report: Report) -> str:
     largest = max(REASONS, key=lambda name: account[name])
     return (
         f"{size(account['reserved'])} of a cap of {size(account['cap'])} are reserved, "
-        f"{size(account['live'])} of them live in {report.counts['blocks']:,} blocks. "
+        f"{size(account['live'])} of them live in {report.counts['blocks']:,} block{'s' if report.counts['blocks'] != 1 else ''}. "
         f"Most are held as {largest}: {REASONS[largest]}. "
         f"{frag.external:.0%} of the free bytes lie beside live blocks. "
         f"The largest request that would pass is {size(report.largest['now'])}."

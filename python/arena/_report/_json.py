@@ -7,7 +7,7 @@ import json
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
-from ._model import FORMAT, VERSION, Report
+from ._model import FORMAT, VERSION, Block, Report
 
 __all__ = ["read", "render"]
 
@@ -21,8 +21,9 @@ def read(data: Any) -> Report:
         raise UsageError(f"this is no report of arena: its format is not {FORMAT!r}")
     if data.get("version") != VERSION:
         raise UsageError(f"this report is of version {data.get('version')!r}; this arena reads {VERSION}")
-    fields = {name: value for name, value in data.items() if name not in ("format", "version")}
+    fields = {name: value for name, value in data.items() if name not in ("format", "version", "blocks")}
     report: Report = _make(Report, fields, "report")
+    vars(report)["blocks"] = _make(list[Block], data.get("blocks"), "report.blocks")
     return report
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import check_target, write_text
+from .. import _files
 from .._snapshot import Line, Snapshot
 
 __all__ = ["REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "StreamUse"]
@@ -87,9 +88,7 @@ class Pin:
     address: int
     size: int
     holds_back: int
-    """Free bytes of its handles, divided by the live blocks on them."""
-    others: int
-    """How many other live blocks hold the same handles."""
+    """Free bytes that could go back without it: of handles that it is alone on, or of granules."""
     line: str
     scope: str
     age: float | None
@@ -154,8 +153,6 @@ class Report:
     """Youngest first."""
     pins: list[Pin]
     """By what they hold back, the most first."""
-    blocks: list[Block]
-    """By address, no more than a screen can show."""
     caption: str
     """What the picture shows, in words."""
     verdict: str = ""
@@ -164,6 +161,13 @@ class Report:
     """The bytes of that request."""
     notes: list[str] = dataclasses.field(default_factory=list)
     """What to do about it, if anything."""
+
+    @functools.cached_property
+    def blocks(self) -> list[Block]:
+        """Blocks and free pieces by address, no more than a screen can show. Found when it is first asked for."""
+        from ._build import downsample
+
+        return downsample(getattr(self, "_pieces", []))
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, device_name: str = "", simulated: bool = False, **extra: Any) -> Report:
@@ -174,7 +178,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data, as in a ``.json`` file."""
-        return {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        blocks = [dataclasses.asdict(block) for block in self.blocks]
+        return {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self), "blocks": blocks}
 
     @classmethod
     def from_dict(cls, data: Any) -> Report:
@@ -188,8 +193,8 @@ class Report:
         from . import _html, _json, _text
 
         renderers = {".html": _html.render, ".json": _json.render, ".txt": _text.render}
-        target = check_target(path, overwrite=overwrite, endings=tuple(renderers))
-        return write_text(target, renderers[target.suffix](self), overwrite=overwrite, endings=tuple(renderers))
+        target = _files.check(path, overwrite=overwrite, endings=tuple(renderers))
+        return _files.write(target, [renderers[target.suffix](self).encode("utf-8", "replace")], overwrite=overwrite)
 
     def __str__(self) -> str:
         from . import _text
@@ -200,6 +205,23 @@ class Report:
         from . import _html
 
         return _html.render_inline(self)
+
+
+class Reports(tuple[Report, ...]):
+    """The reports of several arenas."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self)) if self else "There is no open arena.\n"
+
+    def _repr_html_(self) -> str:
+        return "".join(report._repr_html_() for report in self) or "There is no open arena."
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write a file for each, by the extension: ``report.html``, and if there are several ``report-0.html``, ..."""
+        target = Path(path)
+        names = [target.with_stem(f"{target.stem}-{number}") for number in range(len(self))]
+        paths = [target] if len(self) == 1 else names
+        return [report.save(name, overwrite=overwrite) for report, name in zip(self, paths, strict=True)]
 
 
 def line_text(lines: Sequence[Line]) -> str:

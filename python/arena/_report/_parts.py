@@ -291,8 +291,7 @@ def pins_table(report: Report) -> str:
     for pin in report.pins:
         place = f"from {name_of(pin.line)}" if pin.line else f"at {pin.address:#x}"
         scope = f" in {name_of(pin.scope)}" if pin.scope else ""
-        others = f", with {pin.others:,} other{'s' if pin.others > 1 else ''}" if pin.others else ""
-        words = f"{format_size(pin.size)} {place}{scope} holds back {format_size(pin.holds_back)}{others}"
+        words = f"{format_size(pin.size)} {place}{scope} holds back {format_size(pin.holds_back)}"
         label = f'aria-label="Show {pin.address:#x} on the map"'
         button = f'<button type="button" data-address="{pin.address}" {label}>Show</button>'
         rows.append((words, f"{pin.holds_back:,}", f"{pin.size:,}", f"{pin.address:#x}", button))

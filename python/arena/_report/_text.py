@@ -50,6 +50,7 @@ def renderables(report: Report) -> Iterator[RenderableType]:
     yield bar(report)
     yield Text()
     yield fragmentation_table(report)
+    yield figures(report)
     for segment in report.segments:
         yield Text()
         yield from segment_map(report, segment)
@@ -115,22 +116,21 @@ def bar(report: Report) -> Text:
 
 def fragmentation_table(report: Report) -> Table:
     table = Table(box=None, padding=(0, 2), pad_edge=False)
-    for title in ("", "external", "contiguous", "internal", "largest request", "peaks"):
-        table.add_column(title, justify="left" if title in ("", "peaks") else "right")
-    now, peak = report.fragmentation["now"], report.fragmentation["peak"]
-    table.add_row(
-        "now",
-        *(f"{value:.1%}" for value in (now.external, now.contiguous, now.internal)),
-        format_size(report.largest["now"]),
-        f"live {format_size(report.peak['live'])}",
-    )
-    table.add_row(
-        "at the peak",
-        *(f"{value:.1%}" for value in (peak.external, peak.contiguous, peak.internal)),
-        f"{format_size(report.largest['after_trim'])} after trim",
-        f"reserved {format_size(report.peak['reserved'])}",
-    )
+    for title in ("fragmentation", "external", "contiguous", "internal"):
+        table.add_column(title, justify="left" if title == "fragmentation" else "right")
+    for name, words in (("now", "now"), ("peak", "at the peak")):
+        frag = report.fragmentation[name]
+        table.add_row(words, *(f"{value:.1%}" for value in (frag.external, frag.contiguous, frag.internal)))
     return table
+
+
+def figures(report: Report) -> Text:
+    now, after = (format_size(report.largest[name]) for name in ("now", "after_trim"))
+    peak = {name: format_size(report.peak[name]) for name in ("live", "reserved")}
+    return Text(
+        f"largest request that would pass: {now}, after trim {after}\npeaks: {peak['live']} live, "
+        f"{peak['reserved']} reserved"
+    )
 
 
 def segment_map(report: Report, segment: Segment) -> Iterator[Text]:
@@ -206,8 +206,7 @@ def tables(report: Report) -> Iterator[RenderableType]:
         yield Text("what holds free memory back")
         for pin in report.pins[:MOST]:
             place = f"from {pin.line}" if pin.line else f"at {pin.address:#x}"
-            others = f", with {pin.others:,} others" if pin.others else ""
-            yield Text(f"  {format_size(pin.size)} {place} holds back {format_size(pin.holds_back)}{others}")
+            yield Text(f"  {format_size(pin.size)} {place} holds back {format_size(pin.holds_back)}")
     yield Text()
 
 

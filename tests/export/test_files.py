@@ -1,0 +1,114 @@
+"""Files appear whole or not at all, and never in the place of another one by accident."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arena import _files
+from arena.errors import UsageError
+
+
+def test_a_file_is_written_and_its_path_returned(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    assert _files.write(str(target), [b"one ", b"two"]) == target
+    assert target.read_bytes() == b"one two"
+    assert os.listdir(tmp_path) == ["a.bin"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_file_that_exists_is_kept_unless_told(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    with pytest.raises(UsageError, match=rf"{target} exists; give another name, or overwrite=True"):
+        _files.write(target, [b"new"])
+    assert target.read_bytes() == b"old"
+    _files.write(target, [b"new"], overwrite=True)
+    assert target.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a.bin"]
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+
+    def chunks() -> Iterator[bytes]:
+        yield b"new"
+        target.write_bytes(b"somebody else's")
+
+    with pytest.raises(UsageError, match="exists"):
+        _files.write(target, chunks())
+    assert target.read_bytes() == b"somebody else's"
+    assert os.listdir(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_error_in_the_middle_leaves_everything_as_it_was(tmp_path: Path, overwrite: bool) -> None:
+    target = tmp_path / "a.bin"
+    if overwrite:
+        target.write_bytes(b"old")
+
+    def chunks() -> Iterator[bytes]:
+        yield b"half"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        _files.write(target, chunks(), overwrite=overwrite)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ({"a.bin": b"old"} if overwrite else {})
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("folder/real")
+    _files.write(tmp_path / "link", [b"new"], overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder/real").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("", "'' is no path"),
+        (None, "None is no path"),
+        (7, "7 is no path"),
+        ("a\0b", "is no path"),
+        (".", r"\. is a folder; give the name of a file in it"),
+        ("none/such/a.bin", "none/such/a.bin cannot be written: there is no folder none/such"),
+        ("/dev/null", "/dev/null is not a regular file"),
+    ],
+)
+def test_paths_that_cannot_be_meant_are_named(
+    path: Any, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=complaint):
+        _files.write(path, [b"x"], overwrite=True)
+    assert os.listdir(tmp_path) == []
+    assert not Path("/dev/null").is_file()
+
+
+def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 300)  # no file system takes such a name
+    with pytest.raises(OSError, match="File name too long") as caught:
+        _files.write(target, [b"x"])
+    assert caught.value.filename == str(target)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    target = tmp_path / "a.bin"
+    with pytest.raises(OSError, match="No space left") as caught:
+        _files.write(target, [b"x"], overwrite=True)
+    assert caught.value.filename == str(target)
+    assert os.listdir(tmp_path) == []

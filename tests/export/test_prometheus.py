@@ -1,0 +1,156 @@
+"""The account in Prometheus's text format, read back with the parsers of prometheus_client."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+import arena
+from arena import _core
+from arena._export import _prometheus
+from arena._snapshot import _figures
+
+from ..arena.conftest import GIB, MakeArena
+from ..programs import run
+
+FIGURES = [name for name in vars(_core.Stats) if not name.startswith("_")]
+
+
+def families(text: str) -> dict[str, Metric]:
+    return {family.name: family for family in parse(text)}
+
+
+def values(text: str, **labels: str) -> dict[str, float]:
+    """The samples by name, and by reason where they have one."""
+    found: dict[str, float] = {}
+    for family in parse(text):
+        for sample in family.samples:
+            assert {name: value for name, value in sample.labels.items() if name != "reason"} == labels
+            key = sample.name + ("/" + sample.labels["reason"] if "reason" in sample.labels else "")
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def test_every_figure_is_read_back_as_stats_has_it(make: MakeArena) -> None:
+    pool = make(cap="1GiB", reserve="64MiB", headroom="16MiB")
+    live = [pool.allocate(size) for size in (1000, 5_000_000, 70_000_000)]
+    live.pop().free()
+    with pytest.raises(arena.OutOfMemoryError):
+        pool.allocate(2 * GIB)
+    text = pool.metrics()
+    stats = pool.stats()
+    found = values(text, device="0")
+    shown = {
+        **{f"arena_reserved_bytes/{reason}": reason for reason in
+           ("requested", "rounding", "pending", "releasable", "stranded", "spare")},
+        **{f"arena_{name}_bytes": name for name in
+           ("cap", "headroom", "compactable", "peak_requested", "peak_live", "peak_reserved", "device_total",
+            "device_free")},
+        "arena_largest_request_bytes": "largest",
+        "arena_blocks": "blocks",
+        **{f"arena_{name}_total": name for name in
+           ("allocations", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")},
+    }  # fmt: skip
+    assert found.keys() == shown.keys()
+    moving = {"arena_driver_calls_total"}  # counts may grow when asked for
+    assert {k: v for k, v in found.items() if k not in moving} == {
+        k: getattr(stats, figure) for k, figure in shown.items() if k not in moving
+    }
+    assert found["arena_failures_total"] >= 1
+    assert sum(v for k, v in found.items() if k.startswith("arena_reserved_bytes")) == stats.reserved
+    # What is not shown is a sum of what is.
+    assert set(FIGURES) - set(shown.values()) == {"live", "reserved"}
+
+
+def test_names_kinds_and_helps_follow_the_conventions(make: MakeArena) -> None:
+    for family in parse(make(cap="64MiB").metrics()):
+        assert family.type in ("gauge", "counter")
+        assert family.documentation.endswith(".")
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter")
+            assert family.type == "counter" or re.fullmatch(r"arena_[a-z_]+_bytes|arena_blocks", sample.name)
+
+
+def test_it_is_openmetrics_but_for_the_names_of_counters_and_the_end(make: MakeArena) -> None:
+    # OpenMetrics wants a counter's family without _total, and a last line. It refuses what is out of order or double.
+    text = make(cap="64MiB").metrics(pool='a "b" \\ c\nd')
+    changed = re.sub(r"^(# (?:HELP|TYPE) \w+)_total ", r"\1 ", text, flags=re.M) + "# EOF\n"
+    strict = {f.name: sorted(map(str, f.samples)) for f in parse_openmetrics(changed)}
+    assert strict == {f.name: sorted(map(str, f.samples)) for f in parse(text)}
+    assert len(strict) == len(_prometheus.FAMILIES)
+
+
+def test_each_name_is_explained_once_however_many_arenas_there_are() -> None:
+    code = """
+import arena
+from arena import sim
+sim.configure(devices=2)
+one, two = arena.default_arena(0), arena.default_arena(1)
+buffer = two.allocate(1000)
+print(arena.metrics(job="train"), end="")
+two.close()
+assert "device=\\"1\\"" not in arena.metrics()
+"""
+    text = run(code, check=True, ARENA_DRIVER="sim").stdout
+    explained = re.findall(r"^# (?:HELP|TYPE) \w+", text, re.M)
+    assert len(explained) == len(set(explained)) == 2 * len(_prometheus.FAMILIES)
+    by_device = {
+        sample.labels["device"]: sample.value
+        for sample in families(text)["arena_reserved_bytes"].samples
+        if sample.labels["reason"] == "requested"
+    }
+    assert by_device == {"0": 0, "1": 1000}
+    assert all(s.labels["job"] == "train" for family in families(text).values() for s in family.samples)
+
+
+def test_without_a_default_arena_there_is_nothing_to_tell() -> None:
+    assert run("import arena; print(repr(arena.metrics()))", check=True).stdout == "''\n"
+
+
+@pytest.mark.parametrize("value", ["", "train", 'a"b', "back\\slash", "two\nlines", "\\n", "déjà vu, 日本", "{}=,"])
+def test_values_of_labels_come_back_as_they_were(make: MakeArena, value: str) -> None:
+    assert values(make(cap="64MiB").metrics(pool=value), device="0", pool=value)
+
+
+def test_a_number_can_be_a_label(make: MakeArena) -> None:
+    assert values(make(cap="64MiB").metrics(rank=3), device="0", rank="3")
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [
+        ({"no-dash": "x"}, "'no-dash' cannot be a label"),
+        ({"1st": "x"}, "'1st' cannot be a label"),
+        ({"": "x"}, "'' cannot be a label"),
+        ({"__name__": "x"}, "'__name__' cannot be a label"),
+        ({"ends\n": "x"}, "cannot be a label"),
+        ({"device": "x"}, "the label 'device' is arena's own"),
+        ({"reason": "x"}, "the label 'reason' is arena's own"),
+        ({"pool": None}, "pool=None cannot be the value of a label"),
+        ({"pool": 1.5}, r"pool=1\.5 cannot be the value of a label"),
+    ],
+)
+def test_labels_that_prometheus_would_refuse_are_refused(
+    make: MakeArena, labels: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(arena.UsageError, match=complaint):
+        make(cap="64MiB").metrics(**labels)
+
+
+def test_a_closed_arena_has_no_metrics(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    pool.close()
+    with pytest.raises(arena.UsageError, match="closed"):
+        pool.metrics()
+
+
+def test_several_arenas_of_one_device_are_told_apart_by_their_labels(make: MakeArena) -> None:
+    pools = {name: make(cap="64MiB") for name in "ab"}
+    text = _prometheus.render(({"device": "0", "pool": name}, _figures(p.stats())) for name, p in pools.items())
+    samples = families(text)["arena_cap_bytes"].samples
+    assert [sample.labels for sample in samples] == [{"device": "0", "pool": "a"}, {"device": "0", "pool": "b"}]

@@ -1,0 +1,42 @@
+"""Print the JSON schema of reports, made from the dataclasses that they are.
+
+    python tools/report_schema.py > python/arena/_report/report.schema.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, get_args, get_origin, get_type_hints
+
+from arena._report._model import FORMAT, VERSION, Block, Report
+
+NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(kind):
+        fields = {name: schema_of(hint) for name, hint in get_type_hints(kind).items()}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    if get_origin(kind) is list:
+        return {"type": "array", "items": schema_of(get_args(kind)[0])}
+    if get_origin(kind) is dict:
+        return {"type": "object", "additionalProperties": schema_of(get_args(kind)[1])}
+    if kind is Any:
+        return {}
+    kinds = get_args(kind) or (kind,)
+    names = [NAMES[one] for one in kinds]
+    return {"type": names[0] if len(names) == 1 else names}
+
+
+def main() -> None:
+    schema = schema_of(Report)
+    head = {"format": {"const": FORMAT}, "version": {"const": VERSION}}
+    schema["properties"] = {**head, **schema["properties"], "blocks": schema_of(list[Block])}
+    schema["required"] = list(schema["properties"])
+    title = "A report of arena: what is held and why. The words are explained in arena.Report."
+    print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
