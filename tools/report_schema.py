@@ -1,6 +1,6 @@
 """Print the JSON schema of reports, made from the dataclasses that they are.
 
-    python tools/report_schema.py > python/arena/_report/report.schema.json
+python tools/report_schema.py > python/arena/_report/report.schema.json
 """
 
 from __future__ import annotations

@@ -259,8 +259,8 @@ def test_names_are_only_ever_text(report: Report, show: Open) -> None:
         lines=[dataclasses.replace(holder, name=HOSTILE) for holder in report.lines],
         scopes=[dataclasses.replace(holder, name=HOSTILE + "\udcff") for holder in report.scopes],
         pins=[dataclasses.replace(pin, line=HOSTILE, scope=HOSTILE) for pin in report.pins],
-        blocks=blocks,
     )
+    vars(hostile)["blocks"] = blocks
     with show(hostile) as tab:
         assert tab.rows("lines")[0][0] == HOSTILE
         assert tab.rows("scopes")[0][0] == HOSTILE + "\\udcff"

@@ -42,8 +42,8 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
         granule=snapshot.granule,
         account={name: stats[name] for name in (*REASONS, "live", "reserved", "compactable", "cap", "headroom")},
         peak={
-            **{name: snapshot.peak[name] for name in REASONS},
-            **{name: stats[f"peak_{name}"] for name in ("requested", "live", "reserved")},
+            **{name: snapshot.peak[name] for name in (*REASONS, "live", "reserved")},
+            **{name: stats[name] for name in ("peak_requested", "peak_live")},
         },
         fragmentation={
             "now": fragmentation(stats, snapshot.largest_free),

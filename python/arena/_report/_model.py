@@ -136,7 +136,7 @@ class Report:
     account: dict[str, int]
     """The reasons, and ``live``, ``reserved``, ``compactable``, ``cap``, ``headroom``."""
     peak: dict[str, int]
-    """``requested``, ``live`` and ``reserved`` at their highest, and the reasons when reserved was."""
+    """The account when what is reserved was at its highest; ``peak_requested`` and ``peak_live`` at any time."""
     fragmentation: dict[str, Fragmentation]
     """``now`` and at the ``peak`` of reserved."""
     largest: dict[str, int]

@@ -170,10 +170,7 @@ def bars(report: Report, chips: bool = True) -> str:
     ``chips`` are labels on the parts; they need to know the colour of the page.
     """
     account, device, size = report.account, report.device, format_size
-    # The peak of requested may be of another moment; what it was at the peak of reserved is the rest.
-    rest = [name for name in REASONS if name != "requested"]
-    peak = {name: report.peak[name] for name in rest}
-    peak = {"requested": report.peak["reserved"] - sum(peak.values()), **peak}
+    peak = report.peak
     whole = max(account["cap"], account["reserved"], report.peak["reserved"], 1)
     limit = min(account["cap"], account["reserved"] + max(0, device["free"] - account["headroom"]))
     blocked = max(0, account["cap"] - max(limit, account["reserved"]))

@@ -126,9 +126,9 @@ def fragmentation_table(report: Report) -> Table:
 
 def figures(report: Report) -> Text:
     now, after = (format_size(report.largest[name]) for name in ("now", "after_trim"))
-    peak = {name: format_size(report.peak[name]) for name in ("live", "reserved")}
+    peak = {name: format_size(report.peak[name]) for name in ("peak_live", "reserved")}
     return Text(
-        f"largest request that would pass: {now}, after trim {after}\npeaks: {peak['live']} live, "
+        f"largest request that would pass: {now}, after trim {after}\npeaks: {peak['peak_live']} live, "
         f"{peak['reserved']} reserved"
     )
 

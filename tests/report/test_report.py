@@ -1,0 +1,272 @@
+"""The report: measured from the arena, it adds up, and it says who holds what."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import arena
+from arena import Report, UsageError, sim
+
+from ..arena.conftest import GIB, MIB, MakeArena
+from ..simulated.cu import Cu
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    arena.trace_lines(True)
+    yield
+    arena.trace_lines(False)
+
+
+@pytest.fixture
+def busy(make: MakeArena, traced: None) -> Iterator[tuple[arena.Arena, list[arena.Buffer]]]:
+    pool = make(cap="1GiB", reserve="64MiB")
+    choose = random.Random(7)
+    buffers = [pool.allocate(choose.choice([500, 70_000, 3 * MIB])) for _ in range(200)]
+    choose.shuffle(buffers)
+    del buffers[::2]
+    yield pool, buffers
+    buffers.clear()
+
+
+def test_the_account_is_the_arenas_and_the_drivers(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
+    pool, buffers = busy
+    report, stats = pool.report(), pool.stats()
+    reasons = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
+    assert sum(report.account[name] for name in reasons) == report.account["reserved"] == sim.used()
+    assert all(report.account[name] == getattr(stats, name) for name in report.account)
+    assert report.device["free"] + report.device["others"] + stats.reserved == report.device["total"] == 8 * GIB
+    assert sum(entry.count for entry in report.live_sizes) == len(buffers) == report.counts["blocks"]
+    assert sum(entry.bytes for entry in report.live_sizes) == stats.live
+    assert sum(entry.bytes for entry in report.free_sizes) == stats.pending + stats.releasable + stats.stranded
+    assert sum(holder.bytes for holder in report.lines) == sum(use.bytes for use in report.streams) == stats.live
+    (segment,) = report.segments
+    assert sum(cell.count for cell in segment.cells) * report.granule == segment.size
+    assert sum(cell.live for cell in segment.cells) == stats.live
+    assert report.largest["now"] == stats.largest
+
+
+def test_what_others_hold_on_the_device_is_told(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="1GiB", headroom="1GiB")
+    taken = cu.alloc(3 * GIB)
+    assert pool.report().device["others"] == 3 * GIB
+    assert "3,221,225,472 held by others" in str(pool.report())
+    assert "headroom 1,073,741,824" in str(pool.report())
+    cu.ok("cuMemFree", taken)
+
+
+def test_fragmentation_is_measured_now_and_at_the_peak(make: MakeArena) -> None:
+    pool = make(cap="64MiB", growth="8MiB")
+    blocks = [pool.allocate(MIB) for _ in range(8)]
+    full = pool.report().fragmentation["now"]
+    assert (full.external, full.contiguous, full.internal) == (0, 0, 0)
+    del blocks[::2]  # four pieces of 1 MiB
+    now = pool.report().fragmentation["now"]
+    assert (now.external, now.contiguous) == (1.0, 0.75)
+    peak = pool.report().fragmentation["peak"]
+    assert peak.external <= 1
+    small = pool.allocate(1)
+    assert pool.report().fragmentation["now"].internal == pytest.approx(511 / (4 * MIB + 512))
+    assert small.nbytes == 1
+
+
+def test_pytorch_35901(make: MakeArena, traced: None) -> None:
+    """One small block pins a large segment: the report names it and the line that made it."""
+    pool = make(growth="64MiB", compact=False)
+    large = pool.allocate(40 * MIB)
+    small = pool.allocate(4096)
+    large.free()
+    pin = pool.report().pins[0]
+    line = small_line()
+    assert (pin.address, pin.size) == (small.ptr, 4096)
+    assert pin.holds_back == pool.stats().stranded
+    assert line in pin.line
+    assert f"4 KiB from {pin.line} holds back" in str(pool.report())
+
+
+def small_line() -> str:
+    return f"{Path(__file__).name}:"
+
+
+def test_a_block_that_shares_its_handle_still_holds_its_granule(make: MakeArena, traced: None) -> None:
+    pool = make(cap="64MiB", growth="64MiB", reserve="64MiB")
+    blocks = [pool.allocate(2 * MIB) for _ in range(4)]
+    blocks[1].free()
+    small = pool.allocate(4096)
+    assert blocks[1].ptr == small.ptr
+    pin = pool.report().pins[0]
+    assert (pin.address, pin.holds_back) == (small.ptr, 2 * MIB - 4096)
+
+
+def test_lines_are_the_programs_own_and_as_deep_as_wished(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+
+    def inner() -> arena.Buffer:
+        return pool.allocate(1000)
+
+    def outer() -> arena.Buffer:
+        return inner()
+
+    untraced = outer()
+    kept = [untraced]
+    for depth in (1, 2):
+        arena.trace_lines(True, depth=depth)
+        kept.append(outer())
+    arena.trace_lines(False)
+    kept.append(outer())
+    lines = [[line.function.split(".")[-1] for line in piece.lines] for piece in pool.snapshot().live]
+    assert lines == [[], ["inner"], ["inner", "outer"], []]
+    assert all(line.file == __file__ for piece in pool.snapshot().live for line in piece.lines)
+    ages = [piece.age for piece in pool.snapshot().live]
+    assert ages[0] is ages[3] is None
+    assert all(age is not None and 0 <= age < 60 for age in ages[1:3])
+
+
+def test_arrays_of_cupy_remember_the_line_that_made_them(make: MakeArena, traced: None) -> None:
+    import cupy
+
+    pool = make(cap="64MiB")
+    with cupy.cuda.using_allocator(pool.malloc):
+        kept = [cupy.empty(1000), cupy.empty(1000)]  # the first is a miss, the second a hit
+    files = {line.file for piece in pool.snapshot().live for line in piece.lines}
+    assert (files, len(kept)) == ({__file__}, 2)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 65, 1.5, True, "2"])
+def test_a_depth_that_cannot_be_is_named(depth: object) -> None:
+    with pytest.raises(UsageError, match=f"depth={depth!r} is not accepted"):
+        arena.trace_lines(True, depth=depth)  # type: ignore[arg-type]
+
+
+def test_what_was_allocated_between_two_snapshots_and_lives_is_listed_by_line(
+    make: MakeArena,
+    traced: None,
+) -> None:
+    pool = make(cap="64MiB")
+    before_all = [pool.allocate(1000)]
+    before = pool.snapshot()
+    pool.allocate(5000).free()
+    leaked = [pool.allocate(600) for _ in range(3)]
+    since = pool.snapshot().since(before)
+    assert (since.bytes, len(since.pieces)) == (3 * 1024, 3)
+    assert [holder.blocks for holder in since.lines] == [3]
+    assert "3 blocks, 3 KiB, were allocated in between and still live" in str(since)
+    assert small_line() in str(since)
+    before_all.clear()
+    leaked.clear()
+    assert str(pool.snapshot().since(before)) == "nothing was allocated in between that still lives"
+    with pytest.raises(UsageError, match="no earlier snapshot of the same arena"):
+        before.since(pool.snapshot())
+
+
+def test_reports_and_snapshots_are_saved_and_read_back(
+    busy: tuple[arena.Arena, list[arena.Buffer]], tmp_path: Path
+) -> None:
+    pool, _ = busy
+    report, snapshot = pool.report(), pool.snapshot()
+    for name in ("r.json", "r.txt", "r.html"):
+        report.save(tmp_path / name)
+    snapshot.save(tmp_path / "s.json")
+    again = arena.load(tmp_path / "r.json")
+    assert isinstance(again, Report)
+    assert (again, again.blocks) == (report, report.blocks)
+    assert arena.load(tmp_path / "s.json") == snapshot
+    assert (tmp_path / "r.txt").read_text() == str(report)
+    assert pickle.loads(pickle.dumps(report)).blocks == report.blocks
+    with pytest.raises(UsageError, match=r"r\.json exists; give another name, or overwrite=True"):
+        report.save(tmp_path / "r.json")
+    report.save(tmp_path / "r.json", overwrite=True)
+    with pytest.raises(UsageError, match=r"does not end with \.html or \.json or \.txt"):
+        report.save(tmp_path / "r.pdf")
+
+
+def test_the_json_is_as_its_schema_says(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
+    schema = json.loads((Path(arena._report.__file__).parent / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    data = json.loads(json.dumps(busy[0].report().to_dict()))
+    jsonschema.validate(data, schema)
+    data["account"]["requested"] = "much"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[1]", "is neither a report nor a snapshot"),
+        ('{"format": "arena-report", "version": 99}', "of version 99; this arena reads 1"),
+        ('{"format": "arena-report", "version": 1}', "report should have the fields made, "),
+        ('{"format": "arena-snapshot", "version": 1}', "no whole snapshot"),
+        ('{"format": "arena-snapshot", "version": "x"}', "of version 'x'"),
+    ],
+)
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, content: str, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=text):
+        arena.load(path)
+
+
+def test_the_text_fits_80_columns_whatever_the_size(make: MakeArena, traced: None) -> None:
+    pool = make()
+    empty = str(pool.report())
+    assert "Nothing is reserved." in empty
+    with pool.scope("a name that is much too long for a terminal of eighty columns, as they go" * 2):
+        kept = [pool.allocate(size) for size in (1, 5 * GIB, 700 * MIB)]
+    for text in (empty, str(pool.report())):
+        assert max(map(len, text.splitlines())) <= 80
+    assert len(kept) == 3
+
+
+def test_all_open_arenas_are_reported_together(make: MakeArena, tmp_path: Path) -> None:
+    pools = [make(cap="64MiB"), make(cap="32MiB")]
+    reports = arena.report()
+    assert sorted(report.account["cap"] for report in reports) == [32 * MIB, 64 * MIB]
+    assert [path.name for path in reports.save(tmp_path / "r.json")] == ["r-0.json", "r-1.json"]
+    pools[0].close()
+    assert len(arena.report()) == 1
+    assert arena.report().save(tmp_path / "one.json") == [tmp_path / "one.json"]
+    assert "There is no open arena" in str(arena.Reports())
+
+
+def test_an_error_says_who_holds_the_most_in_25_lines(make: MakeArena, traced: None) -> None:
+    pool = make(cap="64MiB")
+    kept = [pool.allocate(5 * MIB) for _ in range(9)]
+    with pytest.raises(arena.OutOfMemoryError) as caught:
+        pool.allocate(40 * MIB)
+    text = str(caught.value)
+    assert len(text.splitlines()) <= 25
+    assert f"45 MiB  in 9 blocks: {small_line()}" in text
+    assert str(pickle.loads(pickle.dumps(caught.value))) == text
+    assert len(kept) == 9
+
+
+def test_a_failed_request_leaves_its_report_where_it_was_told(
+    make: MakeArena,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ARENA_OOM_DIR", str(tmp_path / "new" / "folder"))
+    pool = make(cap="8MiB")
+    with pytest.raises(arena.OutOfMemoryError, match="The whole report: ") as caught:
+        pool.allocate(9 * MIB)
+    page = Path(str(caught.value).split("The whole report: ")[1].splitlines()[0])
+    assert sorted(path.suffix for path in page.parent.iterdir()) == [".html", ".json", ".json"]
+    report = arena.load(page.with_suffix(".json"))
+    assert isinstance(report, Report)
+    assert (report.verdict, report.request) == ("cap reached", 9 * MIB)
+    assert isinstance(arena.load(page.with_suffix(".snapshot.json")), arena.Snapshot)
+    monkeypatch.setenv("ARENA_OOM_DIR", str(page))  # a file
+    with pytest.warns(RuntimeWarning, match="no report was written"), pytest.raises(arena.OutOfMemoryError):
+        pool.allocate(9 * MIB)
