@@ -29,7 +29,7 @@ lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/mypy
-	cd /tmp && $(abspath $(BIN))/python -m mypy.stubtest arena._core
+	cd "$$(mktemp -d)" && $(abspath $(BIN))/python -m mypy.stubtest arena._core
 	$(BIN)/python tools/check_includes.py
 	$(BIN)/python tools/check_abi.py --self-test
 
@@ -40,6 +40,7 @@ format: $(VENV)/.lint
 bench: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python benchmarks/driver_calls.py
 	$(BIN)/python benchmarks/traces.py
+	$(BIN)/python benchmarks/inspection.py
 	$(BIN)/python benchmarks/cupy_malloc.py
 
 clean:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import types
 from pathlib import Path
 
@@ -103,10 +104,22 @@ def test_the_readme_example_of_a_planned_failure_fails_the_next_allocation() -> 
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr.splitlines()[-1]
 
 
-def test_the_python_in_the_arenas_document_runs_as_one_program() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/arena.md").read_text(), re.M | re.S)
-    done = run("\n".join(blocks), ARENA_DRIVER="sim")
+@pytest.mark.parametrize("name", ["arena.md", "reports.md"])
+def test_the_python_in_a_document_runs_as_one_program(name: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text(), re.M | re.S)
+    done = run(f"import os; os.chdir({str(tmp_path)!r})\n" + "\n".join(blocks), ARENA_DRIVER="sim")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_report_that_the_readme_shows_is_the_examples(tmp_path: Path) -> None:
+    code = "import runpy, sys; runpy.run_path('examples/report.py', run_name='__main__')"
+    done = run(code, str(tmp_path))
+    shown = re.search(r"^    210 MiB of a cap.*?holds back.*?$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert shown is not None
+    lines = [line[4:] for line in shown[0].splitlines() if line.strip() not in ("...", "")]
+    if sys.version_info < (3, 12):  # later there is no frame of a list's own
+        assert [line for line in lines if line not in done.stdout.splitlines()] == []
+    assert (tmp_path / "report.html").exists()
 
 
 DOCUMENTS = [path.name for path in ROOT.glob("*.md")] + [f"docs/{path.name}" for path in ROOT.glob("docs/*.md")]

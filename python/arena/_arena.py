@@ -196,7 +196,8 @@ class Arena(PoolMethods, _core.Allocator):
 
     def stats(self) -> _core.Stats:
         """Return the account and the counts, in constant time: it can be called in a loop."""
-        return self._open.stats(self._compact is not False)
+        core = self._core  # not by _open: a loop would notice
+        return core.stats(self._compact is not False) if core is not None else self._open.stats()
 
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.

@@ -19,7 +19,7 @@ def trace_lines(on: bool = True, *, depth: int = 1) -> None:
 
     Lines of arena itself and of CuPy are passed over: the line is the program's own. With a larger ``depth`` the lines
     that called it are remembered too. ``ARENA_LINES=1``, or another depth, does the same from the start. What it costs
-    is measured by ``benchmarks/lines.py``; off, it costs nothing.
+    is measured by ``benchmarks/inspection.py``; off, it costs nothing.
 
     >>> import arena
     >>> arena.trace_lines(True, depth=2)

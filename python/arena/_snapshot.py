@@ -112,7 +112,7 @@ class Snapshot:
             stats=_figures(core["stats"]),
             segments=[Segment(*row) for row in core["segments"]],
             handles=[Handle(address or None, size) for address, size in core["handles"]],
-            pieces=list(map(Piece._make, core["pieces"])),
+            pieces=core["pieces"],
             largest_free=core["largest_free"],
             peak={**_figures(core["peak"]), "largest_free": core["peak_largest_free"]},
         )

@@ -77,6 +77,13 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
   return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
 }
 
+// Quick where nobody else has the lock: the GIL is let go only to wait for it.
+Stats stats_of(const Arena& arena, bool may_reback) {
+  if (const std::optional<Stats> stats = arena.try_stats(may_reback)) return *stats;
+  const WithoutGil without_gil;
+  return arena.stats(may_reback);
+}
+
 PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
   return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
 }
@@ -86,8 +93,10 @@ const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines
   return it != known.end() ? it->second : known.emplace(id, lines::frames(id)).first->second;
 }
 
-// There may be hundreds of thousands: texts are made once each, and tuples filled by hand.
+// There may be hundreds of thousands: texts are made once each, and the tuples, of arena's Piece, filled by hand.
 py::list pieces_of(const Snapshot& snapshot) {
+  const py::object piece = py::module_::import("arena._snapshot").attr("Piece");
+  auto* const type = reinterpret_cast<PyTypeObject*>(piece.ptr());
   const py::str states[] = {"live", "pending", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
   std::unordered_map<lines::Id, py::tuple> frames;
@@ -105,9 +114,10 @@ py::list pieces_of(const Snapshot& snapshot) {
                                 py::bool_(p.pinned).release().ptr(),
                                 py::tuple(frame_of(frames, p.line)).release().ptr(),
                                 age_of(p, now)};
-    py::tuple tuple(std::size(fields));
-    for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple.ptr(), i, fields[i]);
-    PyList_SET_ITEM(rows.ptr(), row++, tuple.release().ptr());
+    PyObject* tuple = type->tp_alloc(type, py::ssize_t{std::size(fields)});
+    if (tuple == nullptr) throw py::error_already_set();
+    for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple, i, fields[i]);
+    PyList_SET_ITEM(rows.ptr(), row++, tuple);
   }
   return rows;
 }
@@ -228,7 +238,7 @@ void bind_arena(py::module_& module) {
           },
           py::arg("name"), py::arg("budget"), "A new scope for what this thread allocates from now on.")
       .def("snapshot", &snapshot_of, "Everything there is, at one moment.")
-      .def("stats", &Arena::stats, py::arg("may_reback") = true, py::call_guard<WithoutGil>(), "The account.")
+      .def("stats", &stats_of, py::arg("may_reback") = true, "The account.")
       .def("validate", &Arena::validate, py::call_guard<WithoutGil>(), "Check every invariant.");
 }
 

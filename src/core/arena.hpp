@@ -91,8 +91,9 @@ class Arena {
   Bytes cap() const;
   // `largest` is what would pass with, or without, moving live data.
   Stats stats(bool may_reback = true) const;
-  Snapshot snapshot();    // after asking the streams what they have done
-  void validate() const;  // throws Error that says what is wrong
+  std::optional<Stats> try_stats(bool may_reback) const;  // without waiting for the lock
+  Snapshot snapshot();                                    // after asking the streams what they have done
+  void validate() const;                                  // throws Error that says what is wrong
 
  private:
   struct Request {
@@ -141,6 +142,7 @@ class Arena {
   Stats figures(bool may_reback) const;  // with it
   void add_segments(Snapshot& snapshot) const;
   void add_pieces(Snapshot& snapshot) const;
+  void add_blocks(Snapshot& snapshot) const;
   void note_peak();
   void check() const;
   void check_in_debug() const;

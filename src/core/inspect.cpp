@@ -1,5 +1,6 @@
 // How the arena looks at itself: the account, everything there is, why a request fails, and whether all is consistent.
 #include <algorithm>
+#include <utility>
 
 #include "base/units.hpp"
 #include "core/arena.hpp"
@@ -14,6 +15,12 @@ Bytes Arena::reserved() const {
 Bytes Arena::cap() const {
   const Lock held = lock(When::kAlways);
   return settings_.cap;
+}
+
+std::optional<Stats> Arena::try_stats(bool may_reback) const {
+  check_process();
+  const Lock held(mutex_, std::try_to_lock);
+  return held ? std::optional(figures(may_reback)) : std::nullopt;
 }
 
 Stats Arena::stats(bool may_reback) const {
@@ -121,16 +128,31 @@ void Arena::add_pieces(Snapshot& snapshot) const {
       snapshot.pieces.push_back({it->address + (begin - it->begin), end - begin, it->state});
     }
   });
+  const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
+  std::sort(snapshot.pieces.begin(), snapshot.pieces.end(), by_address);
+  add_blocks(snapshot);
+}
+
+// There may be very many: they are sorted as pairs of numbers, and put among the free pieces, which are.
+void Arena::add_blocks(Snapshot& snapshot) const {
+  std::vector<std::pair<std::uint64_t, const Block*>> sorted;
+  sorted.reserve(blocks_.size());
   for (const auto& [address, block] : blocks_) {
-    if (block.lost) continue;
-    const cu::Stream used = streams_.stream(block.stream);
-    const auto stream = used == cu::legacy_stream() ? 0 : reinterpret_cast<std::uint64_t>(used);  // as people say it
-    snapshot.pieces.push_back({address, block.size, kLive, block.requested, stream, block.serial,
-                               block.scope ? block.scope->path() : std::string(), block.pins > 0, block.line,
-                               block.born});
+    if (!block.lost) sorted.emplace_back(address, &block);
   }
-  std::sort(snapshot.pieces.begin(), snapshot.pieces.end(),
-            [](const Snapshot::Piece& a, const Snapshot::Piece& b) { return a.address < b.address; });
+  std::sort(sorted.begin(), sorted.end());
+  const std::vector<Snapshot::Piece> free = std::exchange(snapshot.pieces, {});
+  snapshot.pieces.reserve(free.size() + sorted.size());
+  auto next = free.begin();
+  for (const auto& [address, block] : sorted) {
+    while (next != free.end() && next->address < address) snapshot.pieces.push_back(*next++);
+    const cu::Stream used = streams_.stream(block->stream);
+    const auto stream = used == cu::legacy_stream() ? 0 : reinterpret_cast<std::uint64_t>(used);  // as people say it
+    snapshot.pieces.push_back({address, block->size, Snapshot::State::kLive, block->requested, stream, block->serial,
+                               block->scope ? block->scope->path() : std::string(), block->pins > 0, block->line,
+                               block->born});
+  }
+  snapshot.pieces.insert(snapshot.pieces.end(), next, free.end());
 }
 
 std::string Arena::why_full(Bytes rounded) const {

@@ -25,7 +25,7 @@ Result check_need(Call& call, Need need) {
   return call.context->error.load();
 }
 
-Result run_body(Call& call, const std::function<Result(Call&)>& body) {
+Result run_body(Call& call, Body body) {
   try {
     return body(call);
   } catch (const Refusal& refusal) {
@@ -107,7 +107,7 @@ void Call::wait_for(const StreamRef& stream) {
   waited.join(stream->clock);
 }
 
-Result enter(std::string_view name, Need need, const std::function<Result(Call&)>& body) {
+Result enter(std::string_view name, Need need, Body body) {
   if (forked() && (need != Need::kNothing || name == "cuInit")) return kNotInitialized;
   Machine& m = machine();
   Call call{m, nullptr, name, 0, nullptr, {}, {}};

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "cudasim/checker.hpp"
@@ -51,10 +51,10 @@ class CallLog {
   void drop_plans();
   void reset_counts();
   double clock() const { return clock_; }
-  const std::map<std::string_view, Function>& functions() const { return functions_; }
+  const std::unordered_map<std::string_view, Function>& functions() const { return functions_; }
 
  private:
-  std::map<std::string_view, Function> functions_;
+  std::unordered_map<std::string_view, Function> functions_;
   double clock_ = 0;
 };
 
@@ -77,7 +77,21 @@ struct Call {
   void wait_for(const StreamRef& stream);
 };
 
-Result enter(std::string_view name, Need need, const std::function<Result(Call&)>& body);
+// What a call does. Refers to a lambda that outlives it, where std::function would copy it, to the heap mostly.
+class Body {
+ public:
+  template <typename Function>
+  Body(const Function& function)  // NOLINT: a lambda becomes one without being asked
+      : function_(&function),
+        call_([](const void* f, Call& call) { return (*static_cast<const Function*>(f))(call); }) {}
+  Result operator()(Call& call) const { return call_(function_, call); }
+
+ private:
+  const void* function_;
+  Result (*call_)(const void*, Call&);
+};
+
+Result enter(std::string_view name, Need need, Body body);
 
 // While one lives, the null stream of this thread's calls is its per-thread stream.
 class PerThreadScope {

@@ -12,7 +12,7 @@ namespace {
 
 bool is_power_of_two(std::uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
-Result enter_vmm(std::string_view name, const std::function<Result(Call&)>& body) {
+Result enter_vmm(std::string_view name, Body body) {
   return enter(name, Need::kDriver, [&](Call& call) {
     require(call.machine.settings.vmm, kNotSupported);
     return body(call);

@@ -9,13 +9,18 @@ PrimaryContext::PrimaryContext(const Driver& driver, cu::Device device) : driver
 
 PrimaryContext::~PrimaryContext() { driver_.functions().cuDevicePrimaryCtxRelease(device_); }
 
+// Mostly it is the current one already, as in every program on the CUDA runtime.
 ContextScope::ContextScope(const Driver& driver, cu::Context context) : driver_(driver) {
+  cu::Context current = nullptr;
+  driver_.check(driver_.functions().cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+  if (current == context) return;
   driver_.check(driver_.functions().cuCtxPushCurrent(context), "cuCtxPushCurrent");
+  pushed_ = true;
 }
 
 ContextScope::~ContextScope() {
   cu::Context ours = nullptr;
-  driver_.functions().cuCtxPopCurrent(&ours);
+  if (pushed_) driver_.functions().cuCtxPopCurrent(&ours);
 }
 
 }  // namespace arena

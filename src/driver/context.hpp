@@ -33,6 +33,7 @@ class ContextScope {
 
  private:
   const Driver& driver_;
+  bool pushed_ = false;
 };
 
 }  // namespace arena

@@ -272,10 +272,10 @@ def caption(report: Report) -> str:
     size = format_size
     if not account["reserved"]:
         return "Nothing is reserved."
-    largest = max(REASONS, key=lambda name: account[name])
+    largest, blocks = max(REASONS, key=lambda name: account[name]), report.counts["blocks"]
     return (
         f"{size(account['reserved'])} of a cap of {size(account['cap'])} are reserved, "
-        f"{size(account['live'])} of them live in {report.counts['blocks']:,} block{'s' if report.counts['blocks'] != 1 else ''}. "
+        f"{size(account['live'])} of them live in {blocks:,} block{'s' if blocks != 1 else ''}. "
         f"Most are held as {largest}: {REASONS[largest]}. "
         f"{frag.external:.0%} of the free bytes lie beside live blocks. "
         f"The largest request that would pass is {size(report.largest['now'])}."
