@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import _core
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from ._since import Since
 
 __all__ = ["Scope"]
 
@@ -14,7 +19,7 @@ class Scope:
     It counts what the thread allocates that entered it, bytes after rounding, until they are freed by whomever.
     """
 
-    __slots__ = ("_arena", "_core", "_ended", "_name", "budget")
+    __slots__ = ("_arena", "_begin", "_core", "_ended", "_name", "budget")
 
     budget: int | None
     """The most that may be live in it; none if ``None``."""
@@ -51,9 +56,35 @@ class Scope:
         """Bytes that outlived it: what is live of it now, after its end; 0 before."""
         return self.live if self._ended else 0
 
+    def outlived(self) -> Since:
+        """Return what was allocated in it and still lives, to look at or to print by line; it walks everything.
+
+        >>> import arena
+        >>> pool = arena.Arena(device="sim:1GiB")
+        >>> with pool.scope("load") as scope:
+        ...     kept = pool.allocate(1000)
+        >>> scope.outlived().bytes
+        1024
+        """
+        from ._since import Since
+
+        if self._core is None:
+            return Since([])
+        path, inside = self._core.path, self._core.path + "/"
+        return Since(
+            [
+                piece
+                for piece in self._arena.snapshot()["pieces"]
+                if piece.state == "live"
+                and piece.serial >= self._begin
+                and (piece.scope == path or piece.scope.startswith(inside))
+            ]
+        )
+
     def __enter__(self) -> Scope:
         if self._core is not None:
             raise UsageError(f"scope {self.name!r} was entered before; make a new one")
+        self._begin = self._arena.stats().allocations
         self._core = self._arena.enter_scope(self._name, self.budget)
         return self
 

@@ -27,6 +27,25 @@ def test_a_scope_knows_its_peak_and_what_outlived_it(make: MakeArena) -> None:
     check(pool)
 
 
+def test_a_scope_lists_what_outlived_it(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("epoch"):
+        other = pool.allocate(5000)  # of another scope with the same name
+    scope = pool.scope("epoch")
+    assert scope.outlived().pieces == []
+    with scope:
+        kept = [pool.allocate(1000)]
+        with pool.scope("inner"):
+            kept.append(pool.allocate(2000))
+            pool.allocate(3000).free()
+    outside = pool.allocate(4000)
+    assert [piece.requested for piece in scope.outlived().pieces] == [1000, 2000]
+    assert scope.outlived().bytes == scope.leaked == 3072
+    kept.clear()
+    assert str(scope.outlived()) == "nothing was allocated in between that still lives"
+    assert (other.nbytes, outside.nbytes) == (5000, 4000)
+
+
 def test_a_budget_bounds_a_scope_and_those_in_it(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("outer", budget="8MiB") as outer:
