@@ -98,8 +98,9 @@ class Scope:
 
     def _end(self) -> None:
         assert self._core is not None
-        self._ended = True
-        self._core.end()
+        if not self._ended:
+            self._ended = True
+            self._arena.end_scope(self._core)
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "not entered" if self._core is None else "entered"

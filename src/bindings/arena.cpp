@@ -178,8 +178,7 @@ void bind_scope(py::module_& module) {
       .def_property_readonly("budget", &Scope::budget, "The most that may be live in it, if it has a budget.")
       .def_property_readonly("live", &Scope::live, "Bytes that were allocated in it and live.")
       .def_property_readonly("peak", &Scope::peak, "The highest value of live so far.")
-      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.")
-      .def("end", &Scope::end, "Count no more allocations in it.");
+      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.");
 }
 
 }  // namespace
@@ -231,12 +230,13 @@ void bind_arena(py::module_& module) {
       .def("cap", &Arena::cap, py::call_guard<WithoutGil>(), "The most that may be reserved.")
       .def(
           "enter_scope",
-          [](const Arena& arena, const std::string& name, std::optional<Bytes> budget) {
-            auto scope = std::make_shared<Scope>(name, budget, current_scope(arena.id()));
-            enter_scope(arena.id(), scope);
-            return scope;
+          [](Arena& arena, const std::string& name, std::optional<Bytes> budget) {
+            const WithoutGil without_gil;
+            return arena.begin_scope(name, budget);
           },
           py::arg("name"), py::arg("budget"), "A new scope for what this thread allocates from now on.")
+      .def("end_scope", &Arena::end_scope, py::arg("scope"), py::call_guard<WithoutGil>(),
+           "Count no more allocations in a scope.")
       .def("snapshot", &snapshot_of, "Everything there is, at one moment.")
       .def("stats", &stats_of, py::arg("may_reback") = true, "The account.")
       .def("validate", &Arena::validate, py::call_guard<WithoutGil>(), "Check every invariant.");

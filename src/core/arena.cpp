@@ -148,7 +148,9 @@ std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Li
     ++hits_;
     return hand_out(*offset, wanted);
   }
-  return allocate_slowly(wanted, held);
+  const std::uint64_t address = allocate_slowly(wanted, held);
+  tell_reserved();
+  return address;
 }
 
 std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
@@ -305,6 +307,7 @@ std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
   peak_requested_ = std::max(peak_requested_, requested_);
   peak_live_ = std::max(peak_live_, live_);
   if (backing_->reserved() * backing_->granule() > peak_.stats.reserved) note_peak();
+  if (observer_) tell({EventKind::kAllocate, allocations_ - 1, wanted.size, wanted.stream, 0, wanted.line});
   check_in_debug();
   return address;
 }
@@ -353,6 +356,7 @@ void Arena::take_back(Blocks::iterator it) {
     requested_ -= block.requested;
     live_ -= block.size;
   }
+  if (observer_) tell({EventKind::kFree, block.serial});
   check_in_debug();
 }
 
@@ -372,6 +376,45 @@ void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
   const StreamIndex index = streams_.index(stream);
   if (index == block.stream || std::find(block.others.begin(), block.others.end(), index) != block.others.end()) return;
   block.others.push_back(index);
+  if (observer_) tell({EventKind::kRecordStream, block.serial, 0, index});
+}
+
+std::shared_ptr<Scope> Arena::begin_scope(const std::string& name, std::optional<Bytes> budget) {
+  const Lock held = lock();
+  auto scope = std::make_shared<Scope>(scopes_++, name, budget, current_scope(id_));
+  enter_scope(id_, scope);
+  if (observer_) {
+    tell({EventKind::kScopeBegin, 0, budget.value_or(~Bytes{0}), 0, 0, 0, scope->number(), scope->name()});
+  }
+  return scope;
+}
+
+void Arena::end_scope(Scope& scope) {
+  scope.end();
+  if (is_inherited()) return;
+  const Lock held = lock(When::kAlways);
+  if (observer_) tell({EventKind::kScopeEnd, 0, 0, 0, 0, 0, scope.number()});
+}
+
+std::shared_ptr<Observer> Arena::observe(std::shared_ptr<Observer> observer) {
+  const Lock held = lock(When::kAlways);
+  observer_.swap(observer);
+  told_reserved_ = 0;
+  tell_reserved();
+  return observer;
+}
+
+void Arena::tell(Event event) {
+  event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
+  observer_->note(event);
+}
+
+// What the driver gave or got is told after what it was for.
+void Arena::tell_reserved() {
+  const Bytes reserved = backing_->reserved() * backing_->granule();
+  if (!observer_ || reserved == told_reserved_) return;
+  told_reserved_ = reserved;
+  tell({EventKind::kReserved, 0, reserved});
 }
 
 void Arena::pin(std::uint64_t address) {
@@ -400,6 +443,7 @@ void Arena::close() {
 
 void Arena::trim() {
   Lock held = lock();
+  if (observer_) tell({EventKind::kTrim});
   const Relaxed relaxed(device_);
   trim_to(settings_.reserve, held);
 }
@@ -407,6 +451,7 @@ void Arena::trim() {
 void Arena::compact() {
   Lock held = lock();
   if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved meanwhile");
+  if (observer_) tell({EventKind::kCompact});
   const Relaxed relaxed(device_);
   device_.synchronize();
   streams_.finish(streams_.frees());
@@ -420,6 +465,7 @@ void Arena::compact() {
   trim_to(settings_.reserve, held);
   const Granules kept = in_granules(settings_.reserve);
   if (backing_->reserved() < kept) backing_->reserve(kept - backing_->reserved(), [this] { return limit(); }, held);
+  tell_reserved();
 }
 
 // While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
@@ -434,11 +480,13 @@ void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
     throw;
   }
   moved_.notify_all();
+  tell_reserved();
   check_in_debug();
 }
 
 void Arena::reserve(Bytes size) {
   Lock held = lock();
+  if (observer_) tell({EventKind::kReserve, 0, size});
   const Relaxed relaxed(device_);
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
@@ -451,12 +499,14 @@ void Arena::reserve(Bytes size) {
   check_still_open(held);
   if (!enough) fail(asked, why_full(size));
   settings_.reserve = std::max(settings_.reserve, size);
+  tell_reserved();
   check_in_debug();
 }
 
 void Arena::set_cap(Bytes cap) {
   Lock held = lock();
   settings_.cap = cap;
+  if (observer_) tell({EventKind::kSetCap, 0, cap});
   if (backing_->reserved() <= in_granules(cap)) return;
   const Relaxed relaxed(device_);
   trim_to(cap, held);

@@ -13,6 +13,7 @@
 
 #include "core/account.hpp"
 #include "core/backing.hpp"
+#include "core/events.hpp"
 #include "core/gaps.hpp"
 #include "core/plain.hpp"
 #include "core/scopes.hpp"
@@ -30,8 +31,6 @@ struct ArenaSettings {
   bool virtual_memory = true;  // if the device has it, and there is no upstream
   PlainSource upstream = {};
 };
-
-using Line = std::uint32_t;  // of the program, as whoever asks for memory numbers them; 0 for none
 
 // A block in a user's hands.
 struct Block {
@@ -72,6 +71,11 @@ class Arena {
   // What backs the block stays the same while it is pinned, which it may be several times.
   void pin(std::uint64_t address);
   void unpin(std::uint64_t address);
+  // A scope for what this thread allocates from now on; and its end.
+  std::shared_ptr<Scope> begin_scope(const std::string& name, std::optional<Bytes> budget);
+  void end_scope(Scope& scope);
+  // Has every event told to an observer, or to nobody. Returns the one before.
+  std::shared_ptr<Observer> observe(std::shared_ptr<Observer> observer);
   // No more allocations. What is live stays until it is freed; all else is given back, now and then.
   void close();
 
@@ -85,8 +89,7 @@ class Arena {
   void set_cap(Bytes cap);
 
   bool is_plain() const { return plain_; }
-  bool is_inherited() const;                // by a forked child
-  std::uint64_t id() const { return id_; }  // never used twice
+  bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
   Bytes cap() const;
   // `largest` is what would pass with, or without, moving live data.
@@ -144,6 +147,8 @@ class Arena {
   void add_pieces(Snapshot& snapshot) const;
   void add_blocks(Snapshot& snapshot) const;
   void note_peak();
+  void tell(Event event);
+  void tell_reserved();
   void check() const;
   void check_in_debug() const;
 
@@ -159,10 +164,12 @@ class Arena {
   std::unique_ptr<Backing> backing_;
   Blocks blocks_;
   Peak peak_;
+  std::shared_ptr<Observer> observer_;  // null if there is none
+  Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0;
   Bytes requested_ = 0, live_ = 0, peak_requested_ = 0, peak_live_ = 0;
-  std::uint64_t allocations_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;
+  std::uint64_t allocations_ = 0, scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;
 };
 
 }  // namespace arena

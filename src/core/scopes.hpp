@@ -15,8 +15,10 @@ namespace arena {
 // The figures change under the arena's lock, and may be read without.
 class Scope {
  public:
-  Scope(std::string name, std::optional<Bytes> budget, std::shared_ptr<Scope> parent)
-      : name_(std::move(name)), budget_(budget), parent_(std::move(parent)) {}
+  Scope(std::uint64_t number, std::string name, std::optional<Bytes> budget, std::shared_ptr<Scope> parent)
+      : number_(number), name_(std::move(name)), budget_(budget), parent_(std::move(parent)) {}
+
+  std::uint64_t number() const { return number_; }  // among all of its arena
 
   const std::string& name() const { return name_; }
   std::string path() const { return parent_ ? parent_->path() + "/" + name_ : name_; }
@@ -53,6 +55,7 @@ class Scope {
   }
 
  private:
+  const std::uint64_t number_;
   const std::string name_;
   const std::optional<Bytes> budget_;
   const std::shared_ptr<Scope> parent_;
