@@ -16,7 +16,8 @@ MAY_INCLUDE = {
     "base": {"base", "abi"},
     "driver": {"driver", "base", "abi"},
     "core": {"core", "driver", "base", "abi"},
-    "bindings": {"bindings", "core", "driver", "base", "abi"},
+    "trace": {"trace", "core", "driver", "base", "abi"},
+    "bindings": {"bindings", "trace", "core", "driver", "base", "abi"},
     "cudasim": {"cudasim", "abi"},
 }
 PYTHON_HEADERS = ("Python.h", "pybind11")

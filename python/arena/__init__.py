@@ -25,7 +25,8 @@ from ._scope import Scope
 from ._settings import configure
 from ._snapshot import Snapshot
 from ._timeline import Timeline
-from .errors import ArenaError, DriverError, OutOfMemoryError, UsageError
+from ._trace import Recording, Replayed, Trace
+from .errors import ArenaError, DriverError, OutOfMemoryError, TraceError, UsageError
 
 __all__ = [
     "Arena",
@@ -35,12 +36,16 @@ __all__ = [
     "Driver",
     "DriverError",
     "OutOfMemoryError",
+    "Recording",
+    "Replayed",
     "Report",
     "Reports",
     "Scope",
     "Snapshot",
     "Stats",
     "Timeline",
+    "Trace",
+    "TraceError",
     "UsageError",
     "__version__",
     "configure",

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace, TracebackType
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _core
 from ._buffer import Buffer
@@ -25,7 +25,11 @@ from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
 from ._timeline import Sampler
+from ._trace._record import Writer
 from .errors import OutOfMemoryError, UsageError
+
+if TYPE_CHECKING:
+    from ._trace import Recording
 
 __all__ = ["Arena", "default_arena", "metrics", "report"]
 
@@ -237,6 +241,15 @@ class Arena(PoolMethods, _core.Allocator):
         """
         return _metrics([self], labels)
 
+    def record(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Recording:
+        """Record what happens from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
+
+        Refuses to overwrite a file unless told. A disk that is full ends the recording with a warning, not the program.
+        """
+        from ._trace import Recording
+
+        return Recording(self, path, overwrite=overwrite)
+
     def validate(self) -> None:
         """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
         self._open.validate()
@@ -319,7 +332,7 @@ class Arena(PoolMethods, _core.Allocator):
 
 def _count_threads() -> int:
     """All that run Python, whom :mod:`threading` need not know, but for those that only look at the account."""
-    return len(sys._current_frames()) - sum(isinstance(thread, Sampler) for thread in threading.enumerate())
+    return len(sys._current_frames()) - sum(isinstance(thread, (Sampler, Writer)) for thread in threading.enumerate())
 
 
 def _address(buffer: Any) -> int:

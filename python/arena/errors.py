@@ -6,7 +6,7 @@ expect. They pickle and copy with their attributes, so they cross process bounda
 
 from __future__ import annotations
 
-__all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "UsageError"]
+__all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "TraceError", "UsageError"]
 
 
 class ArenaError(Exception):
@@ -15,6 +15,10 @@ class ArenaError(Exception):
 
 class UsageError(ArenaError, ValueError):
     """A setting or an argument that cannot be meant: the text says what was given and what is accepted."""
+
+
+class TraceError(ArenaError, ValueError):
+    """A trace that cannot be read, or not to its end: the text says where."""
 
 
 class DriverError(ArenaError, RuntimeError):

@@ -11,6 +11,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/lines.hpp"
+#include "trace/recorder.hpp"
 
 namespace py = pybind11;
 
@@ -235,6 +236,13 @@ void bind_arena(py::module_& module) {
             return arena.begin_scope(name, budget);
           },
           py::arg("name"), py::arg("budget"), "A new scope for what this thread allocates from now on.")
+      .def(
+          "observe",
+          [](Arena& arena, std::shared_ptr<Recorder> recorder) {
+            const WithoutGil without_gil;
+            arena.observe(std::move(recorder));
+          },
+          py::arg("recorder").none(true), "Have what happens recorded, or, with None, no more.")
       .def("end_scope", &Arena::end_scope, py::arg("scope"), py::call_guard<WithoutGil>(),
            "Count no more allocations in a scope.")
       .def("snapshot", &snapshot_of, "Everything there is, at one moment.")

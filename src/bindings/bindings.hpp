@@ -21,6 +21,7 @@ class WithoutGil {
 void bind_errors();
 void bind_driver(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
+void bind_trace(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
 void bind_allocator(pybind11::module_& module);
 

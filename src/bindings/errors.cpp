@@ -7,6 +7,7 @@
 
 #include "bindings/bindings.hpp"
 #include "core/arena.hpp"
+#include "trace/trace.hpp"
 
 namespace py = pybind11;
 
@@ -44,6 +45,8 @@ void translate(std::exception_ptr thrown) {
   } catch (const OutOfMemory& error) {
     raise(python_class("OutOfMemoryError")(text_of(error), error.verdict(), error.requested(), error.largest(),
                                            account(error.stats())));
+  } catch (const TraceError& error) {
+    raise(python_class("TraceError")(text_of(error)));
   } catch (const UsageError& error) {
     raise(python_class("UsageError")(text_of(error)));
   } catch (const Error& error) {

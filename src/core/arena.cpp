@@ -400,8 +400,17 @@ std::shared_ptr<Observer> Arena::observe(std::shared_ptr<Observer> observer) {
   const Lock held = lock(When::kAlways);
   observer_.swap(observer);
   told_reserved_ = 0;
+  if (observer_) tell_live();
   tell_reserved();
   return observer;
+}
+
+// What is live already, in the order in which it was allocated.
+void Arena::tell_live() {
+  std::vector<const Block*> live;
+  for (const auto& [address, block] : blocks_) live.push_back(&block);
+  std::sort(live.begin(), live.end(), [](const Block* a, const Block* b) { return a->serial < b->serial; });
+  for (const Block* b : live) tell({EventKind::kAllocate, b->serial, b->requested, b->stream, 0, b->line});
 }
 
 void Arena::tell(Event event) {

@@ -88,6 +88,7 @@ class Arena {
   void synchronize();
   void set_cap(Bytes cap);
 
+  const Device& device() const { return device_; }
   bool is_plain() const { return plain_; }
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
@@ -149,6 +150,7 @@ class Arena {
   void note_peak();
   void tell(Event event);
   void tell_reserved();
+  void tell_live();
   void check() const;
   void check_in_debug() const;
 

@@ -79,6 +79,18 @@ void Device::unmap(std::uint64_t address, std::uint64_t size) const {
   driver_->check(count().cuMemUnmap(address, size), "cuMemUnmap");
 }
 
+cu::Stream Device::new_stream() const {
+  const ContextScope scope(*driver_, context_.get());
+  cu::Stream stream = nullptr;
+  driver_->check(count().cuStreamCreate(&stream, cu::bits(cu::StreamFlag::kNonBlocking)), "cuStreamCreate");
+  return stream;
+}
+
+void Device::delete_stream(cu::Stream stream) const {
+  const ContextScope scope(*driver_, context_.get());
+  driver_->check(count().cuStreamDestroy(stream), "cuStreamDestroy");
+}
+
 cu::Event Device::new_event() const {
   const ContextScope scope(*driver_, context_.get());
   cu::Event event = nullptr;

@@ -40,6 +40,8 @@ class Device {
   bool set_access(std::uint64_t address, std::uint64_t size) const;
   void unmap(std::uint64_t address, std::uint64_t size) const;
 
+  cu::Stream new_stream() const;
+  void delete_stream(cu::Stream stream) const;
   cu::Event new_event() const;
   void delete_event(cu::Event event) const;
   // False when the stream is gone.

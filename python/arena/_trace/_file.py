@@ -1,0 +1,93 @@
+"""The container of a trace: a header, and chunks that each stand alone. Drawn in ``docs/trace-format.md``.
+
+A file that was cut anywhere is good up to its last whole chunk. Nothing is allocated by a length that was not checked.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from ..errors import TraceError
+
+__all__ = ["Chunk", "read_chunks", "read_header", "write_chunk", "write_header"]
+
+MAGIC = b"ARENATRC"
+VERSION = 1
+MOST = 1 << 24  # bytes of a chunk, packed or not
+HEAD = struct.Struct("<4sII")  # tag, length, checksum
+EVENTS, LINES, END = b"EVTS", b"LINE", b"DONE"
+
+
+class Chunk(NamedTuple):
+    tag: bytes
+    data: bytes
+
+
+def write_header(file: BinaryIO, facts: dict[str, Any]) -> None:
+    text = json.dumps(facts).encode()
+    file.write(MAGIC + struct.pack("<II", VERSION, len(text)) + text)
+
+
+def write_chunk(file: BinaryIO, tag: bytes, data: bytes) -> None:
+    packed = zlib.compress(data, 1)
+    file.write(HEAD.pack(tag, len(packed), zlib.crc32(packed)) + packed)
+
+
+def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
+    start = file.read(len(MAGIC) + 8)
+    if start[: len(MAGIC)] != MAGIC:
+        raise TraceError(f"{name} is no trace of arena: it does not begin with {MAGIC.decode()}")
+    if len(start) < len(MAGIC) + 8:
+        raise TraceError(f"{name} ends in its header")
+    version, length = struct.unpack("<II", start[len(MAGIC) :])
+    if version != VERSION:
+        raise TraceError(f"{name} is of version {version}; this arena reads {VERSION}")
+    text = file.read(min(length, MOST))
+    try:
+        facts = json.loads(text) if len(text) == length else None
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise TraceError(f"{name} has no whole header")
+    return facts
+
+
+def read_chunks(file: BinaryIO) -> Iterator[Chunk | str]:
+    """Chunks, and last, if the file does not end with a whole one, what is wrong with it."""
+    while True:
+        place = file.tell()
+        head = file.read(HEAD.size)
+        if not head:
+            return
+        if len(head) < HEAD.size:
+            yield f"byte {place}: the file ends in the head of a chunk"
+            return
+        tag, length, checksum = HEAD.unpack(head)
+        if length > MOST:
+            yield f"byte {place}: a chunk of {length} bytes, where {MOST} are the most"
+            return
+        packed = file.read(length)
+        if len(packed) < length:
+            yield f"byte {place}: the file ends in a chunk"
+            return
+        if zlib.crc32(packed) != checksum:
+            yield f"byte {place}: a chunk that was changed: its checksum is another"
+            return
+        data = unpack(packed)
+        if data is None:
+            yield f"byte {place}: a chunk that cannot be unpacked"
+            return
+        yield Chunk(tag, data)
+
+
+def unpack(packed: bytes) -> bytes | None:
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(packed, MOST)
+    except zlib.error:
+        return None
+    return data if unpacker.eof and not unpacker.unconsumed_tail else None

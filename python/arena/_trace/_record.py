@@ -1,0 +1,142 @@
+"""Recording: a thread takes full chunks from the core and writes them to a file."""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import json
+import os
+import platform
+import struct
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from .. import _core, _files
+from ..errors import ArenaError, UsageError
+from . import _file
+
+if TYPE_CHECKING:
+    from .._arena import Arena
+
+__all__ = ["Recording", "Writer"]
+
+PERIOD = 500  # milliseconds after which a chunk that is not full is written all the same
+
+
+class Writer(threading.Thread):
+    """Takes chunks and writes them. It never touches the device, so it is not in the way of re-backing."""
+
+    def __init__(self, recorder: _core.Recorder, file: BinaryIO) -> None:
+        super().__init__(name="arena-recording", daemon=True)
+        self.recorder = recorder
+        self.file = file
+        self.stopping = False
+        self.problem: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping:
+                self.write(self.recorder.next(PERIOD))
+                self.file.flush()
+            while (chunk := self.recorder.next(0)) is not None:
+                self.write(chunk)
+        except OSError as error:
+            self.problem = error
+            self.recorder.end()  # the program goes on, without the recording
+            warnings.warn(f"the recording {self.file.name} ended: {error}", RuntimeWarning, stacklevel=1)
+
+    def write(self, chunk: tuple[int, int, int, int, dict[int, Any], bytes] | None) -> None:
+        if chunk is None:
+            return
+        first, events, next_block, time, lines, data = chunk
+        if lines:
+            _file.write_chunk(self.file, _file.LINES, json.dumps(lines).encode())
+        _file.write_chunk(self.file, _file.EVENTS, struct.pack("<QQQQ", first, events, next_block, time) + data)
+
+
+class Recording:
+    """A recording under way. Made by :meth:`Arena.record`; ends with its ``with`` block, or by :meth:`stop`."""
+
+    def __init__(self, pool: Arena, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self.path: Path = _files.check(path, overwrite=overwrite)
+        """Where it is written."""
+        self._core = pool._open
+        self._process = os.getpid()
+        self._file = self._open_file(overwrite)
+        try:
+            _file.write_header(self._file, facts_of(pool))
+            self._file.flush()
+        except OSError as error:
+            self._file.close()
+            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._recorder = _core.Recorder()
+        self._writer = Writer(self._recorder, self._file)
+        self._writer.start()
+        self._stopped = False
+        self._core.observe(self._recorder)
+        atexit.register(self.stop)
+
+    def _open_file(self, overwrite: bool) -> BinaryIO:
+        try:
+            return self.path.open("wb" if overwrite else "xb")
+        except FileExistsError:
+            raise UsageError(f"{self.path} exists; give another name, or overwrite=True") from None
+        except OSError as error:
+            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    @property
+    def events(self) -> int:
+        """Events noted so far."""
+        return self._recorder.events()
+
+    def stop(self) -> None:
+        """End the recording and close the file. A second call does nothing."""
+        if self._stopped or os.getpid() != self._process:  # the child of a fork has no thread to wait for
+            return
+        self._stopped = True
+        atexit.unregister(self.stop)
+        self._core.observe(None)
+        self._recorder.end()
+        self._writer.stopping = True
+        self._writer.join()
+        try:
+            if self._writer.problem is None:
+                end = {"events": self.events, "overflowed": self._recorder.overflowed()}
+                _file.write_chunk(self._file, _file.END, json.dumps(end).encode())
+            self._file.close()
+        except OSError as error:
+            warnings.warn(f"the recording {self.path} has no end: {error}", RuntimeWarning, stacklevel=2)
+        if self._recorder.overflowed():
+            warnings.warn(
+                f"the recording {self.path} ended early: it was written too slowly", RuntimeWarning, stacklevel=2
+            )
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def facts_of(pool: Arena) -> dict[str, Any]:
+    """What a reader of the trace may want to know of the run."""
+    from .. import __version__
+
+    stats = pool.stats()
+    return {
+        "arena": __version__,
+        "made": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "program": sys.argv[0] if sys.argv else "",
+        "device": {
+            "number": pool.device,
+            "name": pool._name,
+            "simulated": pool.is_simulated,
+            "total": stats.device_total,
+        },
+        "settings": {"cap": stats.cap, "headroom": stats.headroom, "vmm": pool.vmm},
+        "live": {"blocks": stats.blocks, "bytes": stats.live},
+    }

@@ -1,0 +1,98 @@
+// Recording and replaying for Python. Files are Python's business: here there are only chunks of bytes.
+#include "trace/trace.hpp"
+
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+
+#include "bindings/bindings.hpp"
+#include "bindings/lines.hpp"
+#include "trace/recorder.hpp"
+#include "trace/replay.hpp"
+
+namespace py = pybind11;
+
+namespace arena {
+namespace {
+
+py::object next_chunk(Recorder& recorder, int milliseconds) {
+  std::optional<Chunk> chunk;
+  {
+    const WithoutGil without_gil;
+    chunk = recorder.next(std::chrono::milliseconds(milliseconds));
+  }
+  if (!chunk) return py::none();
+  py::dict lines;
+  for (const Line line : chunk->lines) lines[py::int_(line)] = lines::frames(line);
+  const py::bytes bytes(reinterpret_cast<const char*>(chunk->bytes.data()), chunk->bytes.size());
+  return py::make_tuple(chunk->first_event, chunk->events, chunk->next_block, chunk->time, lines, bytes);
+}
+
+py::tuple event_tuple(const TraceEvent& e) {
+  return py::make_tuple(static_cast<int>(e.kind), e.time, e.thread, e.block, e.size, e.stream, e.line);
+}
+
+py::object misfit_of(const Replay& replay) {
+  using py::literals::operator""_a;
+  if (!replay.misfit()) return py::none();
+  const Misfit& m = *replay.misfit();
+  return py::dict("event"_a = m.event, "text"_a = m.text, "verdict"_a = m.verdict, "requested"_a = m.requested,
+                  "largest"_a = m.largest, "stats"_a = m.stats);
+}
+
+}  // namespace
+
+void bind_trace(py::module_& module) {
+  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "Writes down what happens in an arena.")
+      .def(py::init<>())
+      .def("next", &next_chunk, py::arg("milliseconds"), "The next chunk, or None; waits.")
+      .def("end", &Recorder::end, "Note no more events.")
+      .def("events", &Recorder::events, "Events noted so far.")
+      .def("overflowed", &Recorder::overflowed, "Whether it ended because nobody took the chunks.");
+  py::class_<Trace, std::shared_ptr<Trace>>(module, "Trace", "Events in order.")
+      .def(py::init<>())
+      .def(
+          "add_chunk",
+          [](Trace& trace, std::uint64_t next_block, std::uint64_t time, const py::bytes& data) {
+            const std::string_view bytes = data;
+            const WithoutGil without_gil;
+            trace.add_chunk(next_block, time, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+          },
+          py::arg("next_block"), py::arg("time"), py::arg("data"), "Append the events of a chunk.")
+      .def(
+          "add",
+          [](Trace& trace, int kind, std::uint64_t time, std::uint32_t thread, std::uint64_t block, Bytes size,
+             std::uint32_t stream, Line line) {
+            trace.add({static_cast<EventKind>(kind), thread, stream, line, time, block, size});
+            trace.set_streams(stream + 1);
+          },
+          py::arg("kind"), py::arg("time"), py::arg("thread"), py::arg("block"), py::arg("size"), py::arg("stream"),
+          py::arg("line"), "Append an event.")
+      .def("__len__", [](const Trace& trace) { return trace.events().size(); })
+      .def(
+          "event", [](const Trace& trace, std::size_t index) { return event_tuple(trace.events().at(index)); },
+          py::arg("index"), "An event, as a tuple.")
+      .def("handle_of", &Trace::handle_of, py::arg("stream"), "The handle that a stream had.")
+      .def("scope_name", &Trace::scope_name, py::arg("scope"), "The name of a scope.")
+      .def_property_readonly("streams", &Trace::streams, "How many there are.");
+  py::class_<Replay>(module, "Replay", "A trace that runs through an arena.")
+      .def(py::init<std::shared_ptr<const Trace>, std::shared_ptr<Arena>, std::uint64_t>(), py::arg("trace"),
+           py::arg("arena"), py::arg("every"), py::call_guard<WithoutGil>())
+      .def("step", &Replay::step, py::arg("events"), py::call_guard<WithoutGil>(),
+           "Go on for some events; False at the end.")
+      .def_property_readonly("done", &Replay::done, "Events played so far.")
+      .def_property_readonly("misfit", &misfit_of, "Where and why it did not fit, or None.")
+      .def_property_readonly(
+          "samples",
+          [](const Replay& replay) {
+            py::list rows;
+            for (const Sample& sample : replay.samples()) {
+              rows.append(py::make_tuple(sample.event, sample.time, sample.stats));
+            }
+            return rows;
+          },
+          "(event, nanoseconds, account) as the trace went on.");
+}
+
+}  // namespace arena

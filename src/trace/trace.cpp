@@ -1,0 +1,126 @@
+#include "trace/trace.hpp"
+
+#include <algorithm>
+
+#include "trace/format.hpp"
+
+namespace arena {
+namespace {
+
+constexpr std::uint64_t kMostStreams = 1 << 20;
+
+// Reads numbers from bytes that may end, or be anything.
+class Reader {
+ public:
+  Reader(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+  bool at_end() const { return at_ == size_; }
+  std::size_t place() const { return at_; }
+
+  std::uint8_t byte() {
+    if (at_ == size_) fail("the chunk ends in the midst of a record");
+    return data_[at_++];
+  }
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const std::uint8_t next = byte();
+      value |= static_cast<std::uint64_t>(next & 0x7f) << shift;
+      if (next < 0x80) return value;
+    }
+    fail("a number of more than 64 bits");
+  }
+  std::string text(std::uint64_t length) {
+    if (length > size_ - at_) fail("a name that is longer than the chunk");
+    std::string found(reinterpret_cast<const char*>(data_ + at_), length);
+    at_ += length;
+    return found;
+  }
+  [[noreturn]] void fail(const std::string& text) const {
+    throw TraceError("byte " + std::to_string(at_) + " of the chunk: " + text);
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t size_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+const std::string& Trace::scope_name(std::uint64_t scope) const {
+  static const std::string none;
+  const auto it =
+      std::find_if(scopes_.rbegin(), scopes_.rend(), [&](const auto& entry) { return entry.first == scope; });
+  return it == scopes_.rend() ? none : it->second;
+}
+
+void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::uint8_t* data, std::size_t size) {
+  using enum EventKind;
+  Reader reader(data, size);
+  std::uint64_t thread = 0;
+  const auto stream = [&] {
+    const std::uint64_t number = reader.number();
+    if (number >= kMostStreams) reader.fail("stream " + std::to_string(number) + " of at most 1048576");
+    streams_ = std::max(streams_, static_cast<std::uint32_t>(number + 1));
+    return static_cast<std::uint32_t>(number);
+  };
+  while (!reader.at_end()) {
+    const std::uint8_t head = reader.byte();
+    if (head == kStreamRecord) {
+      reader.number();
+      const std::uint32_t number = stream();
+      if (handles_.size() <= number) handles_.resize(number + 1);
+      handles_[number] = reader.number();
+      continue;
+    }
+    TraceEvent event;
+    const std::uint8_t kind = head & kKindBits;
+    if (kind < static_cast<std::uint8_t>(kAllocate) || kind > static_cast<std::uint8_t>(kScopeEnd)) {
+      reader.fail("no such kind of record: " + std::to_string(kind));
+    }
+    event.kind = static_cast<EventKind>(kind);
+    event.time = time += reader.number();
+    if ((head & kHasThread) != 0) thread = reader.number();
+    event.thread = static_cast<std::uint32_t>(thread);
+    const auto earlier_block = [&] {
+      const std::uint64_t back = reader.number();
+      if (back == 0 || back > next_block) reader.fail("a block that was not allocated before");
+      return next_block - back;
+    };
+    switch (event.kind) {
+      case kAllocate:
+      case kFailure:
+        event.size = reader.number();
+        event.stream = stream();
+        if ((head & kHasLine) != 0) event.line = static_cast<Line>(reader.number());
+        if (event.kind == kAllocate) event.block = next_block++;
+        break;
+      case kFree:
+        event.block = earlier_block();
+        break;
+      case kRecordStream:
+        event.block = earlier_block();
+        event.stream = stream();
+        break;
+      case kReserved:
+      case kReserve:
+      case kSetCap:
+        event.size = reader.number();
+        break;
+      case kScopeBegin:
+        event.block = reader.number();
+        event.size = reader.number() - 1;
+        scopes_.emplace_back(event.block, reader.text(reader.number()));
+        break;
+      case kScopeEnd:
+        event.block = reader.number();
+        break;
+      case kTrim:
+      case kCompact:
+        break;
+    }
+    events_.push_back(event);
+  }
+}
+
+}  // namespace arena

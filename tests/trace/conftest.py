@@ -1,0 +1,7 @@
+"""Traces are of arenas: the same fixtures, with the same checks at the end."""
+
+from __future__ import annotations
+
+from ..arena.conftest import cu, make
+
+__all__ = ["cu", "make"]
