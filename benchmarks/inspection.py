@@ -1,4 +1,4 @@
-"""What it costs to look: stats(), snapshots, reports, and remembering lines.
+"""What it costs to look: stats(), snapshots, reports, remembering lines, recording.
 
     python benchmarks/inspection.py
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -68,10 +69,33 @@ def lines() -> None:
         print(f"  with {depth:>2} lines: {(found[depth] - found[0]) * 1e9:>22.0f} ns more")
 
 
+def recording() -> None:
+    pool = arena.Arena(device="sim:8GiB")
+    keep = pool.allocate(1000)
+
+    def pair() -> None:
+        pool.allocate(1000).free()
+
+    off = on = 1.0
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(5):
+            off = min(off, best(pair, 20_000, 3))
+            with pool.record(f"{folder}/{turn}.arena"):
+                on = min(on, best(pair, 20_000, 3))
+        trace = arena.Trace.read(f"{folder}/0.arena")
+    print(f"recording, an event             {(on - off) / 2 * 1e9:8.0f} ns more ({keep.nbytes} bytes)")
+    begin = time.perf_counter()
+    done = trace.replay(device="sim:8GiB")
+    print(
+        f"replaying it                    {done.events / (time.perf_counter() - begin) / 1e6:8.1f} million events a second"
+    )
+
+
 def main() -> int:
     print(f"Python {platform.python_version()}, arena {arena.__version__}, {platform.machine()}")
     looking()
     lines()
+    recording()
     return 0
 
 

@@ -25,7 +25,7 @@ from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
 from ._timeline import Sampler
-from ._trace._record import Writer
+from ._trace._record import Writer, record_by_environment
 from .errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
@@ -93,8 +93,10 @@ class Arena(PoolMethods, _core.Allocator):
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
+        self._recording: Recording | None = None
         self._give_core(self._core, number, driver.is_simulated)
         _open_arenas.add(self)
+        record_by_environment(self)
 
     @property
     def device(self) -> int:
@@ -260,6 +262,8 @@ class Arena(PoolMethods, _core.Allocator):
         A second call does nothing; all others are errors from now on.
         """
         self._take_core()
+        if self._recording is not None:
+            self._recording.stop()
         core, self._core = self._core, None
         if core is not None:
             core.close()

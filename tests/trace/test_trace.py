@@ -309,3 +309,75 @@ def test_many_threads_are_recorded_in_the_order_in_which_the_arena_served_them(m
     assert live == set()
     assert len({event.thread for event in trace}) >= 4
     assert sum(event.kind == "allocate" for event in trace) == 2000
+
+
+LOG = """Thread,Time,Action,Pointer,Size,Stream
+140737353,23:59:59.999000,allocate,0x7f1000000000,1024,0
+140737354,00:00:00.000500,allocate,0x7f1000000400,4096,0x55d0c0
+140737353,00:00:00.001000,free,0x7f1000000000,1024,0
+140737353,00:00:00.001500,allocate,0x7f1000000000,512,0
+140737353,00:00:00.002000,allocate failure,(nil),99999999999,0
+140737354,00:00:00.002500,free,0x7f1000000400,4096,0x55d0c0
+140737354,00:00:00.003000,free,0x7f2000000000,77,0
+"""
+
+
+def test_rmms_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rmm.csv"
+    path.write_text(LOG)
+    trace = Trace.read(path)
+    kinds = [(event.kind, event.size, event.thread, event.stream, round(event.time * 1e6)) for event in trace]
+    assert kinds == [
+        ("allocate", 1024, 0, 0, 0),
+        ("allocate", 4096, 1, 1, 1500),
+        ("free", 0, 0, 0, 2000),
+        ("allocate", 512, 0, 0, 2500),
+        ("failure", 99999999999, 0, 0, 3000),
+        ("free", 0, 1, 1, 3500),
+    ]
+    done = trace.replay(device="sim:1GiB")
+    assert (done.fits, done.stats.live, done.peak_live) == (True, 512, 5120)
+
+
+def test_a_trace_is_written_as_rmms_log_and_read_back(make: MakeArena, cu: Cu, tmp_path: Path) -> None:
+    pool = make(cap="2GiB")
+    with pool.record(tmp_path / "run.arena"):
+        busy(pool, [0, cu.stream()], 500, 4)
+    trace = Trace.read(tmp_path / "run.arena")
+    again = Trace.read(trace.save(tmp_path / "run.csv"))
+
+    def essence(trace: Trace) -> list[tuple[str, int, int]]:
+        return [(e.kind, e.size, e.stream) for e in trace if e.kind == "allocate"]
+
+    assert essence(again) == essence(trace)
+    assert again.replay(device="sim:8GiB").stats.peak_live == trace.replay(device="sim:8GiB").stats.peak_live
+    with pytest.raises(UsageError, match=r"does not end with \.csv"):
+        trace.save(tmp_path / "run.txt")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1,12:00:00.0,allocate,0x1", "1,noon,allocate,0x10,5,0", "1,12:00:00.0,juggle,0x10,5,0", "1,12:00:00.0,free,x,5,0",
+     "1,12:00:00.0,allocate,0x10,-5,0", "1,12:00:00.0,allocate,0x1ffffffffffffffffff,5,0"],
+)  # fmt: skip
+def test_a_line_of_a_log_that_cannot_be_read_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rmm.csv"
+    path.write_text(LOG + line + "\n")
+    with pytest.raises(TraceError, match="line 9: "):
+        Trace.read(path)
+
+
+def test_a_recording_is_asked_for_by_the_environment(tmp_path: Path) -> None:
+    code = """
+import arena
+pools = [arena.Arena(device="sim:1GiB") for _ in range(2)]
+buffers = [pool.allocate(1000) for pool in pools]
+pools[0].close()
+"""
+    done = run(code, ARENA_DRIVER="sim", ARENA_RECORD=str(tmp_path / "run.arena"))
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("run.arena", "run-2.arena"):
+        assert sum(event.kind == "allocate" for event in Trace.read(tmp_path / name)) == 1
+        assert Trace.read(tmp_path / name).problem == ""
+    again = run(code, ARENA_DRIVER="sim", ARENA_RECORD=str(tmp_path / "run.arena"))
+    assert "run.arena exists; give another name" in again.stderr.splitlines()[-1]

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from .. import _core
+from .. import _core, _files
 from .._snapshot import Line
 from ..errors import TraceError
-from . import _file
+from . import _file, _rmm
 
 if TYPE_CHECKING:
     from ._replay import Replayed
@@ -78,7 +78,7 @@ class Trace:
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:
-        """Read a trace: arena's own format, or the text of ``arena-trace 1``, packed by gzip or not."""
+        """Read a trace: arena's own format, the text of ``arena-trace 1`` or RMM's log, packed by gzip or not."""
         source = Path(path)
         try:
             with source.open("rb") as file:
@@ -86,7 +86,7 @@ class Trace:
                 file.seek(0)
                 if start[:2] == b"\x1f\x8b":
                     return cls._read_text(io.BytesIO(_gunzip(file, str(path))), str(path))
-                if start.startswith(TEXT_MAGIC[:8]):
+                if start.startswith((TEXT_MAGIC[:8], _rmm.HEADER[:8].encode())):
                     return cls._read_text(file, str(path))
                 return cls._read_own(file, str(path))
         except OSError as error:
@@ -121,6 +121,10 @@ class Trace:
     @classmethod
     def _read_text(cls, file: BinaryIO, name: str) -> Trace:
         head = file.readline().decode("utf-8", "replace").strip()
+        if head == _rmm.HEADER:
+            trace = cls({"source": "RMM's log"})
+            _rmm.read(trace, file, name)
+            return trace
         if not head.startswith(TEXT_MAGIC.decode()):
             raise TraceError(f"{name} is no trace: its first line is not {TEXT_MAGIC.decode()!r}")
         trace = cls({"source": head.removeprefix(TEXT_MAGIC.decode()).strip()})
@@ -137,12 +141,20 @@ class Trace:
             block, size, stream = (int(field) for field in fields)
             if stream >= 1 << 20:
                 raise ValueError(f"stream {stream} of at most {1 << 20}")
-            self._core.add(KINDS.index("allocate"), number * 1000, 0, block, size, stream, 0)
+            self._append("allocate", number * 1000, 0, block, size, stream)
         elif kind == "f":
             (block,) = (int(field) for field in fields)
-            self._core.add(KINDS.index("free"), number * 1000, 0, block, 0, 0, 0)
+            self._append("free", number * 1000, 0, block, 0, 0)
         elif kind not in ("s", "") and not kind.startswith("#"):
             raise ValueError("not a, f or s")
+
+    def _append(self, kind: str, time: int, thread: int, block: int, size: int, stream: int) -> None:
+        self._core.add(KINDS.index(kind), time, thread, block, size, stream, 0)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it as RMM's log, a ``.csv`` file. Refuses to overwrite unless told."""
+        target = _files.check(path, overwrite=overwrite, endings=(".csv",))
+        return _files.write(target, (f"{line}\n".encode() for line in _rmm.lines_of(self)), overwrite=overwrite)
 
     def __len__(self) -> int:
         return len(self._core)

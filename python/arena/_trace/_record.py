@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -21,7 +22,7 @@ from . import _file
 if TYPE_CHECKING:
     from .._arena import Arena
 
-__all__ = ["Recording", "Writer"]
+__all__ = ["Recording", "Writer", "record_by_environment"]
 
 PERIOD = 500  # milliseconds after which a chunk that is not full is written all the same
 
@@ -119,6 +120,18 @@ class Recording:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+
+_environment_used = itertools.count(1)
+
+
+def record_by_environment(pool: Arena) -> None:
+    """Record what ``ARENA_RECORD`` names: the first arena there, others beside it (``run-2.arena``)."""
+    name = os.environ.get("ARENA_RECORD")
+    if name:
+        number = next(_environment_used)
+        path = Path(name)
+        pool._recording = Recording(pool, path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
 
 
 def facts_of(pool: Arena) -> dict[str, Any]:
