@@ -86,9 +86,8 @@ def recording() -> None:
     print(f"recording, an event             {(on - off) / 2 * 1e9:8.0f} ns more ({keep.nbytes} bytes)")
     begin = time.perf_counter()
     done = trace.replay(device="sim:8GiB")
-    print(
-        f"replaying it                    {done.events / (time.perf_counter() - begin) / 1e6:8.1f} million events a second"
-    )
+    rate = done.events / (time.perf_counter() - begin)
+    print(f"replaying it                    {rate / 1e6:8.1f} million events a second")
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 #include "trace/recorder.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "trace/format.hpp"
@@ -35,61 +36,90 @@ void Recorder::note(const Event& event) noexcept {
   }
 }
 
-void Recorder::put_number(std::uint64_t value) {
-  while (value >= 0x80) {
-    chunk_.bytes.push_back(static_cast<std::uint8_t>(value | 0x80));
-    value >>= 7;
+namespace {
+
+// One record, put together on the stack: a number takes at most 10 bytes.
+class Record {
+ public:
+  void byte(std::uint8_t value) { bytes_[size_++] = value; }
+  void number(std::uint64_t value) {
+    while (value >= 0x80) {
+      byte(static_cast<std::uint8_t>(value | 0x80));
+      value >>= 7;
+    }
+    byte(static_cast<std::uint8_t>(value));
   }
-  chunk_.bytes.push_back(static_cast<std::uint8_t>(value));
+  const std::uint8_t* begin() const { return bytes_; }
+  const std::uint8_t* end() const { return bytes_ + size_; }
+
+ private:
+  std::uint8_t bytes_[96];
+  std::size_t size_ = 0;
+};
+
+bool names_stream(EventKind kind) {
+  return kind == EventKind::kAllocate || kind == EventKind::kFailure || kind == EventKind::kRecordStream;
 }
 
-void Recorder::put_stream(const Event& event) {
-  if (!streams_.insert(event.stream).second) return;
-  chunk_.bytes.push_back(kStreamRecord);
-  put_number(0);
-  put_number(event.stream);
-  put_number(event.handle);
+bool has_size(EventKind kind) {
+  using enum EventKind;
+  return kind == kAllocate || kind == kFailure || kind == kReserved || kind == kReserve || kind == kSetCap;
+}
+
+}  // namespace
+
+void Recorder::begin_chunk(const Event& event) {
+  using enum EventKind;
+  if (event.kind == kAllocate) next_block_ = event.block;
+  if (event.kind == kFree || event.kind == kRecordStream) next_block_ = std::max(next_block_, event.block + 1);
+  chunk_.first_event = events_;
+  chunk_.next_block = next_block_;
+  chunk_.time = last_ - begin_;
+  thread_ = ~std::uint64_t{0};
 }
 
 void Recorder::write(const Event& event, std::uint64_t time) {
   using enum EventKind;
   if (event.kind == kAllocate && event.block != next_block_ && !chunk_.bytes.empty()) finish_chunk();
-  if (chunk_.bytes.empty()) {
-    if (event.kind == kAllocate) next_block_ = event.block;
-    if (event.kind == kFree || event.kind == kRecordStream) next_block_ = std::max(next_block_, event.block + 1);
-    chunk_.first_event = events_;
-    chunk_.next_block = next_block_;
-    chunk_.time = last_ - begin_;
-    thread_ = ~std::uint64_t{0};
+  if (chunk_.bytes.empty()) begin_chunk(event);
+  Record record;
+  if (names_stream(event.kind) && is_first(event.stream)) {
+    record.byte(kStreamRecord);
+    record.number(0);
+    record.number(event.stream);
+    record.number(event.handle);
   }
-  const bool names_stream = event.kind == kAllocate || event.kind == kFailure || event.kind == kRecordStream;
-  if (names_stream) put_stream(event);
   const std::uint64_t thread = this_thread();
   const bool has_line = event.line != 0 && (event.kind == kAllocate || event.kind == kFailure);
-  chunk_.bytes.push_back(static_cast<std::uint8_t>(static_cast<std::uint8_t>(event.kind) |
-                                                   (thread != thread_ ? kHasThread : 0) | (has_line ? kHasLine : 0)));
-  put_number(time - last_);
-  if (thread != thread_) put_number(thread);
+  record.byte(static_cast<std::uint8_t>(static_cast<std::uint8_t>(event.kind) | (thread != thread_ ? kHasThread : 0) |
+                                        (has_line ? kHasLine : 0)));
+  record.number(time - last_);
+  if (thread != thread_) record.number(thread);
   thread_ = thread;
   last_ = time;
-  if (event.kind == kFree || event.kind == kRecordStream) put_number(next_block_ - event.block);
-  if (event.kind == kScopeBegin || event.kind == kScopeEnd) put_number(event.scope);
-  if (event.kind == kScopeBegin) put_number(event.size + 1);
-  const bool has_size = event.kind == kAllocate || event.kind == kFailure || event.kind == kReserved ||
-                        event.kind == kReserve || event.kind == kSetCap;
-  if (has_size) put_number(event.size);
-  if (names_stream) put_number(event.stream);
+  if (event.kind == kFree || event.kind == kRecordStream) record.number(next_block_ - event.block);
+  if (event.kind == kScopeBegin || event.kind == kScopeEnd) record.number(event.scope);
+  if (event.kind == kScopeBegin) record.number(event.size + 1);
+  if (has_size(event.kind)) record.number(event.size);
+  if (names_stream(event.kind)) record.number(event.stream);
   if (has_line) {
-    put_number(event.line);
+    record.number(event.line);
     if (lines_.insert(event.line).second) chunk_.lines.push_back(event.line);
   }
-  if (event.kind == kScopeBegin) {
-    put_number(event.name.size());
-    chunk_.bytes.insert(chunk_.bytes.end(), event.name.begin(), event.name.end());
-  }
+  if (event.kind == kScopeBegin) record.number(event.name.size());
+  chunk_.bytes.insert(chunk_.bytes.end(), record.begin(), record.end());
+  chunk_.bytes.insert(chunk_.bytes.end(), event.name.begin(), event.name.end());
   if (event.kind == kAllocate) next_block_ = event.block + 1;
   ++events_;
   ++chunk_.events;
+}
+
+// Whether a stream has not been named in this chunk.
+bool Recorder::is_first(StreamIndex stream) {
+  if (streams_.size() <= stream) streams_.resize(stream + 1);
+  const bool first = !streams_[stream];
+  streams_[stream] = true;
+  return first;
 }
 
 void Recorder::finish_chunk() {

@@ -10,7 +10,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "core/events.hpp"
@@ -41,9 +41,9 @@ class Recorder final : public Observer {
   bool overflowed() const;
 
  private:
-  void put_number(std::uint64_t value);
-  void put_stream(const Event& event);
+  void begin_chunk(const Event& event);
   void write(const Event& event, std::uint64_t time);
+  bool is_first(StreamIndex stream);
   void finish_chunk();
 
   mutable std::mutex mutex_;
@@ -52,8 +52,8 @@ class Recorder final : public Observer {
   Chunk chunk_;
   std::uint64_t begin_ = 0, last_ = 0;  // on the steady clock
   std::uint64_t thread_ = 0, next_block_ = 0, events_ = 0;
-  std::set<StreamIndex> streams_;  // named in this chunk
-  std::set<Line> lines_;           // named in this recording
+  std::vector<bool> streams_;       // named in this chunk
+  std::unordered_set<Line> lines_;  // named in this recording
   bool ended_ = false, overflowed_ = false;
 };
 
