@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _core
@@ -47,7 +47,8 @@ class Arena(PoolMethods, _core.Allocator):
     :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it memory is
         taken in plain segments, which can neither be moved nor given back in parts
     :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
-        ``cupy.cuda.alloc``. All memory comes from it then, in plain segments; the object is dropped to give it back
+        ``cupy.get_default_memory_pool().malloc``. All memory comes from it then, in plain segments; the object is
+        dropped to give it back
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
         this is the only Python thread and there is a GIL, ``True`` if you vouch that nobody gives the device work
         meanwhile, ``False`` never
@@ -94,6 +95,7 @@ class Arena(PoolMethods, _core.Allocator):
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
         self._recording: Recording | None = None
+        self._number = self._core.id  # in the order in which they were made
         self._give_core(self._core, number, driver.is_simulated)
         _open_arenas.add(self)
         record_by_environment(self)
@@ -133,12 +135,16 @@ class Arena(PoolMethods, _core.Allocator):
 
         The last thing that is tried. An exception in it is shown by :func:`sys.unraisablehook`, and changes nothing.
         """
+        if not callable(function):
+            raise UsageError(f"{function!r} cannot be called")
         self._on_oom.append(function)
 
     def on_pressure(self, share: float, function: Callable[[], object]) -> None:
         """Call a function when what is reserved first passes that share of the cap, so that work can be saved."""
-        if not isinstance(share, (int, float)) or not 0 < share <= 1:
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             raise UsageError(f"share={share!r} is not accepted; write a share of the cap above 0 and up to 1 (0.9)")
+        if not callable(function):
+            raise UsageError(f"{function!r} cannot be called")
         self._on_pressure.append((share, function))
 
     def scope(self, name: str, budget: Size | None = None) -> Scope:
@@ -153,8 +159,8 @@ class Arena(PoolMethods, _core.Allocator):
         >>> s.peak, s.leaked
         (1024, 1024)
         """
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"a scope needs a name, a text that is not empty, not {name!r}")
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError(f"a scope needs a name, a text that can be printed, not {name!r}")
         return Scope(self._open, name, None if budget is None else parse_size(budget, self._total, "budget"))
 
     def pin(self, buffer: Any) -> None:
@@ -214,7 +220,7 @@ class Arena(PoolMethods, _core.Allocator):
         """
         core = self._open
         with no_collection():
-            return Snapshot._of(self._device, core.snapshot())
+            return Snapshot._of(self._device, core.id, core.snapshot(self._compact is not False))
 
     def report(self, *, verdict: str = "", request: int = 0) -> Report:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
@@ -353,15 +359,7 @@ def _call(function: Callable[[], object]) -> None:
     try:
         function()
     except Exception as error:
-        # What the interpreter does for errors that nobody can catch, such as those in __del__.
-        shown: Any = SimpleNamespace(
-            exc_type=type(error),
-            exc_value=error,
-            exc_traceback=error.__traceback__,
-            err_msg="Exception ignored in a callback of arena",
-            object=function,
-        )
-        sys.unraisablehook(shown)
+        _core.show_unraisable(error, function)  # what the interpreter does for those in __del__
 
 
 _open_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
@@ -369,8 +367,11 @@ _open_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 
 def report() -> Reports:
     """Return the reports of all open arenas, of all devices."""
-    pools = [pool for pool in list(_open_arenas) if pool._core is not None]
-    return Reports(pool.report() for pool in sorted(pools, key=lambda pool: pool.device))
+    reports = []
+    for pool in sorted(_open_arenas, key=lambda pool: (pool.device, pool._number)):
+        with contextlib.suppress(UsageError):  # it was closed, by now
+            reports.append(pool.report())
+    return Reports(reports)
 
 
 _defaults: dict[int, Arena] = {}
@@ -390,6 +391,8 @@ if hasattr(os, "register_at_fork"):
 
 def default_arena(device: int = 0) -> Arena:
     """Return the process's own arena of a device, made at the first call with the settings in force then."""
+    if isinstance(device, bool) or not isinstance(device, int):
+        raise UsageError(f"device={device!r} is not accepted; a default arena is of a device with a number")
     with _defaults_lock:
         if device not in _defaults or _defaults[device]._core is None:  # none yet, or closed
             _defaults[device] = Arena(device=device)

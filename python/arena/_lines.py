@@ -26,6 +26,8 @@ def trace_lines(on: bool = True, *, depth: int = 1) -> None:
     >>> arena.trace_lines(False)
     """
     global _read
+    if not isinstance(on, bool):
+        raise UsageError(f"on={on!r} is not accepted; write True or False, and depth= for the number of lines")
     if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= MOST:
         raise UsageError(f"depth={depth!r} is not accepted; write a number of lines from 1 to {MOST}")
     _read = True  # what is said in the program is stronger

@@ -25,8 +25,8 @@ def as_size(size: Any) -> int:
 
 def as_stream(stream: Any) -> int:
     """The number of a stream, from that or from an object that has one."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        number = stream
+    if hasattr(stream, "__index__") and not isinstance(stream, bool):
+        number = operator.index(stream)
     elif hasattr(stream, "__cuda_stream__"):
         number = stream.__cuda_stream__()[1]
     else:

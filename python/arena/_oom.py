@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._report import Report
+from ._report._build import by_line
 from ._report._build import holders as holders_of
-from ._report._model import line_text
 from ._sizes import format_size
 from ._snapshot import Snapshot
 from .errors import ArenaError, OutOfMemoryError
@@ -33,7 +34,7 @@ def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
         folder = os.environ.get("ARENA_OOM_DIR")
         if folder:
             holders += save(pool.report(verdict=error.verdict, request=error.requested), snapshot, Path(folder))
-    except ArenaError:  # such as a driver that fails now: the error itself matters more
+    except Exception:  # whatever it is: the error itself matters more
         holders = []
     text, verdict, requested, largest, account = error.args[:5]
     return OutOfMemoryError(text, verdict, requested, largest, account, tuple(holders))
@@ -42,7 +43,7 @@ def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
 def who_holds(snapshot: Snapshot) -> list[str]:
     """By line if lines are traced, otherwise by size: what one would look at first."""
     live = snapshot.live
-    lines = holders_of((line_text(piece.lines), piece) for piece in live if piece.lines)
+    lines = by_line(live)
     if lines:
         found = [(holder, f"blocks: {holder.name}") for holder in lines[:MOST_HOLDERS]]
     else:
@@ -63,7 +64,7 @@ def save(report: Report, snapshot: Snapshot, folder: Path) -> list[str]:
         return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stem = f"oom-{os.getpid()}-{number}"
+        stem = f"oom-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{number}"  # numbers of processes come back
         page = report.save(folder / f"{stem}.html")
         report.save(folder / f"{stem}.json")
         snapshot.save(folder / f"{stem}.snapshot.json")

@@ -89,6 +89,8 @@ class Scope:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._core is None:
+            raise UsageError(f"scope {self.name!r} was not entered")
         self._end()
 
     def __del__(self) -> None:

@@ -40,8 +40,12 @@ def resolve(name: str, argument: Size | None, total: int) -> int:
     variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
     for variable in variables:
         text = os.environ.get(variable)
-        if text:
-            return parse_size(text, total, variable)
+        if not text:
+            continue
+        size = parse_size(text, total, variable)
+        if variable == "CUPY_GPU_MEMORY_LIMIT":  # as CuPy reads it: 0 is no limit, and more than there is no error
+            return min(size, total) or total
+        return size
     return {"cap": total, "reserve": 0, "headroom": 0, "growth": 64 << 20}[name]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ._report._build import holders
-from ._report._model import Holder, line_text
+from ._report._build import by_line, holders
+from ._report._model import Holder
 from ._sizes import format_size
 from ._snapshot import Piece
 
@@ -29,7 +29,8 @@ class Since:
     @property
     def lines(self) -> list[Holder]:
         """By the line that allocated them, most bytes first; one entry without a name if lines were not traced."""
-        return holders((line_text(piece.lines), piece) for piece in self.pieces)
+        traced, untraced = by_line(self.pieces), [piece for piece in self.pieces if not piece.lines]
+        return traced + holders(("", piece) for piece in untraced)
 
     def __str__(self) -> str:
         if not self.pieces:

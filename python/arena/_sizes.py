@@ -44,6 +44,8 @@ def _read(value: object, total: int) -> float | int | None:
     if found is None:
         return None
     number, unit = found[1], found[2] or ""
+    if not unit and "." in number:  # as 0.8 is in Python
+        return float(number) * total if float(number) <= 1 else None
     if unit == "%":
         return float(number) / 100 * total if float(number) <= 100 else None
     exact = int(number) * UNITS[unit] if "." not in number else float(number) * UNITS[unit]

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ __all__ = ["Handle", "Line", "Piece", "Segment", "Snapshot", "no_collection"]
 FORMAT = "arena-snapshot"
 VERSION = 1
 
+_ASKED = ("device_free", "largest")  # for which others are asked, so not at every peak
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
 
 
@@ -30,16 +32,27 @@ def _figures(stats: _core.Stats) -> dict[str, int]:
     return {name: getattr(stats, name) for name in _STATS}
 
 
+_makers = 0  # threads that are at it: the first switches collection off, the last on
+_collects = False
+_makers_lock = threading.Lock()
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Many objects are about to be made, none of them garbage: looking for some would take half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
+    global _makers, _collects
+    with _makers_lock:
+        if _makers == 0:
+            _collects = gc.isenabled()
+            gc.disable()
+        _makers += 1
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        with _makers_lock:
+            _makers -= 1
+            if _makers == 0 and _collects:
+                gc.enable()
 
 
 class Segment(NamedTuple):
@@ -89,8 +102,12 @@ class Snapshot:
     """Everything at one moment. The pieces and the spare handles add up to what is reserved."""
 
     device: int
+    arena: str
+    """Which arena it is of: a process and a number."""
     plain: bool
     """Whether the segments are plain memory."""
+    may_move: bool
+    """Whether live data may be moved under its pointers (``compact=``)."""
     granule: int
     stats: dict[str, int]
     """What :meth:`Arena.stats` said at that moment."""
@@ -104,9 +121,11 @@ class Snapshot:
     """The account when what is reserved was at its highest, and ``largest_free`` then."""
 
     @classmethod
-    def _of(cls, device: int, core: dict[str, Any]) -> Snapshot:
+    def _of(cls, device: int, number: int, core: dict[str, Any]) -> Snapshot:
         return cls(
             device=device,
+            arena=f"{os.getpid()}-{number}",
+            may_move=core["may_move"],
             plain=core["plain"],
             granule=core["granule"],
             stats=_figures(core["stats"]),
@@ -114,7 +133,10 @@ class Snapshot:
             handles=[Handle(address or None, size) for address, size in core["handles"]],
             pieces=core["pieces"],
             largest_free=core["largest_free"],
-            peak={**_figures(core["peak"]), "largest_free": core["peak_largest_free"]},
+            peak={
+                **{name: value for name, value in _figures(core["peak"]).items() if name not in _ASKED},
+                "largest_free": core["peak_largest_free"],
+            },
         )
 
     def since(self, earlier: Snapshot) -> Since:
@@ -129,8 +151,10 @@ class Snapshot:
         """
         from ._since import Since
 
+        if not isinstance(earlier, Snapshot):
+            raise UsageError(f"{earlier!r} is no snapshot")
         begin = earlier.stats["allocations"]
-        if earlier.device != self.device or begin > self.stats["allocations"]:
+        if earlier.arena != self.arena or begin > self.stats["allocations"]:
             raise UsageError("that is no earlier snapshot of the same arena")
         return Since([piece for piece in self.live if piece.serial >= begin])
 

@@ -55,7 +55,7 @@ class OutOfMemoryError(ArenaError, MemoryError):
     verdict: str
     """Why: ``"cap reached"``, ``"device full"``, ``"headroom kept"``, ``"budget of scope X reached"``,
     ``"a stream is being captured"``, ``"re-backing not allowed"``, ``"pinned memory kept"``, or, without virtual
-    memory, ``"fragmented"``."""
+    memory, ``"fragmented"`` or ``"memory is on its way"``."""
     requested: int
     """The bytes that were asked for."""
     largest: int
@@ -108,6 +108,7 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "device full": "Next: free memory that others hold on the device, or use a smaller cap there.",
             "a stream is being captured": "Next: allocate what the capture needs on its stream, and free it, before "
             "the capture begins: meanwhile no other stream's memory can be taken, and none given back.",
+            "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
             "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no "
             "upstream=), where free memory in pieces is never useless.",
             "pinned memory kept": "Next: unpin() what need not stay in its place: moving live data would have made "
@@ -115,6 +116,9 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "
             "moving live data would have made room.",
         }
+        others = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
+        if self.verdict == "device full" and others <= 0:
+            return ["Next: free something first: all that the device has is in this arena."]
         if self.verdict.startswith("budget of scope"):
             return ["Next: raise the scope's budget=, or free what it holds first."]
         return [advice[self.verdict]] if self.verdict in advice else []

@@ -50,10 +50,14 @@ PlainSource from_python(py::object function) {
     py::gil_scoped_acquire gil;
     try {
       py::object memory = py::reinterpret_borrow<py::object>(held.get())(size);
-      const auto address = memory.attr("ptr").cast<std::uint64_t>();
+      std::uint64_t address = 0;
+      try {
+        address = memory.attr("ptr").cast<std::uint64_t>();
+      } catch (const py::cast_error&) {  // it is no number: told below
+      }
       if (address == 0 || address % kLeastAlignment != 0) {
         throw UsageError("upstream= gave memory at " + py::repr(memory.attr("ptr")).cast<std::string>() +
-                         ", which is not a multiple of 256");
+                         ", which is not an address that is a multiple of 256");
       }
       PyObject* owner = memory.release().ptr();
       return PlainMemory{address, [owner, drop] { drop(owner); }};
@@ -123,19 +127,19 @@ py::list pieces_of(const Snapshot& snapshot) {
   return rows;
 }
 
-py::dict snapshot_of(Arena& arena) {
+py::dict snapshot_of(Arena& arena, bool may_reback) {
   using py::literals::operator""_a;
   const Snapshot snapshot = [&] {
     const WithoutGil without_gil;
-    return arena.snapshot();
+    return arena.snapshot(may_reback);
   }();
   py::list segments, handles;
   for (const Snapshot::Segment& s : snapshot.segments) segments.append(py::make_tuple(s.address, s.size));
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
   return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
                   "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
-                  "plain"_a = snapshot.plain, "segments"_a = segments, "handles"_a = handles,
-                  "pieces"_a = pieces_of(snapshot));
+                  "plain"_a = snapshot.plain, "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments,
+                  "handles"_a = handles, "pieces"_a = pieces_of(snapshot));
 }
 
 void bind_stats(py::module_& module) {
@@ -225,6 +229,7 @@ void bind_arena(py::module_& module) {
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
       .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<WithoutGil>(), "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
+      .def_property_readonly("id", &Arena::id, "A number of its own.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")
@@ -245,7 +250,7 @@ void bind_arena(py::module_& module) {
           py::arg("recorder").none(true), "Have what happens recorded, or, with None, no more.")
       .def("end_scope", &Arena::end_scope, py::arg("scope"), py::call_guard<WithoutGil>(),
            "Count no more allocations in a scope.")
-      .def("snapshot", &snapshot_of, "Everything there is, at one moment.")
+      .def("snapshot", &snapshot_of, py::arg("may_reback") = true, "Everything there is, at one moment.")
       .def("stats", &stats_of, py::arg("may_reback") = true, "The account.")
       .def("validate", &Arena::validate, py::call_guard<WithoutGil>(), "Check every invariant.");
 }

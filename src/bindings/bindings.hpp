@@ -18,7 +18,7 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-void bind_errors();
+void bind_errors(pybind11::module_& module);
 void bind_driver(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);

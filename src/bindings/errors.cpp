@@ -56,6 +56,16 @@ void translate(std::exception_ptr thrown) {
 
 }  // namespace
 
-void bind_errors() { py::register_local_exception_translator(translate); }
+void bind_errors(py::module_& module) {
+  py::register_local_exception_translator(translate);
+  module.def(
+      "show_unraisable",
+      [](const py::object& error, const py::object& where) {
+        PyErr_Restore(py::type::of(error).release().ptr(), py::object(error).release().ptr(),
+                      py::object(error.attr("__traceback__")).release().ptr());
+        PyErr_WriteUnraisable(where.ptr());
+      },
+      py::arg("error"), py::arg("where"), "Show an exception as those in __del__ are shown.");
+}
 
 }  // namespace arena

@@ -51,16 +51,20 @@ Table& table() {
   return only;
 }
 
+// Nothing of Python is called with the mutex held: it may collect garbage, and so run anything, this included.
 bool is_passed(Table& t, PyCodeObject* code) {
-  const auto it = t.passed.find(code);
-  if (it != t.passed.end()) return it->second;
-  Py_INCREF(code);
+  {
+    const std::lock_guard lock(t.mutex);
+    const auto it = t.passed.find(code);
+    if (it != t.passed.end()) return it->second;
+  }
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   if (file == nullptr) PyErr_Clear();
   const std::string name = file == nullptr ? "" : file;
+  const std::lock_guard lock(t.mutex);
   const bool passed = std::any_of(t.skipped.begin(), t.skipped.end(),
                                   [&](const std::string& folder) { return name.rfind(folder, 0) == 0; });
-  t.passed.emplace(code, passed);
+  if (t.passed.emplace(code, passed).second) Py_INCREF(code);
   return passed;
 }
 
@@ -72,28 +76,35 @@ int instruction_of(PyFrameObject* frame) {
 #endif
 }
 
+Id number_of(Table& t, const std::vector<Spot>& spots) {
+  const std::lock_guard lock(t.mutex);
+  const auto [it, is_new] = t.ids.try_emplace(spots, static_cast<Id>(t.spots.size() + 1));
+  if (is_new) t.spots.push_back(&it->first);
+  return it->second;
+}
+
 }  // namespace
 
 Id find() {
-  thread_local std::vector<Spot> spots;
-  spots.clear();
   Table& t = table();
-  const std::lock_guard lock(t.mutex);
+  std::vector<Spot> spots;  // whose codes are ours until the end
   const auto wanted = static_cast<std::size_t>(depth.load(std::memory_order_relaxed));
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr && spots.size() < wanted) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    if (!is_passed(t, code)) spots.push_back({code, instruction_of(frame)});
-    Py_DECREF(code);  // the table has it
+    if (is_passed(t, code)) {
+      Py_DECREF(code);
+    } else {
+      spots.push_back({code, instruction_of(frame)});
+    }
     PyFrameObject* back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }
   Py_XDECREF(frame);
-  if (spots.empty()) return 0;
-  const auto [it, is_new] = t.ids.try_emplace(spots, static_cast<Id>(t.spots.size() + 1));
-  if (is_new) t.spots.push_back(&it->first);
-  return it->second;
+  const Id id = spots.empty() ? 0 : number_of(t, spots);
+  for (const Spot& spot : spots) Py_DECREF(spot.code);  // the table has those that it needs
+  return id;
 }
 
 py::tuple frames(Id id) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kClosed = "the arena is closed: make another one to allocate from";
 constexpr Bytes kLargestRequest = Bytes{1} << 46;
-constexpr std::chrono::seconds kLongestWait{5};  // for others who are giving or taking memory
+constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory
 constexpr int kPatience = 64;                    // rounds in which others may come in between
 
 std::string format_address(std::uint64_t address) {
@@ -142,6 +142,7 @@ std::optional<Offset> Arena::find_hit(const Request& request) const {
 std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
   Lock held = lock();
   if (streams_.are_many()) tidy_streams(held);
+  check_still_open(held);
   const Request wanted = request(size, stream, line, may_reback);
   check_budget(wanted);
   if (const std::optional<Offset> offset = find_hit(wanted)) {
@@ -283,8 +284,9 @@ void Arena::wait_for_device(Lock& held) {
 
 void Arena::tidy_streams(Lock& held) {
   if (streams_.any_capturing()) return streams_.postpone_tidying();
+  const std::vector<StreamIndex> gone = streams_.gone();
   wait_for_device(held);
-  streams_.tidy();
+  streams_.tidy(gone);
 }
 
 std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
@@ -296,6 +298,7 @@ std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
   Block block{offset, wanted.rounded, wanted.size, wanted.stream};
   block.scope = wanted.scope;
   block.serial = allocations_;
+  block.handle = streams_.stream(wanted.stream);
   block.line = wanted.line;
   if (wanted.line != 0) block.born = now();
   blocks_.emplace(address, std::move(block));
@@ -306,7 +309,7 @@ std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
   if (!is_whole) ++splits_;
   peak_requested_ = std::max(peak_requested_, requested_);
   peak_live_ = std::max(peak_live_, live_);
-  if (backing_->reserved() * backing_->granule() > peak_.stats.reserved) note_peak();
+  note_peak();
   if (observer_) tell({EventKind::kAllocate, allocations_ - 1, wanted.size, wanted.stream, 0, wanted.line});
   check_in_debug();
   return address;
@@ -355,6 +358,8 @@ void Arena::take_back(Blocks::iterator it) {
   if (!block.lost) {
     requested_ -= block.requested;
     live_ -= block.size;
+  } else {
+    --lost_blocks_;
   }
   if (observer_) tell({EventKind::kFree, block.serial});
   check_in_debug();
@@ -365,6 +370,7 @@ void Arena::disown_lost() {
   for (auto& [address, block] : blocks_) {
     if (block.lost || !backing_->has_lost(backing_->span_of(block.offset, block.size))) continue;
     block.lost = true;
+    ++lost_blocks_;
     requested_ -= block.requested;
     live_ -= block.size;
   }
@@ -508,6 +514,7 @@ void Arena::reserve(Bytes size) {
   check_still_open(held);
   if (!enough) fail(asked, why_full(size));
   settings_.reserve = std::max(settings_.reserve, size);
+  note_peak();
   tell_reserved();
   check_in_debug();
 }

@@ -41,6 +41,7 @@ struct Block {
   std::vector<StreamIndex> others = {};  // that use it too
   std::shared_ptr<Scope> scope = {};
   std::uint64_t serial = 0;
+  cu::Stream handle = nullptr;  // of its stream, which may be gone
   std::uint32_t pins = 0;
   bool lost = false;  // its data, in a re-backing that failed: it counts nowhere any more
   Line line = 0;
@@ -89,6 +90,7 @@ class Arena {
   void set_cap(Bytes cap);
 
   const Device& device() const { return device_; }
+  std::uint64_t id() const { return id_; }  // never used twice
   bool is_plain() const { return plain_; }
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
@@ -96,7 +98,7 @@ class Arena {
   // `largest` is what would pass with, or without, moving live data.
   Stats stats(bool may_reback = true) const;
   std::optional<Stats> try_stats(bool may_reback) const;  // without waiting for the lock
-  Snapshot snapshot();                                    // after asking the streams what they have done
+  Snapshot snapshot(bool may_reback = true);              // after asking the streams what they have done
   void validate() const;                                  // throws Error that says what is wrong
 
  private:
@@ -171,7 +173,7 @@ class Arena {
   bool closed_ = false;
   mutable Bytes last_free_ = 0;
   Bytes requested_ = 0, live_ = 0, peak_requested_ = 0, peak_live_ = 0;
-  std::uint64_t allocations_ = 0, scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;
+  std::uint64_t allocations_ = 0, scopes_ = 0, lost_blocks_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;
 };
 
 }  // namespace arena

@@ -42,7 +42,9 @@ Stats Arena::figures(bool may_reback) const {
 }
 
 // Seldom: only after the driver gave more than ever before.
-void Arena::note_peak() { peak_ = {counts(), backing_->largest_free()}; }
+void Arena::note_peak() {
+  if (backing_->reserved() * backing_->granule() > peak_.stats.reserved) peak_ = {counts(), backing_->largest_free()};
+}
 
 Stats Arena::counts() const {
   const Bytes granule = backing_->granule();
@@ -63,7 +65,7 @@ Stats Arena::counts() const {
   s.peak_live = peak_live_;
   s.peak_reserved = backing_->peak() * granule;
   s.allocations = allocations_;
-  s.blocks = blocks_.size();
+  s.blocks = blocks_.size() - lost_blocks_;
   s.hits = hits_;
   s.splits = splits_;
   s.failures = failures_;
@@ -75,7 +77,7 @@ Stats Arena::counts() const {
   return s;
 }
 
-Snapshot Arena::snapshot() {
+Snapshot Arena::snapshot(bool may_reback) {
   Lock held = lock(When::kAlways);
   if (!streams_.any_capturing()) {
     const Relaxed relaxed(device_);
@@ -83,7 +85,7 @@ Snapshot Arena::snapshot() {
     backing_->poll();
   }
   Snapshot snapshot;
-  snapshot.stats = figures(true);
+  snapshot.stats = figures(may_reback);
   snapshot.largest_free = backing_->largest_free();
   snapshot.peak = peak_;
   snapshot.granule = backing_->granule();
@@ -120,14 +122,17 @@ void Arena::add_pieces(Snapshot& snapshot) const {
     if (address != 0) handles.push_back({begin, begin + size, address, state});
   });
   std::sort(handles.begin(), handles.end(), [](const Backed& a, const Backed& b) { return a.begin < b.begin; });
-  auto handle = handles.begin();
-  gaps_.each([&](const Gap& gap) {
-    while (handle != handles.end() && handle->end <= gap.begin) ++handle;
-    for (auto it = handle; it != handles.end() && it->begin < gap.end; ++it) {
-      const Offset begin = std::max(gap.begin, it->begin), end = std::min(gap.end, it->end);
+  const auto add_free = [&](Offset from, Offset to) {
+    auto it = std::partition_point(handles.begin(), handles.end(), [&](const Backed& h) { return h.end <= from; });
+    for (; it != handles.end() && it->begin < to; ++it) {
+      const Offset begin = std::max(from, it->begin), end = std::min(to, it->end);
       snapshot.pieces.push_back({it->address + (begin - it->begin), end - begin, it->state});
     }
-  });
+  };
+  gaps_.each([&](const Gap& gap) { add_free(gap.begin, gap.end); });
+  for (const auto& [address, block] : blocks_) {  // what is left under a block that has lost its data is of no use
+    if (block.lost) add_free(block.offset, block.offset + block.size);
+  }
   const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
   std::sort(snapshot.pieces.begin(), snapshot.pieces.end(), by_address);
   add_blocks(snapshot);
@@ -146,8 +151,8 @@ void Arena::add_blocks(Snapshot& snapshot) const {
   auto next = free.begin();
   for (const auto& [address, block] : sorted) {
     while (next != free.end() && next->address < address) snapshot.pieces.push_back(*next++);
-    const cu::Stream used = streams_.stream(block->stream);
-    const auto stream = used == cu::legacy_stream() ? 0 : reinterpret_cast<std::uint64_t>(used);  // as people say it
+    const bool is_default = block->handle == cu::legacy_stream();
+    const auto stream = is_default ? 0 : reinterpret_cast<std::uint64_t>(block->handle);  // as people say it
     snapshot.pieces.push_back({address, block->size, Snapshot::State::kLive, block->requested, stream, block->serial,
                                block->scope ? block->scope->path() : std::string(), block->pins > 0, block->line,
                                block->born});
@@ -160,6 +165,7 @@ std::string Arena::why_full(Bytes rounded) const {
   const Granules most = limit_with(device_free()), capped = in_granules(settings_.cap);
   if (backing_->was_refused()) return settings_.headroom > 0 && most < capped ? "headroom kept" : "device full";
   const Bytes left = most * granule > reserved ? most * granule - reserved : 0;
+  if (backing_->moving() > 0) return "memory is on its way";
   if (plain_ && reserved - live_ + left >= rounded) return "fragmented";
   if (backing_->pinned() > 0 && backing_->could_hold({rounded, gaps_.find(rounded), {}}, most)) {
     return "pinned memory kept";
@@ -170,6 +176,7 @@ std::string Arena::why_full(Bytes rounded) const {
 
 void Arena::fail(const Request& wanted, const std::string& verdict, Bytes passes) {
   ++failures_;
+  note_peak();
   if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
   const Stats stats = figures(wanted.may_reback);
   passes = std::min(passes, stats.largest);

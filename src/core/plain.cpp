@@ -8,6 +8,7 @@ namespace arena {
 namespace {
 
 thread_local int calls = 0;
+thread_local std::vector<const void*> asking;  // whose sources this thread is in
 
 // A call of somebody else's function, without the lock.
 class Calling {
@@ -46,6 +47,12 @@ void Plain::abandon() {
 bool Plain::holds(std::uint64_t address) const {
   return std::any_of(handles_.begin(), handles_.end(),
                      [&](const Handle& h) { return h.mapped && address - h.address < h.count * granule_; });
+}
+
+bool Plain::overlaps(std::uint64_t address, Bytes size) const {
+  return std::any_of(handles_.begin(), handles_.end(), [&](const Handle& h) {
+    return h.mapped && address < h.address + h.count * granule_ && h.address < address + size;
+  });
 }
 
 bool Plain::could_hold(const Demand& demand, Granules limit) const {
@@ -89,20 +96,27 @@ std::optional<Offset> Plain::grow(const Demand& demand, const Limit& limit, Lock
 
 // The segment counts as reserved, and as spare, before it is asked for: so the limit holds whoever comes in between.
 std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock& lock) {
+  if (std::find(asking.begin(), asking.end(), this) != asking.end()) {
+    throw UsageError("upstream= asked this arena itself for memory that it was to give");
+  }
   const Index index = add_handle(count);
   coming_ += count;
+  asking.push_back(this);
   std::optional<PlainMemory> memory;
   try {
     const Calling calling(lock);
     memory = source_(count * granule_);
   } catch (...) {
+    asking.pop_back();
     coming_ -= count;
     remove_handle(index);
     throw;
   }
+  asking.pop_back();
   coming_ -= count;
   refused_ |= !memory;
-  const std::optional<Granules> at = memory ? room_for(count) : std::nullopt;
+  const bool known = memory && overlaps(memory->address, count * granule_);
+  const std::optional<Granules> at = memory && !known ? room_for(count) : std::nullopt;
   if (!at) {
     if (memory) {
       const Calling calling(lock);
@@ -110,6 +124,7 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock
       memory.reset();
     }
     remove_handle(index);
+    if (known) throw UsageError("upstream= gave memory that overlaps what it gave before");
     return std::nullopt;
   }
   note_peak();

@@ -39,7 +39,9 @@ class Plain final : public Backing {
   void abandon() override;
 
  private:
-  Granules in_use() const { return reserved_ - idle_granules_ - spare_granules_; }
+  // What is on its way is not at hand.
+  Granules in_use() const { return reserved_ - idle_granules_ - (spare_granules_ - moving()); }
+  bool overlaps(std::uint64_t address, Bytes size) const;  // a segment
   Granules granules_for(Bytes size) const { return round_up(size, granule_) / granule_; }
   std::optional<Offset> grow(const Demand& demand, const Limit& limit, Lock& lock);
   std::optional<Offset> add_segment(Granules count, const Marks& used, Lock& lock);

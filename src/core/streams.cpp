@@ -185,7 +185,8 @@ void Streams::finish(const std::vector<std::uint64_t>& frees) {
   for (std::size_t i = 0; i < frees.size(); ++i) finish_state(states_[i], frees[i]);
 }
 
-void Streams::tidy() {
+std::vector<StreamIndex> Streams::gone() {
+  std::vector<StreamIndex> found;
   for (StreamIndex index = 0; index < states_.size(); ++index) {
     State& state = states_[index];
     if (state.stream == nullptr) continue;  // vacant
@@ -193,7 +194,15 @@ void Streams::tidy() {
       state.gone = true;
       indices_.erase({state.stream, state.thread});
     }
-    if (!state.gone || state.done < state.frees) continue;
+    if (state.gone) found.push_back(index);
+  }
+  return found;
+}
+
+void Streams::tidy(const std::vector<StreamIndex>& gone) {
+  for (const StreamIndex index : gone) {
+    State& state = states_[index];
+    if (state.stream == nullptr || !state.gone || state.done < state.frees) continue;
     state.stream = nullptr;
     vacant_.push_back(index);
   }

@@ -47,7 +47,9 @@ class Streams {
   bool are_many() const { return states_.size() - vacant_.size() >= many_; }
   void postpone_tidying() { many_ *= 2; }
   // Makes room for others in the place of streams that are gone, and of which all is done.
-  void tidy();
+  // Only of those that were gone before the device was waited for: others may still be at work.
+  void tidy(const std::vector<StreamIndex>& gone);
+  std::vector<StreamIndex> gone();
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].stream; }
 

@@ -7,6 +7,7 @@ import pytest
 import arena
 from arena import OutOfMemoryError, UsageError
 
+from ..programs import run
 from .conftest import MIB, MakeArena, check
 
 
@@ -113,3 +114,30 @@ def test_a_default_arena_that_was_closed_is_made_anew(make: MakeArena) -> None:
     arena.default_arena().close()
     arena.default_arena().allocate(512).free()
     arena.default_arena().close()
+
+
+def test_an_exception_in_a_callback_is_shown_as_python_shows_those_in_del() -> None:
+    code = """
+import arena
+pool = arena.Arena(cap="8MiB", device="sim:1GiB")
+def fail(*args):
+    raise RuntimeError("in a callback")
+pool.on_pressure(0.1, fail)
+buffer = pool.allocate(4 << 20)
+pool.on_oom(fail)
+try:
+    pool.allocate(8 << 20)
+except arena.OutOfMemoryError as error:
+    print(error.verdict, buffer.nbytes)
+"""
+    done = run(code, ARENA_DRIVER="sim")
+    assert done.stdout == f"cap reached {4 * MIB}\n"
+    assert done.stderr.count("RuntimeError: in a callback") == 2
+    assert done.stderr.count("Exception ignored in") == 2
+
+
+def test_what_cannot_be_called_is_no_callback(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    for register in (pool.on_oom, lambda function: pool.on_pressure(0.5, function)):
+        with pytest.raises(UsageError, match="5 cannot be called"):
+            register(5)  # type: ignore[arg-type]

@@ -212,8 +212,9 @@ def test_upstream_is_asked_for_large_pieces_and_gets_them_back(make: MakeArena, 
     ("function", "kind", "text"),
     [
         (lambda size: None, AttributeError, "ptr"),
-        (lambda size: SimpleNamespace(ptr="x"), Exception, "x|cast"),
-        (lambda size: SimpleNamespace(ptr=100), UsageError, "upstream= gave memory at 100, which is not a multiple"),
+        (lambda size: SimpleNamespace(ptr="x"), UsageError, "upstream= gave memory at 'x', which is not an address"),
+        (lambda size: SimpleNamespace(ptr=1 << 70), UsageError, "which is not an address"),
+        (lambda size: SimpleNamespace(ptr=100), UsageError, "upstream= gave memory at 100, which is not an address"),
         (lambda size: SimpleNamespace(ptr=0), UsageError, "upstream= gave memory at 0"),
         (lambda size: 1 // 0, ZeroDivisionError, "division"),
         (lambda: None, TypeError, "takes 0 positional arguments"),
@@ -238,6 +239,25 @@ def test_an_upstream_that_is_out_of_memory_is_a_full_device(make: MakeArena) -> 
         pool.allocate(1000)
     assert (caught.value.verdict, caught.value.largest) == ("device full", 0)
     assert pool.stats().peak_reserved == 0
+
+
+def test_an_upstream_that_asks_the_arena_itself_for_memory_is_an_error(make: MakeArena) -> None:
+    pools: list[arena.Arena] = []
+    pools.append(make(cap="256MiB", upstream=lambda size: pools[0].allocate(size)))
+    with pytest.raises(UsageError, match="upstream= asked this arena itself"):
+        pools[0].allocate(1000)
+    assert pools[0].stats().reserved == 0
+
+
+def test_an_upstream_that_gives_the_same_memory_twice_is_an_error(make: MakeArena, cu: Cu) -> None:
+    taken = cu.alloc(64 * MIB)
+    pool = make(cap="256MiB", growth="2MiB", upstream=lambda size: SimpleNamespace(ptr=taken))
+    first = pool.allocate(2 * MIB)
+    with pytest.raises(UsageError, match="overlaps what it gave before"):
+        pool.allocate(2 * MIB)
+    pool.validate()
+    first.free()
+    cu.ok("cuMemFree", taken)
 
 
 def test_an_upstream_may_use_the_arena_itself(make: MakeArena, cu: Cu) -> None:

@@ -111,3 +111,34 @@ def test_a_simulated_device_is_made_once_for_each_size_and_again_after_a_reset(c
 def test_hostile_sizes_are_refused(make: MakeArena, cap: str) -> None:
     with pytest.raises(UsageError, match="is not a size"):
         make(cap=cap)
+
+
+def test_a_share_may_be_written_as_text_too(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena._settings, "_configured", {})
+    monkeypatch.setenv("ARENA_CAP", "0.5")
+    assert make().stats().cap == 4 * GIB
+    with pytest.raises(UsageError, match=r"cap='1\.5' is not a size"):
+        make(cap="1.5")
+
+
+@pytest.mark.parametrize(("limit", "cap"), [("0", 8 * GIB), ("99999999999999", 8 * GIB), ("1073741824", GIB)])
+def test_cupys_limit_is_read_as_cupy_reads_it(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch, limit: str, cap: int
+) -> None:
+    monkeypatch.setattr(arena._settings, "_configured", {})
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", limit)
+    assert make().stats().cap == cap
+
+
+def test_a_default_arena_is_of_a_device_with_a_number() -> None:
+    for device in ("sim:1GiB", True, None):
+        with pytest.raises(UsageError, match="a default arena is of a device with a number"):
+            arena.default_arena(device)  # type: ignore[arg-type]
+
+
+def test_the_advice_is_not_to_blame_others_who_are_not_there(make: MakeArena) -> None:
+    pool = make()
+    held = pool.allocate(5 * GIB)
+    with pytest.raises(OutOfMemoryError, match="all that the device has is in this arena") as caught:
+        pool.allocate(5 * GIB)
+    assert (caught.value.verdict, held.nbytes) == ("device full", 5 * GIB)

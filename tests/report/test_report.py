@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import random
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import arena
 from arena import Report, UsageError, sim
 
 from ..arena.conftest import GIB, MIB, MakeArena
+from ..programs import run
 from ..simulated.cu import Cu
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +143,108 @@ def test_arrays_of_cupy_remember_the_line_that_made_them(make: MakeArena, traced
         kept = [cupy.empty(1000), cupy.empty(1000)]  # the first is a miss, the second a hit
     files = {line.file for piece in pool.snapshot().live for line in piece.lines}
     assert (files, len(kept)) == ({__file__}, 2)
+
+
+def test_tracing_lines_while_garbage_is_collected_does_not_hang() -> None:
+    """Finding a line may collect garbage, whose end may free or allocate, in this thread or another."""
+    code = """
+import gc, threading
+import arena
+pool = arena.Arena(cap="512MiB", device="sim:1GiB")
+arena.trace_lines(True, depth=8)
+gc.set_threshold(5)
+class Cycle:
+    def __init__(self):
+        self.me, self.buffer = self, pool.allocate(100)
+    def __del__(self):
+        self.buffer.free()
+        pool.allocate(100).free()
+def work():
+    for _ in range(1500):
+        Cycle()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+gc.collect()
+print(pool.stats().blocks)
+"""
+    assert run(code, timeout=60, ARENA_DRIVER="sim").stdout == "0\n"
+
+
+def test_snapshots_of_many_threads_leave_the_collector_as_it_was(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: [pool.snapshot() for _ in range(100)]) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert gc.isenabled()
+
+
+def test_names_in_brackets_are_printed_as_they_are(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("layer[conv]"), pool.scope("[/x]"):
+        buffer = pool.allocate(1000)
+    assert "layer[conv]/[/x]" in str(pool.report())
+    assert buffer.nbytes == 1000
+
+
+def test_a_report_tells_what_passes_without_moving_data_where_that_is_forbidden(make: MakeArena) -> None:
+    pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=False)
+    blocks = [pool.allocate(2 * MIB) for _ in range(31)]
+    del blocks[::2]
+    report = pool.report()
+    assert report.largest["now"] == pool.stats().largest < 20 * MIB
+    assert not any("compact=True" in note for note in report.notes)
+
+
+def test_a_reservation_is_a_peak_too(make: MakeArena) -> None:
+    report = make(cap="64MiB", reserve="32MiB").report()
+    assert (report.peak["reserved"], report.peak["spare"]) == (32 * MIB, 32 * MIB)
+
+
+def test_snapshots_of_another_arena_are_not_earlier_ones(make: MakeArena) -> None:
+    one, two = make(cap="64MiB"), make(cap="64MiB")
+    with pytest.raises(UsageError, match="no earlier snapshot of the same arena"):
+        two.snapshot().since(one.snapshot())
+    with pytest.raises(UsageError, match="None is no snapshot"):
+        one.snapshot().since(None)  # type: ignore[arg-type]
+
+
+def test_lines_of_files_with_one_name_are_told_apart(make: MakeArena, traced: None) -> None:
+    pool = make(cap="64MiB")
+    kept = []
+    for folder, size in (("/a", 1000), ("/b", 5000)):
+        code = compile(f"kept.append(pool.allocate({size}))", f"{folder}/__init__.py", "exec")
+        exec(code, {"kept": kept, "pool": pool})
+    assert [(holder.name, holder.blocks) for holder in pool.report().lines] == [
+        ("/b/__init__.py:1 in <module>", 1),
+        ("/a/__init__.py:1 in <module>", 1),
+    ]
+
+
+def test_a_block_keeps_the_number_of_a_stream_that_is_gone(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="64MiB")
+    stream = cu.stream()
+    buffer = pool.allocate(1000, stream)
+    cu.ok("cuStreamDestroy", stream)
+    for _ in range(80):
+        other = cu.stream()
+        pool.allocate(512, other).free()
+        cu.ok("cuStreamDestroy", other)
+    assert [piece.stream for piece in pool.snapshot().live] == [stream]
+    assert buffer.nbytes == 1000
+
+
+def test_tracing_is_switched_by_true_and_false_only() -> None:
+    for on in ("off", 3, None):
+        with pytest.raises(UsageError, match="write True or False, and depth= for the number of lines"):
+            arena.trace_lines(on)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("depth", [0, -1, 65, 1.5, True, "2"])

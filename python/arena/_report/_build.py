@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import datetime
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -55,14 +55,14 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
         live_sizes=histogram(live),
         free_sizes=histogram(free),
         streams=by_stream(live),
-        lines=holders((line_text(piece.lines), piece) for piece in live if piece.lines),
+        lines=by_line(live),
         scopes=holders((piece.scope, piece) for piece in live if piece.scope),
         ages=by_age(live),
         pins=find_pins(snapshot),
         caption="",
         **extra,
     )
-    report = dataclasses.replace(report, caption=caption(report), notes=notes(report))
+    report = dataclasses.replace(report, caption=caption(report), notes=notes(report, snapshot.may_move))
     object.__setattr__(report, "_pieces", snapshot.pieces)
     return report
 
@@ -102,6 +102,14 @@ def holders(named: Iterable[tuple[str, Piece]]) -> list[Holder]:
         entry[1] += 1
     found = [Holder(name, size, blocks) for name, (size, blocks) in sums.items()]
     return sorted(found, key=lambda holder: (-holder.bytes, holder.name))
+
+
+def by_line(live: list[Piece]) -> list[Holder]:
+    """By lines; those of files with one name are told apart by the whole path."""
+    texts = {lines: line_text(lines) for lines in {piece.lines for piece in live} if lines}
+    counts = Counter(texts.values())
+    names = {lines: text if counts[text] == 1 else line_text(lines, whole=True) for lines, text in texts.items()}
+    return holders((names[piece.lines], piece) for piece in live if piece.lines)
 
 
 def by_stream(live: list[Piece]) -> list[StreamUse]:
@@ -282,14 +290,14 @@ def caption(report: Report) -> str:
     )
 
 
-def notes(report: Report) -> list[str]:
+def notes(report: Report, may_move: bool) -> list[str]:
     """What a reader should do, if there is anything to do."""
     account, size = report.account, format_size
     found = []
     back = account["releasable"] + account["spare"]
     if back * 4 > account["reserved"] > 0:
         found.append(f"{size(back)} are not used: trim() gives back what reserve= does not keep.")
-    if account["compactable"] * 4 > account["reserved"] > 0:
+    if may_move and account["compactable"] * 4 > account["reserved"] > 0:
         found.append(f"{size(account['compactable'])} could be set free by trim(compact=True), which moves live data.")
     if report.pins and not report.lines:
         found.append("Which lines of the program hold memory is known with arena.trace_lines(True) or ARENA_LINES=1.")

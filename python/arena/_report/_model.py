@@ -224,6 +224,8 @@ class Reports(tuple[Report, ...]):
         return [report.save(name, overwrite=overwrite) for report, name in zip(self, paths, strict=True)]
 
 
-def line_text(lines: Sequence[Line]) -> str:
+def line_text(lines: Sequence[Line], *, whole: bool = False) -> str:
     """Where a block came from, in one line: ``train.py:88 in step``, with its callers, innermost first."""
-    return " < ".join(f"{Path(line.file).name}:{line.line} in {line.function}" for line in lines)
+    return " < ".join(
+        f"{line.file if whole else Path(line.file).name}:{line.line} in {line.function}" for line in lines
+    )

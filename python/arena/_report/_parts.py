@@ -59,12 +59,12 @@ COUNTS = {
     "blocks": "live now",
     "hits": "passed without any call to the driver",
     "splits": "took a part of a larger gap",
-    "failures": "requests that failed",
+    "failures": "requests that could not be met at once, or at all",
     "maps": "handles put under addresses",
     "unmaps": "handles taken away again",
     "rebacked": "handles replaced by smaller ones, with the data moved",
     "driver_calls": "calls to the driver, of all kinds",
-    "waits": "waits of the host for a stream",
+    "waits": "waits of one stream for another",
 }
 STATES = ("live", "pending", "releasable", "stranded")
 MAP_COLUMNS, MAP_ROWS, MOST_MAPS = 96, 6, 4  # of the maps in a notebook

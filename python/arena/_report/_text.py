@@ -35,7 +35,9 @@ BAR = {"requested": "█", "rounding": "▓", "pending": "◌", "releasable": "�
 def render(report: Report) -> str:
     """Plain text, without colours."""
     file = io.StringIO()
-    console = Console(file=file, width=WIDTH, color_system=None, legacy_windows=False, emoji=False, highlight=False)
+    console = Console(
+        file=file, width=WIDTH, color_system=None, legacy_windows=False, emoji=False, highlight=False, markup=False
+    )
     for part in renderables(report):
         console.print(part)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
@@ -96,7 +98,7 @@ def account_table(report: Report) -> Table:
 def account_lines(report: Report) -> list[str]:
     """The account alone, as plain lines."""
     file = io.StringIO()
-    Console(file=file, width=WIDTH, color_system=None, highlight=False).print(account_table(report))
+    Console(file=file, width=WIDTH, color_system=None, highlight=False, markup=False).print(account_table(report))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
@@ -216,7 +218,7 @@ def holder_table(title: str, rows: list[Holder]) -> Table:
     table.add_column("bytes", justify="right")
     table.add_column("blocks", justify="right")
     for holder in rows[:MOST]:
-        table.add_row(holder.name, format_size(holder.bytes), f"{holder.blocks:,}")
+        table.add_row(Text(holder.name), format_size(holder.bytes), f"{holder.blocks:,}")
     if len(rows) > MOST:
         rest = rows[MOST:]
         blocks = sum(holder.blocks for holder in rest)
