@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
+import sys
 import threading
 import time
 
@@ -71,6 +73,29 @@ def test_rebacking_is_refused_while_another_thread_is_alive(make: MakeArena) -> 
         done.set()
         thread.join()
     pool.allocate(56 * MIB).free()
+    assert len(live) == 4
+
+
+def test_rebacking_is_refused_where_there_is_no_gil(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make(cap="64MiB")
+    live = needs_rebacking(pool)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(OutOfMemoryError, match="re-backing not allowed"):
+        pool.allocate(56 * MIB)
+    monkeypatch.undo()
+    pool.allocate(56 * MIB).free()
+    assert len(live) == 4
+
+
+def test_rebacking_is_refused_while_a_thread_that_nobody_numbered_is_alive(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    live = needs_rebacking(pool)
+    done: list[bool] = []
+    _thread.start_new_thread(exec, ("import time\nwhile not done: time.sleep(0.001)", {"done": done}))
+    time.sleep(0.05)
+    with pytest.raises(OutOfMemoryError, match="re-backing not allowed"):
+        pool.allocate(56 * MIB)
+    done.append(True)
     assert len(live) == 4
 
 
