@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import _core, errors, sim
 from ._arena import Arena, default_arena, metrics, report
+from ._batch import LargestBatch, largest_batch
 from ._buffer import Buffer
 from ._core import DeviceInfo, Driver, Stats, malloc
 from ._lines import trace_lines
@@ -35,6 +36,7 @@ __all__ = [
     "DeviceInfo",
     "Driver",
     "DriverError",
+    "LargestBatch",
     "OutOfMemoryError",
     "Recording",
     "Replayed",
@@ -52,6 +54,7 @@ __all__ = [
     "default_arena",
     "driver",
     "errors",
+    "largest_batch",
     "load",
     "malloc",
     "metrics",

@@ -318,7 +318,7 @@ class Arena(PoolMethods, _core.Allocator):
             try:
                 return core.allocate(size, stream, self._may_compact())
             except OutOfMemoryError as again:
-                error = again
+                error = again.with_traceback(None)  # or it and this frame would keep each other, and all frames' arrays
         raise tell(self, error) from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+
 import pytest
 
 import arena
@@ -134,6 +137,25 @@ except arena.OutOfMemoryError as error:
     assert done.stdout == f"cap reached {4 * MIB}\n"
     assert done.stderr.count("RuntimeError: in a callback") == 2
     assert done.stderr.count("Exception ignored in") == 2
+
+
+def test_a_failed_request_keeps_no_arrays_alive(make: MakeArena) -> None:
+    """The error knows the frames that it came through, and their arrays: it must go when it was caught."""
+    pool = make(cap="8MiB")
+    pool.on_oom(lambda error: None)
+
+    def work() -> None:
+        kept = pool.allocate(4 * MIB)
+        pool.allocate(8 * MIB)
+        kept.free()
+
+    gc.disable()
+    try:
+        with contextlib.suppress(arena.OutOfMemoryError):
+            work()
+        assert pool.stats().blocks == 0
+    finally:
+        gc.enable()
 
 
 def test_what_cannot_be_called_is_no_callback(make: MakeArena) -> None:

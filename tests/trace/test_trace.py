@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -381,3 +382,61 @@ pools[0].close()
         assert Trace.read(tmp_path / name).problem == ""
     again = run(code, ARENA_DRIVER="sim", ARENA_RECORD=str(tmp_path / "run.arena"))
     assert "run.arena exists; give another name" in again.stderr.splitlines()[-1]
+
+
+def frames(line: int) -> list[dict[str, object]]:
+    return [{"filename": "/src/train.py", "line": line, "name": "step"}]
+
+
+HISTORY = [
+    {"action": "segment_alloc", "addr": 4096, "size": 2 * MIB, "stream": 0, "time_us": 90, "frames": []},
+    {"action": "alloc", "addr": 4096, "size": 1000, "stream": 0, "time_us": 100, "frames": frames(88)},
+    {"action": "alloc", "addr": 8192, "size": 2000, "stream": 77, "time_us": 150, "frames": []},
+    {"action": "free_requested", "addr": 4096, "size": 1000, "stream": 0, "time_us": 200, "frames": []},
+    {"action": "free_completed", "addr": 4096, "size": 1000, "stream": 0, "time_us": 210, "frames": []},
+    {"action": "oom", "addr": 0, "size": 1 << 40, "stream": 0, "time_us": 300, "frames": frames(99)},
+]
+
+
+def test_the_history_of_a_snapshot_of_pytorch_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    data = {"segments": [], "device_traces": [[], HISTORY], "allocator_settings": {}, "external_annotations": []}
+    path.write_bytes(pickle.dumps(data))
+    trace = Trace.read(path)
+    assert [(e.kind, e.size, e.stream, round(e.time * 1e6)) for e in trace] == [
+        ("allocate", 1000, 0, 0),
+        ("allocate", 2000, 1, 50),
+        ("free", 0, 0, 100),
+        ("failure", 1 << 40, 0, 200),
+    ]
+    assert trace.lines[trace[0].line] == (("/src/train.py", 88, "step"),)
+    assert trace.replay(device="sim:1GiB").peak_live == 1024 + 2048
+
+
+class Evil:
+    def __reduce__(self) -> object:
+        return os.system, ("echo owned > /tmp/arena-owned",)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (Evil(), "only plain data is read from a pickle"),
+        ({"device_traces": [[Evil()]]}, "only plain data is read from a pickle"),
+        ([1, 2], "is no snapshot of PyTorch"),
+        ({"segments": []}, "it has no device_traces"),
+        ({"device_traces": [[], []]}, "has no history"),
+        ({"device_traces": [[{"action": "alloc"}]]}, "entry 0 of device 0 cannot be read"),
+        ({"device_traces": [[5]]}, "entry 0 of device 0"),
+        ({"device_traces": [[{"action": "alloc", "addr": 1, "size": -5}]]}, "entry 0 of device 0"),
+    ],
+)
+def test_a_pickle_is_read_as_plain_data_only(tmp_path: Path, data: object, text: str) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(data))
+    with pytest.raises(TraceError, match=text):
+        Trace.read(path)
+    assert not Path("/tmp/arena-owned").exists()
+    path.write_bytes(pickle.dumps(data)[:-2])
+    with pytest.raises(TraceError):
+        Trace.read(path)

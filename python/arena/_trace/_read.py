@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from .. import _core, _files
 from .._snapshot import Line
 from ..errors import TraceError
-from . import _file, _rmm
+from . import _file, _rmm, _torch
 
 if TYPE_CHECKING:
     from ._replay import Replayed
@@ -78,7 +78,9 @@ class Trace:
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:
-        """Read a trace: arena's own format, the text of ``arena-trace 1`` or RMM's log, packed by gzip or not."""
+        """Read a trace: arena's own format, PyTorch's snapshot with a history, or, packed by gzip or not, the text of
+        ``arena-trace 1`` or RMM's log.
+        """
         source = Path(path)
         try:
             with source.open("rb") as file:
@@ -88,6 +90,10 @@ class Trace:
                     return cls._read_text(io.BytesIO(_gunzip(file, str(path))), str(path))
                 if start.startswith((TEXT_MAGIC[:8], _rmm.HEADER[:8].encode())):
                     return cls._read_text(file, str(path))
+                if start[:1] == b"\x80":  # a pickle
+                    trace = cls()
+                    _torch.read(trace, file, str(path))
+                    return trace
                 return cls._read_own(file, str(path))
         except OSError as error:
             raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -148,8 +154,8 @@ class Trace:
         elif kind not in ("s", "") and not kind.startswith("#"):
             raise ValueError("not a, f or s")
 
-    def _append(self, kind: str, time: int, thread: int, block: int, size: int, stream: int) -> None:
-        self._core.add(KINDS.index(kind), time, thread, block, size, stream, 0)
+    def _append(self, kind: str, time: int, thread: int, block: int, size: int, stream: int, line: int = 0) -> None:
+        self._core.add(KINDS.index(kind), time, thread, block, size, stream, line)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it as RMM's log, a ``.csv`` file. Refuses to overwrite unless told."""
