@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes], *, overwrite: b
             file.writelines(chunks)
         if not overwrite:
             place.open("xb").close()  # takes the name, unless somebody was faster
+        elif place.exists():
+            shutil.copymode(place, draft)  # who may read it does not change
         draft.replace(place)
     except FileExistsError:
         raise _exists(target) from None

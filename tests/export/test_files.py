@@ -112,3 +112,11 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         _files.write(target, [b"x"], overwrite=True)
     assert caught.value.filename == str(target)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_overwritten_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("old")
+    path.chmod(0o600)
+    _files.write(path, [b"new"], overwrite=True)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)

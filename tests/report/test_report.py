@@ -376,3 +376,12 @@ def test_a_failed_request_leaves_its_report_where_it_was_told(
     monkeypatch.setenv("ARENA_OOM_DIR", str(page))  # a file
     with pytest.warns(RuntimeWarning, match="no report was written"), pytest.raises(arena.OutOfMemoryError):
         pool.allocate(9 * MIB)
+
+
+def test_an_arena_of_many_segments_is_not_drawn_at_length(make: MakeArena) -> None:
+    pool = make(cap="256MiB", growth="2MiB", vmm=False)
+    kept = [pool.allocate(2 * MIB) for _ in range(50)]
+    text = str(pool.report())
+    assert "and 46 more segments, 92 MiB" in text
+    assert len(text.splitlines()) < 60
+    assert len(kept) == 50

@@ -18,6 +18,7 @@ WIDTH = 80
 MAP_WIDTH = 64
 MAP_ROWS = 12
 MOST = 8  # rows of a table
+MOST_SEGMENTS = 4
 MARKS = {"live": "█", "pending": "◌", "releasable": "·", "stranded": "▒", "hole": " "}
 COLOURS = {
     "requested": "green",
@@ -53,9 +54,13 @@ def renderables(report: Report) -> Iterator[RenderableType]:
     yield Text()
     yield fragmentation_table(report)
     yield figures(report)
-    for segment in report.segments:
+    for segment in report.segments[:MOST_SEGMENTS]:
         yield Text()
         yield from segment_map(report, segment)
+    if len(report.segments) > MOST_SEGMENTS:
+        rest = report.segments[MOST_SEGMENTS:]
+        size = format_size(sum(segment.size for segment in rest))
+        yield Text(f"and {len(rest):,} more segments, {size}")
     yield from sizes(report)
     yield from tables(report)
     for note in report.notes:
