@@ -8,7 +8,7 @@ from . import _core, sim
 from ._sizes import Size, parse_size
 from .errors import UsageError
 
-__all__ = ["SETTINGS", "check", "configure", "find_device", "resolve"]
+__all__ = ["SETTINGS", "check", "configure", "find_device", "resolve", "source_of"]
 
 SETTINGS = ("cap", "reserve", "headroom", "growth")
 _configured: dict[str, Size] = {}
@@ -47,6 +47,14 @@ def resolve(name: str, argument: Size | None, total: int) -> int:
             return min(size, total) or total
         return size
     return {"cap": total, "reserve": 0, "headroom": 0, "growth": 64 << 20}[name]
+
+
+def source_of(name: str) -> str:
+    """Where :func:`resolve` finds a setting that is not given as an argument."""
+    if name in _configured:
+        return "arena.configure()"
+    variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
+    return next((variable for variable in variables if os.environ.get(variable)), "default")
 
 
 def check(sizes: dict[str, int], total: int) -> None:

@@ -1,0 +1,54 @@
+"""The command line: ``arena COMMAND``, or ``python -m arena COMMAND``. One file for each command.
+
+Exit codes: 0 done, 1 an error, told in one line, 2 wrong usage, 3 a trace that does not fit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ..errors import ArenaError
+from . import _convert, _info, _replay, _report
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="GPU memory for Python, under a cap, with an account of every byte.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("info")(_info.info)
+app.command("replay")(_replay.replay)
+app.command("report")(_report.report)
+app.command("convert")(_convert.convert)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    """GPU memory for Python, under a cap, with an account of every byte.
+
+    Example: arena replay run.arena --cap 4GiB
+    """
+    if debug:
+        os.environ["ARENA_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Run the command line; errors are told in one line."""
+    try:
+        app()
+    except ArenaError as error:
+        if os.environ.get("ARENA_DEBUG"):
+            raise
+        print(f"arena: {str(error).splitlines()[0]}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # of a reader who has seen enough
+        sys.stderr.close()
+        sys.exit(1)

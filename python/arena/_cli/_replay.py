@@ -1,0 +1,90 @@
+"""``arena replay``: whether a recorded run fits, and what it would take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .._sizes import format_size
+from .._snapshot import _figures
+from .._trace import Replayed, Trace
+
+__all__ = ["replay"]
+
+LONG = 2_000_000  # events from which a bar is shown
+
+
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A recording, RMM's log, or PyTorch's snapshot with a history.")],
+    cap: Annotated[str | None, typer.Option(help='The cap: "4GiB", "80%". Default: all of the device.')] = None,
+    headroom: Annotated[str | None, typer.Option(help="What is left free on the device.")] = None,
+    growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
+    device: Annotated[str | None, typer.Option(help='"sim:8GiB", or the number of a real device.')] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Save the report: .html, .json or .txt.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Run a recorded program's allocations through an arena, and tell whether they fit.
+
+    Exits with 3 if they do not. Example: arena replay run.arena --cap 4GiB --device sim:8GiB --save report.html
+    """
+    console = Console(stderr=True, highlight=False, markup=False)
+    read = Trace.read(trace)
+    if read.problem:
+        console.print(f"arena: {trace}: {read.problem}")
+    settings: dict[str, Any] = {"cap": cap, "headroom": headroom, "growth": growth, "vmm": not plain, "compact": True}
+    if device is not None:
+        settings["device"] = int(device) if device.isdigit() else device
+    done = run(read, settings, console)
+    written = done.report.save(save, overwrite=force) if save else None
+    if as_json:
+        print(json.dumps({**facts(done), "report": str(written) if written else None}, indent=1))
+    else:
+        show(done, written, str(trace))
+    raise typer.Exit(0 if done.fits else 3)
+
+
+def run(trace: Trace, settings: dict[str, Any], console: Console) -> Replayed:
+    if len(trace) < LONG or not console.is_terminal:
+        return trace.replay(**settings)
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(trace))
+        return trace.replay(progress=lambda played, _: progress.update(task, completed=played), **settings)
+
+
+def facts(done: Replayed) -> dict[str, Any]:
+    return {
+        "fits": done.fits,
+        "events": done.events,
+        "verdict": done.error.verdict if done.error else None,
+        "requested": done.error.requested if done.error else None,
+        "largest": done.error.largest if done.error else None,
+        "priced_ms": done.priced_ms,
+        "stats": _figures(done.stats),
+    }
+
+
+def show(done: Replayed, written: Path | None, trace: str) -> None:
+    stats, size = done.stats, format_size
+    console = Console(highlight=False, markup=False)
+    cap = size(stats.cap)
+    if done.error is None:
+        console.print(f"fits: {done.events:,} events under a cap of {cap}")
+    else:
+        asked, largest = size(done.error.requested), size(done.error.largest)
+        console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
+        console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
+    priced = f", {done.priced_ms:.1f} ms of driver time by its price table" if done.priced_ms is not None else ""
+    console.print(f"peaks: {size(stats.peak_live)} live, {size(stats.peak_reserved)} reserved")
+    console.print(f"{stats.driver_calls:,} driver calls, {stats.maps:,} maps, {stats.rebacked:,} re-backings{priced}")
+    if written:
+        console.print(f"wrote {written}")
+    else:
+        console.print(f"Next: arena replay {trace} --cap {cap.replace(' ', '')} --save report.html")

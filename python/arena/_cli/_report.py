@@ -1,0 +1,40 @@
+"""``arena report``: a saved report or snapshot, shown or turned into another format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from .._load import load
+from .._report import Report
+from .._report._text import renderables
+
+__all__ = ["report"]
+
+
+def report(
+    file: Annotated[Path, typer.Argument(help="A report or a snapshot that was saved as .json.")],
+    save: Annotated[Path | None, typer.Option(help="Save it as .html, .json or .txt.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show a report that was saved, or make a page of it.
+
+    Example: arena report oom-1-1.snapshot.json --save report.html
+    """
+    found = load(file)
+    made = found if isinstance(found, Report) else Report.of(found)
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=1))
+    elif save is None:
+        console = Console(highlight=False, markup=False, width=80)
+        for part in renderables(made):
+            console.print(part)
+        console.print(f"Next: arena report {file} --save report.html")
+    if save is not None:
+        written = made.save(save, overwrite=force)
+        print(f"wrote {written}", file=typer.get_text_stream("stderr") if as_json else None)

@@ -1,0 +1,118 @@
+"""The command line, typed as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import arena
+
+from ..programs import ROOT
+
+TRACE = ROOT / "benchmarks/traces/science.csv.gz"
+
+
+def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "arena", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        cwd=ROOT,
+        env={**clean, "ARENA_DRIVER": "sim", "COLUMNS": "100", **environment},
+    )
+
+
+def test_help_has_an_example_for_every_command() -> None:
+    commands = ("info", "replay", "report", "convert")
+    top = run_arena("--help")
+    assert top.returncode == 0
+    for command in commands:
+        assert command in top.stdout
+        assert f"arena {command}" in run_arena(command, "--help").stdout.replace("ARENA_CAP=80% ", "")
+    assert run_arena().returncode == 2
+    assert run_arena("juggle").returncode == 2
+
+
+def test_info_tells_the_settings_and_where_they_come_from() -> None:
+    shown = run_arena("info", ARENA_CAP="25%", ARENA_GROWTH="8MiB")
+    assert "simulated, CUDA 13.0" in shown.stdout
+    assert ["cap", "2", "GiB", "ARENA_CAP"] in [line.split() for line in shown.stdout.splitlines()]
+    facts = json.loads(run_arena("info", "--json", CUPY_GPU_MEMORY_LIMIT="1073741824").stdout)
+    (device,) = facts["devices"]
+    assert facts["driver"]["simulated"]
+    assert device["settings"][0] == {"name": "cap", "bytes": 1 << 30, "source": "CUPY_GPU_MEMORY_LIMIT"}
+    assert device["settings"][3]["source"] == "default"
+
+
+def test_a_trace_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
+    fits = run_arena("replay", TRACE, "--cap", "600MiB", "--save", tmp_path / "r.html")
+    assert fits.returncode == 0
+    assert "fits: 109,222 events under a cap of 600 MiB" in fits.stdout
+    assert f"wrote {tmp_path / 'r.html'}" in fits.stdout.replace("\n", "")
+    assert (tmp_path / "r.html").exists()
+    tight = run_arena("replay", TRACE, "--cap", "300MiB", "--json")
+    facts = json.loads(tight.stdout)
+    assert tight.returncode == 3
+    assert (facts["fits"], facts["verdict"], facts["stats"]["cap"]) == (False, "cap reached", 300 << 20)
+    plain = run_arena("replay", TRACE, "--plain", "--device", "sim:2GiB", "--json")
+    assert json.loads(plain.stdout)["stats"]["rebacked"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("replay", "/nowhere"), "arena: /nowhere cannot be read: No such file or directory"),
+        (("replay", "README.md"), "arena: README.md is no trace of arena"),
+        (("replay", TRACE, "--cap", "lots"), "arena: cap='lots' is not a size"),
+        (("replay", TRACE, "--device", "gpu"), "arena: device='gpu' is not accepted"),
+        (("report", "README.md"), "arena: README.md is not JSON"),
+        (("convert", TRACE, "x.pdf"), "does not end with .csv"),
+    ],
+)
+def test_errors_are_one_line_without_a_traceback(arguments: tuple[object, ...], text: str) -> None:
+    done = run_arena(*arguments)
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" in run_arena("--debug", *arguments).stderr
+
+
+def test_files_are_overwritten_only_by_force(tmp_path: Path) -> None:
+    target = tmp_path / "t.csv"
+    assert "109,222 events" in run_arena("convert", TRACE, target).stdout
+    again = run_arena("convert", TRACE, target)
+    assert (again.returncode, "exists; give another name" in again.stderr) == (1, True)
+    assert json.loads(run_arena("convert", TRACE, target, "--force", "--json").stdout)["events"] == 109_222
+
+
+def test_a_saved_snapshot_becomes_a_report(tmp_path: Path) -> None:
+    with arena.Arena(device="sim:1GiB", cap="64MiB") as pool, pool.allocate(1000):
+        pool.snapshot().save(tmp_path / "s.json")
+        pool.report().save(tmp_path / "r.json")
+    for name in ("s.json", "r.json"):
+        shown = run_arena("report", tmp_path / name)
+        assert "64 MiB of a cap of 64 MiB are reserved" in shown.stdout or "are reserved, 1 KiB" in shown.stdout
+        assert json.loads(run_arena("report", tmp_path / name, "--json").stdout)["account"]["requested"] == 1000
+    page = run_arena("report", tmp_path / "s.json", "--save", tmp_path / "p.html")
+    assert page.stdout == f"wrote {tmp_path / 'p.html'}\n"
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m arena report --help | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "ARENA_DRIVER": "sim"},
+    )
+    assert "Traceback" not in done.stderr
