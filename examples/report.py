@@ -13,7 +13,10 @@ import arena
 
 
 def load(pool: arena.Arena, choose: random.Random) -> list[arena.Buffer]:
-    return [pool.allocate(choose.choice([3 << 20, 5 << 20])) for _ in range(40)]
+    batch = []
+    while len(batch) < 40:
+        batch.append(pool.allocate(choose.choice([3 << 20, 5 << 20])))
+    return batch
 
 
 def remember(pool: arena.Arena) -> arena.Buffer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 import types
 from pathlib import Path
 
@@ -117,8 +116,7 @@ def test_the_report_that_the_readme_shows_is_the_examples(tmp_path: Path) -> Non
     shown = re.search(r"^    210 MiB of a cap.*?holds back.*?$", (ROOT / "README.md").read_text(), re.M | re.S)
     assert shown is not None
     lines = [line[4:] for line in shown[0].splitlines() if line.strip() not in ("...", "")]
-    if sys.version_info < (3, 12):  # later there is no frame of a list's own
-        assert [line for line in lines if line not in done.stdout.splitlines()] == []
+    assert [line for line in lines if line not in done.stdout.splitlines()] == []
     assert (tmp_path / "report.html").exists()
 
 
