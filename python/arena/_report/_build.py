@@ -49,6 +49,7 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
             "now": fragmentation(stats, snapshot.largest_free),
             "peak": fragmentation(snapshot.peak, snapshot.peak["largest_free"]),
         },
+        # trim() changes nothing here: what it gives back can be taken again, and is counted as if it had been.
         largest={"now": stats["largest"], "after_trim": stats["largest"]},
         counts={name: stats[name] for name in COUNTS},
         segments=[segment_map(snapshot, *segment) for segment in sorted(snapshot.segments)],
