@@ -26,7 +26,7 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] 
     if as_json:
         print(json.dumps(facts, indent=1))
         return
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     driver = facts["driver"]
     kind = "simulated" if driver["simulated"] else "NVIDIA's"
     console.print(f"arena {facts['arena']}, Python {facts['python']}")

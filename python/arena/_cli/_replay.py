@@ -34,7 +34,7 @@ def replay(
 
     Exits with 3 if they do not. Example: arena replay run.arena --cap 4GiB --device sim:8GiB --save report.html
     """
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     read = Trace.read(trace)
     if read.problem:
         console.print(f"arena: {trace}: {read.problem}")
@@ -73,7 +73,7 @@ def facts(done: Replayed) -> dict[str, Any]:
 
 def show(done: Replayed, written: Path | None, trace: str) -> None:
     stats, size = done.stats, format_size
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     cap = size(stats.cap)
     if done.error is None:
         console.print(f"fits: {done.events:,} events under a cap of {cap}")

@@ -34,7 +34,7 @@ def report(
         console = Console(highlight=False, markup=False, width=80)
         for part in renderables(made):
             console.print(part)
-        console.print(f"Next: arena report {file} --save report.html")
+        console.print(f"Next: arena report {file} --save report.html", soft_wrap=True)
     if save is not None:
         written = made.save(save, overwrite=force)
         print(f"wrote {written}", file=typer.get_text_stream("stderr") if as_json else None)
