@@ -19,7 +19,7 @@ class Scope:
     It counts what the thread allocates that entered it, bytes after rounding, until they are freed by whomever.
     """
 
-    __slots__ = ("_arena", "_begin", "_core", "_ended", "_name", "budget")
+    __slots__ = ("_arena", "_core", "_ended", "_name", "budget")
 
     budget: int | None
     """The most that may be live in it; none if ``None``."""
@@ -76,7 +76,7 @@ class Scope:
                 piece
                 for piece in self._arena.snapshot()["pieces"]
                 if piece.state == "live"
-                and piece.serial >= self._begin
+                and piece.serial >= self._core.first
                 and (piece.scope == path or piece.scope.startswith(inside))
             ]
         )
@@ -84,7 +84,6 @@ class Scope:
     def __enter__(self) -> Scope:
         if self._core is not None:
             raise UsageError(f"scope {self.name!r} was entered before; make a new one")
-        self._begin = self._arena.stats().allocations
         self._core = self._arena.enter_scope(self._name, self.budget)
         return self
 

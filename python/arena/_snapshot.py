@@ -87,7 +87,7 @@ class Piece(NamedTuple):
     requested: int
     stream: int
     serial: int
-    """Its number among all allocations of the arena, from 0."""
+    """Its number: what is allocated later has a higher one."""
     scope: str
     """The scope that it was allocated in, after those around it: ``"train/forward"``; empty if in none."""
     pinned: bool
@@ -119,6 +119,8 @@ class Snapshot:
     """The largest free piece that is backed throughout: all that a pool which cannot stitch would have to offer."""
     peak: dict[str, int]
     """The account when what is reserved was at its highest, and ``largest_free`` then."""
+    next_serial: int
+    """What is allocated after this moment has this number or a higher one."""
 
     @classmethod
     def _of(cls, device: int, number: int, core: dict[str, Any]) -> Snapshot:
@@ -137,6 +139,7 @@ class Snapshot:
                 **{name: value for name, value in _figures(core["peak"]).items() if name not in _ASKED},
                 "largest_free": core["peak_largest_free"],
             },
+            next_serial=core["next_serial"],
         )
 
     def since(self, earlier: Snapshot) -> Since:
@@ -153,10 +156,9 @@ class Snapshot:
 
         if not isinstance(earlier, Snapshot):
             raise UsageError(f"{earlier!r} is no snapshot")
-        begin = earlier.stats["allocations"]
-        if earlier.arena != self.arena or begin > self.stats["allocations"]:
+        if earlier.arena != self.arena or earlier.stats["allocations"] > self.stats["allocations"]:
             raise UsageError("that is no earlier snapshot of the same arena")
-        return Since([piece for piece in self.live if piece.serial >= begin])
+        return Since([piece for piece in self.live if piece.serial >= earlier.next_serial])
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""

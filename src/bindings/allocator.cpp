@@ -74,9 +74,9 @@ PyObject* malloc_quickly(Slot& slot, PyObject* given) {
     if (!source.core) return nullptr;
     const std::optional<cu::Stream> stream = stream_for(source);
     if (!stream) return nullptr;
-    const std::optional<std::uint64_t> address = source.core->try_allocate(*size, *stream, lines::current());
-    if (!address) return nullptr;
-    PyObject* made = cupy::new_pointer(std::move(source.core), *address, *size, source.device);
+    Block* block = source.core->try_allocate(*size, *stream, lines::current());
+    if (block == nullptr) return nullptr;
+    PyObject* made = cupy::new_pointer(std::move(source.core), *block, *size, source.device);
     if (made == nullptr) PyErr_Clear();
     return made;
   } catch (const std::exception&) {  // it will come again where it can be told

@@ -31,10 +31,10 @@ std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_
       const WithoutGil without_gil;
       arena.synchronize();
     }
-    return arena.allocate(size, stream_from(stream), true, line);
+    return arena.allocate(size, stream_from(stream), true, line).address;
   }
   const WithoutGil without_gil;
-  return arena.allocate(size, stream_from(stream), false, line);
+  return arena.allocate(size, stream_from(stream), false, line).address;
 }
 
 // Memory that a function of the user's gives: an object with an address, which is kept until it is not needed any more.
@@ -83,7 +83,7 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
 }
 
 // Quick where nobody else has the lock: the GIL is let go only to wait for it.
-Stats stats_of(const Arena& arena, bool may_reback) {
+Stats stats_of(Arena& arena, bool may_reback) {
   if (const std::optional<Stats> stats = arena.try_stats(may_reback)) return *stats;
   const WithoutGil without_gil;
   return arena.stats(may_reback);
@@ -138,7 +138,7 @@ py::dict snapshot_of(Arena& arena, bool may_reback) {
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
   return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
                   "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
-                  "plain"_a = snapshot.plain, "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments,
+                  "plain"_a = snapshot.plain, "next_serial"_a = snapshot.next_serial, "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments,
                   "handles"_a = handles, "pieces"_a = pieces_of(snapshot));
 }
 
@@ -179,6 +179,7 @@ void bind_stats(py::module_& module) {
 void bind_scope(py::module_& module) {
   py::class_<Scope, std::shared_ptr<Scope>>(module, "Scope", "The core of arena.Scope.")
       .def_property_readonly("name", &Scope::name, "What it is called.")
+      .def_property_readonly("first", &Scope::first, "The lowest number that an allocation in it may have.")
       .def_property_readonly("path", &Scope::path, "Its name after those of the scopes around it.")
       .def_property_readonly("budget", &Scope::budget, "The most that may be live in it, if it has a budget.")
       .def_property_readonly("live", &Scope::live, "Bytes that were allocated in it and live.")
@@ -205,7 +206,7 @@ void bind_arena(py::module_& module) {
            py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"),
            "The address of a new block.")
-      .def("free", &Arena::free, py::arg("address"), py::call_guard<WithoutGil>(), "Give a block back.")
+      .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(), "Give a block back.")
       .def(
           "record_stream",
           [](Arena& arena, std::uint64_t address, std::uint64_t stream) {

@@ -26,7 +26,7 @@ struct MemoryPointer {
 struct BlockMemory {
   BaseMemory base;
   std::shared_ptr<Arena> core;
-  std::uint64_t address;
+  Block* block;
 };
 
 // How a MemoryPointer is made: by writing its fields, or by calling its type, which takes longer.
@@ -73,27 +73,27 @@ bool quietly(const Try& attempt) {
   }
 }
 
-void free_block(Arena& core, std::uint64_t address) {
-  if (quietly([&] { return core.try_free(address); })) return;
+void free_block(Arena& core, Block& block) {
+  if (quietly([&] { return core.try_free(block); })) return;
   const WithoutGil without_gil;
-  quietly([&] { return core.free(address), true; });
+  quietly([&] { return core.free(block), true; });
 }
 
 void call_hooks(const char* name, const BlockMemory& memory) {
   PyObject* done =
       PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id, memory.base.size,
-                            static_cast<unsigned long long>(memory.address), reinterpret_cast<Py_ssize_t>(&memory));
+                            static_cast<unsigned long long>(memory.block->address), reinterpret_cast<Py_ssize_t>(&memory));
   if (done == nullptr) PyErr_WriteUnraisable(found.load()->call_hooks);
   Py_XDECREF(done);
 }
 
 // In the midst of anything, an exception included, which must be there afterwards.
 void give_back(const BlockMemory& memory) {
-  if (need_not_ask()) return free_block(*memory.core, memory.address);
+  if (need_not_ask()) return free_block(*memory.core, *memory.block);
   const py::error_scope pending;
-  if (is_unhooked()) return free_block(*memory.core, memory.address);
+  if (is_unhooked()) return free_block(*memory.core, *memory.block);
   call_hooks("free_preprocess", memory);
-  free_block(*memory.core, memory.address);
+  free_block(*memory.core, *memory.block);
   call_hooks("free_postprocess", memory);
 }
 
@@ -216,7 +216,7 @@ std::string connect(const py::object& memory_module, const py::dict& capsules, c
 }
 
 py::object adopt(const std::shared_ptr<Arena>& core, std::uint64_t address, Bytes requested, int device) {
-  PyObject* made = new_pointer(core, address, requested, device);
+  PyObject* made = new_pointer(core, core->find(address), requested, device);
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }
@@ -264,19 +264,19 @@ std::optional<cu::Stream> current_stream(int device) {
   return std::nullopt;
 }
 
-PyObject* new_pointer(std::shared_ptr<Arena> core, std::uint64_t address, Bytes requested, int device) {
+PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device) {
   const Found& cupy = *found.load(std::memory_order_acquire);
   auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
   if (made == nullptr) {
-    free_block(*core, address);
+    free_block(*core, block);
     return nullptr;
   }
   auto& memory = *reinterpret_cast<BlockMemory*>(made);
-  memory.base.ptr = static_cast<std::intptr_t>(address);
+  memory.base.ptr = static_cast<std::intptr_t>(block.address);
   memory.base.size = std::max(kAlignment, round_up(requested, kAlignment));
   memory.base.device_id = device;
   new (&memory.core) std::shared_ptr<Arena>(std::move(core));
-  memory.address = address;
+  memory.block = &block;
   return cupy.way == Way::kWritten ? written_pointer(cupy, made) : called_pointer(cupy, made);
 }
 

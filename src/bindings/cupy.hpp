@@ -25,6 +25,6 @@ std::optional<cu::Stream> current_stream(int device);
 
 // A block as CuPy's MemoryPointer, which owns it from now on. Null with an error set when there is no host memory: the
 // block is given back then.
-PyObject* new_pointer(std::shared_ptr<Arena> core, std::uint64_t address, Bytes requested, int device);
+PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device);
 
 }  // namespace arena::cupy

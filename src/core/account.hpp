@@ -47,7 +47,7 @@ struct Snapshot {
     State state;
     Bytes requested = 0;  // and what follows: of a block
     std::uint64_t stream = 0;
-    std::uint64_t serial = 0;  // its number among all allocations
+    std::uint64_t serial = 0;  // its number: what is allocated later has a higher one
     std::string scope = {};
     bool pinned = false;
     std::uint32_t line = 0;
@@ -58,6 +58,7 @@ struct Snapshot {
   Peak peak;
   Bytes granule = 0;
   bool plain = false;
+  std::uint64_t next_serial = 0;  // of what is allocated after this moment: it or a higher one
   std::vector<Segment> segments;
   std::vector<Handle> handles;
   std::vector<Piece> pieces;  // by address

@@ -16,6 +16,7 @@ constexpr const char* kClosed = "the arena is closed: make another one to alloca
 constexpr Bytes kLargestRequest = Bytes{1} << 46;
 constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory
 constexpr int kPatience = 64;                    // rounds in which others may come in between
+constexpr std::uint64_t kSerials = 4096;         // for a front, at a time
 
 std::string format_address(std::uint64_t address) {
   char text[24];
@@ -28,7 +29,7 @@ std::uint64_t next_id() {
   return next.fetch_add(1);
 }
 
-std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+Bytes rounded(Bytes size) { return std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment)); }
 
 // Plain memory from the device itself.
 PlainSource from_device(const Device& device) {
@@ -56,10 +57,11 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
       plain_(settings_.upstream || !settings_.virtual_memory || !device_.virtual_memory()),
       born_(forks()),
       id_(next_id()),
-      streams_(device_),
+      streams_(device_, [this](StreamIndex stream) { fronts_.forget(stream); }),
       gaps_(plain_ ? Plain::kUnit : device_.granule(), [this](Mark mark) { return streams_.reached(mark); }),
       backing_(make_backing(device_, streams_, gaps_, settings_, plain_)) {
   if (settings_.reserve > 0) reserve(settings_.reserve);
+  set_fronts();
 }
 
 Arena::~Arena() {
@@ -120,8 +122,9 @@ Granules Arena::limit_with(Bytes device_free) const {
 }
 
 Arena::Request Arena::request(Bytes size, cu::Stream stream, Line line, bool may_reback) {
-  const Bytes rounded = std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment));
-  return {size, rounded, streams_.index(stream), current_scope(id_), line, may_reback};
+  const StreamKey key = key_of(stream);
+  const StreamIndex index = streams_.index(key);
+  return {size, rounded(size), index, &fronts_.of(index, key), current_scope(id_), line, may_reback};
 }
 
 void Arena::check_budget(const Request& wanted) {
@@ -132,50 +135,81 @@ void Arena::check_budget(const Request& wanted) {
   fail(wanted, "budget of scope " + scope->name() + " reached", left);
 }
 
-std::optional<Offset> Arena::find_hit(const Request& request) const {
+std::optional<Place> Arena::find_hit(const Request& request) const {
   const std::optional<Place> place = gaps_.find(request.rounded);
   if (!place || !backing_->is_backed(backing_->span_of(place->offset, request.rounded))) return std::nullopt;
   if (streams_.must_wait(request.stream, gaps_.marks_at(place->offset))) return std::nullopt;
-  return place->offset;
+  return place;
 }
 
-std::uint64_t Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
+// Without the lock.
+Block* Arena::take_directly(Bytes size, cu::Stream stream, Line line) {
+  if (current_scope(id_)) return nullptr;
+  const StreamKey key = key_of(stream);
+  Front* front = fronts_.find(key);
+  return front == nullptr ? nullptr : front->take(key, size, rounded(size), line);
+}
+
+Block* Arena::take_kept(const Request& wanted) {
+  if (wanted.scope) return nullptr;  // which blocks that are kept do not know of
+  Block* block = nullptr;
+  {
+    const std::lock_guard held(wanted.front->lock());
+    block = wanted.front->pop(wanted.rounded);
+  }
+  if (block != nullptr) start(*block, wanted);
+  return block;
+}
+
+// What fronts keep is not in the way: no new granule is touched while they keep anything.
+Block* Arena::take_hit(const Request& wanted) {
+  Block* block = take_kept(wanted);
+  if (block == nullptr) {
+    std::optional<Place> place = find_hit(wanted);
+    if ((!place || place->new_granules > 0) && empty_fronts()) place = find_hit(wanted);
+    if (!place) return nullptr;
+    block = &hand_out(place->offset, wanted);
+  }
+  const std::lock_guard held(wanted.front->lock());
+  wanted.front->count_hit();
+  return block;
+}
+
+Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
+  check_process();
+  if (Block* block = take_directly(size, stream, line)) return *block;
   Lock held = lock();
   if (streams_.are_many()) tidy_streams(held);
   check_still_open(held);
   const Request wanted = request(size, stream, line, may_reback);
   check_budget(wanted);
-  if (const std::optional<Offset> offset = find_hit(wanted)) {
-    ++hits_;
-    return hand_out(*offset, wanted);
-  }
-  const std::uint64_t address = allocate_slowly(wanted, held);
+  if (Block* block = take_hit(wanted)) return *block;
+  Block& block = allocate_slowly(wanted, held);
   tell_reserved();
-  return address;
+  set_fronts();
+  return block;
 }
 
-std::optional<std::uint64_t> Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
-  if (is_inherited()) return std::nullopt;
+Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
+  if (is_inherited()) return nullptr;
+  if (Block* block = take_directly(size, stream, line)) return block;
   const Lock held(mutex_, std::try_to_lock);
-  if (!held || closed_ || streams_.are_many()) return std::nullopt;
+  if (!held || closed_ || streams_.are_many()) return nullptr;
   const Request wanted = request(size, stream, line, false);
-  if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return std::nullopt;
-  const std::optional<Offset> offset = find_hit(wanted);
-  if (!offset) return std::nullopt;
-  ++hits_;
-  return hand_out(*offset, wanted);
+  if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
+  return take_hit(wanted);
 }
 
-std::uint64_t Arena::allocate_slowly(const Request& wanted, Lock& held) {
+Block& Arena::allocate_slowly(const Request& wanted, Lock& held) {
   const Relaxed relaxed(device_);
   struct Tell {
-    std::condition_variable& moved;
+    std::condition_variable_any& moved;
     ~Tell() { moved.notify_all(); }
   } const tell{moved_};
   backing_->forget_refusal();
   const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
   while (true) {
-    if (const std::optional<std::uint64_t> address = try_efforts(wanted, held)) return *address;
+    if (Block* block = try_efforts(wanted, held)) return *block;
     // Memory that is on its way to or from somebody else's hands may be what a request lacks.
     if (backing_->moving() == 0 || Plain::is_calling()) break;
     if (moved_.wait_until(held, deadline) == std::cv_status::timeout) break;
@@ -187,37 +221,38 @@ std::uint64_t Arena::allocate_slowly(const Request& wanted, Lock& held) {
 }
 
 // Looks for a place anew each time: while the lock was not held, another thread may have been here.
-std::optional<std::uint64_t> Arena::try_efforts(const Request& wanted, Lock& held) {
+Block* Arena::try_efforts(const Request& wanted, Lock& held) {
   static constexpr Effort kEfforts[] = {Effort::kAtOnce, Effort::kPoll, Effort::kWait, Effort::kRelease,
                                         Effort::kReback};
   std::size_t step = 0;
   for (int round = 0; round < kPatience && step < std::size(kEfforts); ++round) {
+    empty_fronts();
     Demand demand{wanted.rounded, gaps_.find(wanted.rounded), {}};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
-    if (streams_.any_capturing()) return allocate_in_capture(wanted, demand, held);
+    if (streams_.any_capturing()) return &allocate_in_capture(wanted, demand, held);
     const Span span = demand.place ? backing_->span_of(demand.place->offset, wanted.rounded) : Span{};
     if (demand.place && backing_->is_backed(span)) {
-      if (order(wanted, demand.place->offset, held)) return hand_out(demand.place->offset, wanted);
+      if (order(wanted, demand.place->offset, held)) return &hand_out(demand.place->offset, wanted);
       check_still_open(held);
       continue;
     }
     const bool is_bare = demand.place && backing_->is_bare(span);
-    if (!backing_->could_hold(demand, limit())) return std::nullopt;
+    if (!backing_->could_hold(demand, limit())) return nullptr;
     const Effort effort = kEfforts[step++];
-    if (effort == Effort::kReback && backing_->compactable() == 0) return std::nullopt;
+    if (effort == Effort::kReback && backing_->compactable() == 0) return nullptr;
     if (effort == Effort::kReback && !wanted.may_reback) fail(wanted, "re-backing not allowed");
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
     if (!offset) continue;
     // What was backed nowhere before has no last user.
-    if (is_bare || order(wanted, *offset, held)) return hand_out(*offset, wanted);
+    if (is_bare || order(wanted, *offset, held)) return &hand_out(*offset, wanted);
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 // Nothing may be unmapped, no event asked for, and no work outside waited for: new memory will do, or what was used and
 // freed by the same stream.
-std::uint64_t Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& held) {
+Block& Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& held) {
   if (demand.place) {
     const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
     const Span span = backing_->span_of(demand.place->offset, wanted.rounded);
@@ -285,48 +320,73 @@ void Arena::wait_for_device(Lock& held) {
 void Arena::tidy_streams(Lock& held) {
   if (streams_.any_capturing()) return streams_.postpone_tidying();
   const std::vector<StreamIndex> gone = streams_.gone();
+  empty_fronts();
   wait_for_device(held);
   streams_.tidy(gone);
 }
 
-std::uint64_t Arena::hand_out(Offset offset, const Request& wanted) {
-  const Span span = backing_->span_of(offset, wanted.rounded);
-  const bool is_whole = gaps_.is_whole(offset, wanted.rounded);
-  gaps_.take(offset, wanted.rounded);
-  backing_->touch(span);
-  const std::uint64_t address = backing_->address_of(offset);
-  Block block{offset, wanted.rounded, wanted.size, wanted.stream};
+Block& Arena::hand_out(Offset offset, const Request& wanted) {
+  if (!gaps_.take(offset, wanted.rounded)) ++splits_;
+  backing_->touch(backing_->span_of(offset, wanted.rounded));
+  Block& block = blocks_.add(backing_->address_of(offset));
+  block.offset = offset;
+  block.size = wanted.rounded;
+  block.stream = wanted.stream;
+  block.front = wanted.front;
   block.scope = wanted.scope;
-  block.serial = allocations_;
-  block.handle = streams_.stream(wanted.stream);
-  block.line = wanted.line;
-  if (wanted.line != 0) block.born = now();
-  blocks_.emplace(address, std::move(block));
+  block.ordinary = !wanted.scope;
   if (wanted.scope) wanted.scope->add(wanted.rounded);
-  requested_ += wanted.size;
-  live_ += wanted.rounded;
-  ++allocations_;
-  if (!is_whole) ++splits_;
-  peak_requested_ = std::max(peak_requested_, requested_);
-  peak_live_ = std::max(peak_live_, live_);
-  note_peak();
-  if (observer_) tell({EventKind::kAllocate, allocations_ - 1, wanted.size, wanted.stream, 0, wanted.line});
-  check_in_debug();
-  return address;
+  start(block, wanted);
+  return block;
 }
 
-Arena::Blocks::iterator Arena::block_at(std::uint64_t address) {
-  const auto it = blocks_.find(address);
-  if (it != blocks_.end()) return it;
+// A block comes into a user's hands.
+void Arena::start(Block& block, const Request& wanted) {
+  Front& front = *wanted.front;
+  const auto begin = [&] {
+    front.start(block, wanted.size, fronts_.next_serial(front, observer_ ? 1 : kSerials), wanted.line);
+  };
+  {
+    const std::lock_guard held(front.lock());
+    if (front.has_room(wanted.size, wanted.rounded)) {
+      front.count(wanted.size, wanted.rounded);
+      begin();
+    }
+  }
+  if (!block.live) {
+    const Fronts::Held held(fronts_);
+    fronts_.count(front, wanted.size, wanted.rounded);
+    begin();
+  }
+  note_peak();
+  if (observer_) tell({EventKind::kAllocate, block.serial, wanted.size, wanted.stream, 0, wanted.line});
+  check_in_debug();
+}
+
+Block& Arena::block_at(std::uint64_t address) {
+  if (Block* block = blocks_.find(address)) {
+    const std::lock_guard held(block->front->lock());
+    if (block->live) return *block;
+  }
   throw UsageError(format_address(address) + (backing_->holds(address)
                                                   ? " is not the beginning of a live block; was it freed twice?"
                                                   : " is not an address of this arena"));
 }
 
+Block& Arena::find(std::uint64_t address) {
+  const Lock held = lock(When::kAlways);
+  return block_at(address);
+}
+
 bool Arena::is_over_limit() const { return closed_ || backing_->reserved() > in_granules(settings_.cap); }
 
-void Arena::free(std::uint64_t address) {
+void Arena::free(Block& block) {
   if (is_inherited()) return;  // the memory is the parent's
+  if (!block.front->give(block)) free(block.address);
+}
+
+void Arena::free(std::uint64_t address) {
+  if (is_inherited()) return;
   Lock held = lock(When::kAlways);
   take_back(block_at(address));
   if (!is_over_limit()) return;
@@ -334,60 +394,135 @@ void Arena::free(std::uint64_t address) {
   trim_to(closed_ ? 0 : settings_.reserve, held, false);  // the device may be what calls
 }
 
-bool Arena::try_free(std::uint64_t address) {
-  if (is_inherited()) return true;
+bool Arena::try_free(Block& block) {
+  if (is_inherited() || block.front->give(block)) return true;
   const Lock held(mutex_, std::try_to_lock);
   if (!held || is_over_limit()) return false;
-  const auto it = blocks_.find(address);
-  if (it == blocks_.end()) return false;
-  take_back(it);
+  take_back(block);
   return true;
 }
 
-void Arena::take_back(Blocks::iterator it) {
-  const Block block = std::move(it->second);
-  blocks_.erase(it);
-  Marks marks;
-  marks.add(streams_.mark(block.stream));
+// A block leaves a user's hands, for its front or, if that does not keep it, for good.
+void Arena::take_back(Block& block) {
+  const std::uint64_t serial = block.serial;
+  Front& front = *block.front;
+  bool kept = false, full = false;
+  {
+    const std::lock_guard held(front.lock());
+    block.live = false;
+    if (!block.lost) front.discount(block.requested, block.size);
+    full = front.would_keep(block) && !(kept = front.push(block));
+  }
+  if (full) {
+    empty_front(front);
+    const std::lock_guard held(front.lock());
+    kept = front.push(block);
+  }
+  if (block.scope) block.scope->remove(block.size);
+  if (!kept) put_down(block);
+  if (observer_) tell({EventKind::kFree, serial});
+  check_in_debug();
+}
+
+// Where its stream was when it was freed, or later.
+Mark Arena::mark_of(Block& block) {
+  if (block.mark == 0) block.mark = streams_.mark(block.stream).number;
+  return {block.stream, block.mark};
+}
+
+void Arena::put_down(Block& block) {
+  Marks marks(mark_of(block));
   for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
   const Span span = backing_->span_of(block.offset, block.size);
   if (block.pins > 0) backing_->unpin(span);
   backing_->leave(span, marks);
-  gaps_.add({block.offset, block.offset + block.size, marks});
-  if (block.scope) block.scope->remove(block.size);
-  if (!block.lost) {
-    requested_ -= block.requested;
-    live_ -= block.size;
-  } else {
-    --lost_blocks_;
+  gaps_.add({block.offset, block.offset + block.size, std::move(marks)});
+  blocks_.remove(block);
+}
+
+bool Arena::empty_front(Front& front) {
+  const std::lock_guard held(front.lock());
+  const bool any = !front.is_empty();
+  while (Block* block = front.pop_any()) put_down(*block);
+  return any;
+}
+
+bool Arena::empty_fronts() {
+  bool any = false;
+  fronts_.each([&](Front& front) { any |= empty_front(front); });
+  return any;
+}
+
+void Arena::lay_down() {
+  if (is_laid_) return;
+  is_laid_ = true;
+  set_fronts();
+  fronts_.each([&](Front& front) {
+    front.each_kept([&](Block& block) {
+      const Offset end = block.offset + block.size;
+      const Span span = backing_->span_of(block.offset, block.size);
+      const Marks marks(mark_of(block));
+      laid_.push_back({&block, gaps_.met_by(block.offset, end), backing_->marks_under(span)});
+      backing_->leave(span, marks);
+      gaps_.add({block.offset, end, marks});
+    });
+  });
+}
+
+void Arena::pick_up() {
+  if (!is_laid_) return;
+  for (; !laid_.empty(); laid_.pop_back()) {
+    const Laid& laid = laid_.back();
+    gaps_.restore(laid.block->offset, laid.met);
+    backing_->touch_again(backing_->span_of(laid.block->offset, laid.block->size), laid.marks);
   }
-  if (observer_) tell({EventKind::kFree, block.serial});
-  check_in_debug();
+  is_laid_ = false;
+  set_fronts();
+}
+
+// Large blocks are kept only while there is much room: near the cap, each is better put where it is in nobody's way.
+void Arena::set_fronts() {
+  using enum Front::Keeps;
+#ifdef ARENA_VALIDATE
+  const bool direct = false;
+#else
+  const bool direct = !observer_ && !is_over_limit() && !is_laid_;
+#endif
+  const bool has_room = 2 * backing_->reserved() <= in_granules(settings_.cap);
+  fronts_.set_policy(direct, is_over_limit() ? kNone : has_room ? kAll : kSmall);
 }
 
 // What is not backed any more is not held either: its bytes leave the account.
 void Arena::disown_lost() {
-  for (auto& [address, block] : blocks_) {
-    if (block.lost || !backing_->has_lost(backing_->span_of(block.offset, block.size))) continue;
+  blocks_.each([&](Block& block) {
+    if (block.lost || !backing_->has_lost(backing_->span_of(block.offset, block.size))) return;
+    const std::lock_guard held(block.front->lock());
     block.lost = true;
-    ++lost_blocks_;
-    requested_ -= block.requested;
-    live_ -= block.size;
-  }
+    block.ordinary = false;
+    block.front->discount(block.requested, block.size);
+  });
+}
+
+// Others have to do with it from now on: no front keeps it.
+void Arena::bind(Block& block) {
+  const std::lock_guard held(block.front->lock());
+  block.ordinary = false;
 }
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
   const Lock held = lock(When::kAlways);
-  Block& block = block_at(address)->second;
-  const StreamIndex index = streams_.index(stream);
+  Block& block = block_at(address);
+  const StreamIndex index = streams_.index(key_of(stream));
   if (index == block.stream || std::find(block.others.begin(), block.others.end(), index) != block.others.end()) return;
+  bind(block);
   block.others.push_back(index);
   if (observer_) tell({EventKind::kRecordStream, block.serial, 0, index});
 }
 
 void Arena::pin(std::uint64_t address) {
   const Lock held = lock(When::kAlways);
-  Block& block = block_at(address)->second;
+  Block& block = block_at(address);
+  bind(block);
   if (block.lost) throw UsageError(format_address(address) + " has lost its data in a re-backing that failed");
   if (block.pins++ == 0) backing_->pin(backing_->span_of(block.offset, block.size));
   check_in_debug();
@@ -395,7 +530,7 @@ void Arena::pin(std::uint64_t address) {
 
 void Arena::unpin(std::uint64_t address) {
   const Lock held = lock(When::kAlways);
-  Block& block = block_at(address)->second;
+  Block& block = block_at(address);
   if (block.pins == 0) throw UsageError(format_address(address) + " is not pinned");
   if (--block.pins == 0) backing_->unpin(backing_->span_of(block.offset, block.size));
   check_in_debug();
@@ -405,6 +540,7 @@ void Arena::close() {
   if (is_inherited()) return;
   Lock held = lock(When::kAlways);
   closed_ = true;
+  set_fronts();
   const Relaxed relaxed(device_);
   trim_to(0, held);
 }
@@ -421,6 +557,7 @@ void Arena::compact() {
   if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved meanwhile");
   if (observer_) tell({EventKind::kCompact});
   const Relaxed relaxed(device_);
+  empty_fronts();
   device_.synchronize();
   streams_.finish(streams_.frees());
   try {
@@ -434,10 +571,12 @@ void Arena::compact() {
   const Granules kept = in_granules(settings_.reserve);
   if (backing_->reserved() < kept) backing_->reserve(kept - backing_->reserved(), [this] { return limit(); }, held);
   tell_reserved();
+  set_fronts();
 }
 
 // While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
 void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
+  empty_fronts();
   if (streams_.any_capturing()) return;
   if (!backing_->poll() && may_wait) wait_for_device(held);
   const Bytes granule = backing_->granule();
@@ -449,6 +588,7 @@ void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
   }
   moved_.notify_all();
   tell_reserved();
+  set_fronts();
   check_in_debug();
 }
 
@@ -458,7 +598,8 @@ void Arena::reserve(Bytes size) {
   const Relaxed relaxed(device_);
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
-  const Request asked{size, round_up(size, kAlignment), 0, nullptr, 0, true};
+  const Request asked{size, round_up(size, kAlignment), 0, nullptr, nullptr, 0, true};
+  empty_fronts();
   backing_->forget_refusal();
   if (wanted > limit()) fail(asked, why_full(size));
   const bool enough = wanted <= backing_->reserved() ||
@@ -469,6 +610,7 @@ void Arena::reserve(Bytes size) {
   settings_.reserve = std::max(settings_.reserve, size);
   note_peak();
   tell_reserved();
+  set_fronts();
   check_in_debug();
 }
 
@@ -476,6 +618,7 @@ void Arena::set_cap(Bytes cap) {
   Lock held = lock();
   settings_.cap = cap;
   if (observer_) tell({EventKind::kSetCap, 0, cap});
+  set_fronts();
   if (backing_->reserved() <= in_granules(cap)) return;
   const Relaxed relaxed(device_);
   trim_to(cap, held);

@@ -1,5 +1,6 @@
-// The arena: blocks, under a cap. One lock. It is not held while the device is waited for, except where nobody else may
-// come in between: re-backing. It is never held while Python runs.
+// The arena: blocks, under a cap. One lock, and for the common pair of calls a lock for each stream (front.hpp). It is
+// not held while the device is waited for, except where nobody else may come in between: re-backing. It is never held
+// while Python runs.
 #pragma once
 
 #include <condition_variable>
@@ -8,12 +9,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/account.hpp"
 #include "core/backing.hpp"
+#include "core/blocks.hpp"
 #include "core/events.hpp"
+#include "core/front.hpp"
 #include "core/gaps.hpp"
 #include "core/plain.hpp"
 #include "core/scopes.hpp"
@@ -32,22 +34,6 @@ struct ArenaSettings {
   PlainSource upstream = {};
 };
 
-// A block in a user's hands.
-struct Block {
-  Offset offset = 0;
-  Bytes size = 0;  // rounded
-  Bytes requested = 0;
-  StreamIndex stream = 0;
-  std::vector<StreamIndex> others = {};  // that use it too
-  std::shared_ptr<Scope> scope = {};
-  std::uint64_t serial = 0;
-  cu::Stream handle = nullptr;  // of its stream, which may be gone
-  std::uint32_t pins = 0;
-  bool lost = false;  // its data, in a re-backing that failed: it counts nowhere any more
-  Line line = 0;
-  std::int64_t born = 0;  // nanoseconds of the steady clock, if its line is known
-};
-
 // After a fork the child's calls throw UsageError, but for free(), which does nothing there.
 class Arena {
  public:
@@ -57,14 +43,17 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // The address of a new block. Throws OutOfMemory. Re-backing moves live data: only for a caller who knows that nobody
-  // gives the device work meanwhile.
-  std::uint64_t allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0);
+  // A new block, which is the caller's until it is freed. Throws OutOfMemory. Re-backing moves live data: only for a
+  // caller who knows that nobody gives the device work meanwhile.
+  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0);
+  void free(Block& block);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
   // The same where neither the lock nor the driver has to be waited for; otherwise they do nothing, and say so.
-  std::optional<std::uint64_t> try_allocate(Bytes size, cu::Stream stream, Line line = 0);
-  bool try_free(std::uint64_t address);
+  Block* try_allocate(Bytes size, cu::Stream stream, Line line = 0);
+  bool try_free(Block& block);
+  // The live block at an address. Throws UsageError if there is none.
+  Block& find(std::uint64_t address);
 
   // The block is also used by this stream: its memory is not used for anything else before the stream has passed the
   // point where it will be when the block is freed.
@@ -96,22 +85,28 @@ class Arena {
   Bytes reserved() const;
   Bytes cap() const;
   // `largest` is what would pass with, or without, moving live data.
-  Stats stats(bool may_reback = true) const;
-  std::optional<Stats> try_stats(bool may_reback) const;  // without waiting for the lock
-  Snapshot snapshot(bool may_reback = true);              // after asking the streams what they have done
-  void validate() const;                                  // throws Error that says what is wrong
+  Stats stats(bool may_reback = true);
+  std::optional<Stats> try_stats(bool may_reback);  // without waiting for the lock
+  Snapshot snapshot(bool may_reback = true);        // after asking the streams what they have done
+  void validate() const;                            // throws Error that says what is wrong
 
  private:
   struct Request {
     Bytes size;
     Bytes rounded;
     StreamIndex stream;
+    Front* front;
     std::shared_ptr<Scope> scope;
     Line line;
     bool may_reback;
   };
+  // A block that its front keeps, put down for those who look.
+  struct Laid {
+    Block* block;
+    Gaps::Met met;
+    Backing::HandleMarks marks;
+  };
   enum class When { kOpen, kAlways };
-  using Blocks = std::unordered_map<std::uint64_t, Block>;
 
   void check_process() const;
   Lock lock(When when = When::kOpen) const;
@@ -119,17 +114,31 @@ class Arena {
 
   Request request(Bytes size, cu::Stream stream, Line line, bool may_reback);
   void check_budget(const Request& request);
-  // The place of a request that needs nothing of the driver.
-  std::optional<Offset> find_hit(const Request& request) const;
-  std::uint64_t allocate_slowly(const Request& request, Lock& lock);
-  std::optional<std::uint64_t> try_efforts(const Request& request, Lock& lock);
-  std::uint64_t allocate_in_capture(const Request& request, Demand demand, Lock& lock);
+  // The best place of a request, if that needs nothing of the driver.
+  std::optional<Place> find_hit(const Request& request) const;
+  Block* take_directly(Bytes size, cu::Stream stream, Line line);
+  Block* take_kept(const Request& request);
+  Block* take_hit(const Request& request);
+  Block& allocate_slowly(const Request& request, Lock& lock);
+  Block* try_efforts(const Request& request, Lock& lock);
+  Block& allocate_in_capture(const Request& request, Demand demand, Lock& lock);
   std::optional<Offset> back(const Demand& demand, Effort effort, Lock& lock);
   bool order(const Request& request, Offset offset, Lock& lock);
-  std::uint64_t hand_out(Offset offset, const Request& request);
+  Block& hand_out(Offset offset, const Request& request);
+  void start(Block& block, const Request& request);
 
-  Blocks::iterator block_at(std::uint64_t address);
-  void take_back(Blocks::iterator block);
+  Block& block_at(std::uint64_t address);
+  void take_back(Block& block);
+  void bind(Block& block);
+  Mark mark_of(Block& block);
+  void put_down(Block& block);
+  // Puts down what fronts keep. False if there was nothing.
+  bool empty_front(Front& front);
+  bool empty_fronts();
+  // The same for those who only look: the next who comes for more finds it picked up again.
+  void lay_down();
+  void pick_up();
+  void set_fronts();
   void disown_lost();
   bool is_over_limit() const;
   void trim_to(Bytes keep, Lock& lock, bool may_wait = true);
@@ -144,6 +153,7 @@ class Arena {
   std::string why_full(Bytes rounded) const;
   [[noreturn]] void fail(const Request& request, const std::string& verdict, Bytes passes = ~Bytes{0});
   Bytes device_free() const;
+  void add_counts(Stats& stats) const;
   Stats counts() const;                  // without what others must be asked for
   Stats figures(bool may_reback) const;  // with it
   void add_segments(Snapshot& snapshot) const;
@@ -156,8 +166,11 @@ class Arena {
   void check() const;
   void check_in_debug() const;
 
-  mutable std::mutex mutex_;
-  std::condition_variable moved_;  // memory came or went without the lock
+  mutable Mutex mutex_{[this] { pick_up(); }};
+  Fronts fronts_;
+  std::vector<Laid> laid_;
+  bool is_laid_ = false;  // and no front may be used without the lock
+  std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
   const bool plain_;
@@ -172,8 +185,7 @@ class Arena {
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0;
-  Bytes requested_ = 0, live_ = 0, peak_requested_ = 0, peak_live_ = 0;
-  std::uint64_t allocations_ = 0, scopes_ = 0, lost_blocks_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;
+  std::uint64_t scopes_ = 0, splits_ = 0, failures_ = 0;
 };
 
 }  // namespace arena

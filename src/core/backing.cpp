@@ -133,6 +133,19 @@ void Backing::leave(Span span, const Marks& marks) {
   }
 }
 
+Backing::HandleMarks Backing::marks_under(Span span) const {
+  HandleMarks found;
+  for (Granules g = span.begin; g < span.end; g = handles_[found.back().first].end()) {
+    found.emplace_back(granules_[g].handle, handles_[granules_[g].handle].marks);
+  }
+  return found;
+}
+
+void Backing::touch_again(Span span, const HandleMarks& marks) {
+  touch(span);
+  for (const auto& [index, before] : marks) handles_[index].marks = before;
+}
+
 void Backing::pin(Span span) {
   Index last = kNone;
   for (Granules g = span.begin; g < span.end; ++g) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/gaps.hpp"
@@ -20,7 +21,28 @@
 
 namespace arena {
 
-using Lock = std::unique_lock<std::mutex>;  // of the arena; held, except while memory that is not mapped comes or goes
+// The arena's mutex. Whoever takes it finds the arena as those who only looked at it found it: `enter` sees to that.
+class Mutex {
+ public:
+  explicit Mutex(std::function<void()> enter) : enter_(std::move(enter)) {}
+  void lock() {
+    mutex_.lock();
+    enter_();
+  }
+  bool try_lock() {
+    if (!mutex_.try_lock()) return false;
+    enter_();
+    return true;
+  }
+  void unlock() { mutex_.unlock(); }
+  std::mutex& to_look() { return mutex_; }
+
+ private:
+  std::mutex mutex_;
+  std::function<void()> enter_;
+};
+
+using Lock = std::unique_lock<Mutex>;  // of the arena; held, except while memory that is not mapped comes or goes
 
 // For a while without the lock: others may come in between.
 class Unlocked {
@@ -89,6 +111,10 @@ class Backing {
   // A block came to lie on the span, which is backed; a block left it, and was last used before the marks.
   void touch(Span span);
   void leave(Span span, const Marks& marks);
+  // For a block that leaves a span only for a while: the marks of the handles under it, and the block's return.
+  using HandleMarks = std::vector<std::pair<std::uint32_t, Marks>>;
+  HandleMarks marks_under(Span span) const;
+  void touch_again(Span span, const HandleMarks& marks);
   // What backs the span may not change while it is pinned.
   void pin(Span span);
   void unpin(Span span);

@@ -27,7 +27,7 @@ enum class EventKind : std::uint8_t {
 
 struct Event {
   EventKind kind;
-  std::uint64_t block = 0;  // its number among all allocations
+  std::uint64_t block = 0;  // its number; while somebody is told, one by one
   Bytes size = 0;           // asked for; reserved; a cap; a budget, all ones if there is none
   StreamIndex stream = 0;
   std::uint64_t handle = 0;  // the stream's own number

@@ -92,31 +92,118 @@ void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
   raise(second, new_granules, best);
 }
 
+// Both neighbours of a place lie on the way to it.
+Gaps::Neighbours Gaps::walk(Offset offset) {
+  Neighbours found;
+  way_.clear();
+  for (Index node = root_; node != kNone;) {
+    way_.push_back(node);
+    const Node& n = nodes_[node];
+    if (n.gap.begin <= offset) {
+      found.before = way_.size();
+      node = n.right;
+    } else {
+      found.after = way_.size();
+      node = n.left;
+    }
+  }
+  return found;
+}
+
+// Puts another subtree in the place of the one at the end of a way.
+void Gaps::replace(std::size_t length, Index by) {
+  if (length == 1) {
+    root_ = by;
+    return;
+  }
+  Node& parent = nodes_[at(length - 1)];
+  (parent.left == at(length) ? parent.left : parent.right) = by;
+}
+
+// From the end of a way up to the root, or, from `at_least` on, to where nothing changes.
+void Gaps::update_way(std::size_t length, std::size_t at_least) {
+  for (; length > 0; --length) {
+    const Offer before = nodes_[at(length)].largest;
+    update(at(length));
+    if (length <= at_least && nodes_[at(length)].largest == before) return;
+  }
+}
+
+void Gaps::drop(std::size_t length) {
+  const Index node = at(length);
+  replace(length, merge(nodes_[node].left, nodes_[node].right));
+  unused_.push_back(node);
+  --count_;
+}
+
+// Of two neighbours on one way, the one nearer to the root stays, and becomes both and what lies between them.
+void Gaps::join(std::size_t shorter, std::size_t longer) {
+  Gap& whole = nodes_[at(shorter)].gap;
+  const Gap& part = nodes_[at(longer)].gap;
+  whole.begin = std::min(whole.begin, part.begin);
+  whole.end = std::max(whole.end, part.end);
+  whole.marks.join(part.marks);
+  drop(longer);
+}
+
 void Gaps::add(Gap range) {
-  if (const Index before = floor(range.begin); before != kNone && nodes_[before].gap.end == range.begin) {
-    range.begin = nodes_[before].gap.begin;
-    range.marks.join(nodes_[before].gap.marks);
-    erase(range.begin);
+  const Neighbours near = walk(range.begin);
+  const bool meets_before = near.before > 0 && nodes_[at(near.before)].gap.end == range.begin;
+  const bool meets_after = near.after > 0 && nodes_[at(near.after)].gap.begin == range.end;
+  if (!meets_before && !meets_after) return insert(std::move(range));
+  std::size_t length = meets_before ? near.before : near.after, kept = length;
+  if (meets_before && meets_after) {
+    kept = std::min(near.before, near.after);
+    length = std::max(near.before, near.after);
+    join(kept, length--);
   }
-  if (const Index after = floor(range.end); after != kNone && nodes_[after].gap.begin == range.end) {
-    const Offset met = range.end;
-    range.end = nodes_[after].gap.end;
-    range.marks.join(nodes_[after].gap.marks);
-    erase(met);
-  }
-  if (range.marks.count() > 1) range.marks.drop_if(is_reached_);
-  insert(range);
+  Node& node = nodes_[at(kept)];
+  node.gap.begin = std::min(node.gap.begin, range.begin);
+  node.gap.end = std::max(node.gap.end, range.end);
+  node.gap.marks.join(range.marks);
+  if (node.gap.marks.count() > 1) node.gap.marks.drop_if(is_reached_);
+  node.offer = offer_of(node.gap);
+  update_way(length, kept);
 }
 
-Marks Gaps::take(Offset begin, Bytes size) {
-  const Gap whole = nodes_[floor(begin)].gap;
-  erase(whole.begin);
-  if (whole.begin < begin) insert({whole.begin, begin, whole.marks});
-  if (begin + size < whole.end) insert({begin + size, whole.end, whole.marks});
-  return whole.marks;
+bool Gaps::take(Offset begin, Bytes size) {
+  const std::size_t length = walk(begin).before;
+  Node& node = nodes_[at(length)];
+  const Offset end = begin + size, last = node.gap.end;
+  if (node.gap.begin == begin && last == end) {
+    drop(length);
+    update_way(length - 1, length - 1);
+    return true;
+  }
+  const bool leaves_two = node.gap.begin < begin && end < last;
+  if (node.gap.begin == begin) {
+    node.gap.begin = end;
+  } else {
+    node.gap.end = begin;
+  }
+  node.offer = offer_of(node.gap);
+  update_way(length, length);
+  if (leaves_two) insert({end, last, nodes_[at(length)].gap.marks});
+  return false;
 }
 
-Gaps::Index Gaps::new_node(const Gap& gap) {
+Gaps::Met Gaps::met_by(Offset begin, Offset end) {
+  const Neighbours near = walk(begin);
+  Met met;
+  if (near.before > 0 && nodes_[at(near.before)].gap.end == begin) met.before = nodes_[at(near.before)].gap;
+  if (near.after > 0 && nodes_[at(near.after)].gap.begin == end) met.after = nodes_[at(near.after)].gap;
+  return met;
+}
+
+void Gaps::restore(Offset begin, const Met& met) {
+  const std::size_t length = walk(begin).before;
+  drop(length);
+  update_way(length - 1, length - 1);
+  if (met.before) insert(*met.before);
+  if (met.after) insert(*met.after);
+}
+
+Gaps::Index Gaps::new_node(Gap gap) {
   Index node;
   if (unused_.empty()) {
     node = static_cast<Index>(nodes_.size());
@@ -128,8 +215,8 @@ Gaps::Index Gaps::new_node(const Gap& gap) {
   seed_ ^= seed_ << 13;  // xorshift: the shape of the tree need not be secret, only even
   seed_ ^= seed_ >> 17;
   seed_ ^= seed_ << 5;
-  nodes_[node] = {gap, offer_of(gap), {}, seed_, kNone, kNone};
-  update(node);
+  const Offer offer = offer_of(gap);
+  nodes_[node] = {seed_, kNone, kNone, std::move(gap), offer, offer};
   return node;
 }
 
@@ -172,29 +259,21 @@ void Gaps::split(Index node, Offset at, Index& below, Index& above) {
   update(node);
 }
 
-void Gaps::insert(const Gap& gap) {
-  const Index node = new_node(gap);
-  Index below, above;
-  split(root_, gap.begin, below, above);
-  root_ = merge(merge(below, node), above);
-  ++count_;
-}
-
-void Gaps::erase(Offset begin) {
-  root_ = erase_in(root_, begin);
-  --count_;
-}
-
-Gaps::Index Gaps::erase_in(Index node, Offset begin) {
-  Node& n = nodes_[node];
-  if (n.gap.begin == begin) {
-    unused_.push_back(node);
-    return merge(n.left, n.right);
+// Goes down to where its priority puts it, and splits what is there. What lies above can only have more to offer.
+void Gaps::insert(Gap gap) {
+  const Index made = new_node(std::move(gap));
+  Node& node = nodes_[made];
+  Index* place = &root_;
+  while (*place != kNone && nodes_[*place].priority >= node.priority) {
+    Node& above = nodes_[*place];
+    above.largest.include(node.offer);
+    place = node.gap.begin < above.gap.begin ? &above.left : &above.right;
   }
-  Index& child = begin < n.gap.begin ? n.left : n.right;
-  child = erase_in(child, begin);
-  update(node);
-  return node;
+  const Index below = *place;
+  *place = made;
+  split(below, node.gap.begin, node.left, node.right);
+  update(made);
+  ++count_;
 }
 
 Gaps::Index Gaps::floor(Offset offset) const {

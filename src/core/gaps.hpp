@@ -43,13 +43,14 @@ class Gaps {
 
   // Makes a range free. It may not overlap a gap; gaps that it meets become one with it, with the marks of all.
   void add(Gap range);
-  // Takes a range that lies inside one gap, and returns that gap's marks, which what is left of it keeps too.
-  Marks take(Offset begin, Bytes size);
-  // Whether the range is a whole gap.
-  bool is_whole(Offset begin, Bytes size) const {
-    const Gap& gap = nodes_[floor(begin)].gap;
-    return gap.begin == begin && gap.size() == size;
-  }
+  // Takes a range that lies inside one gap; what is left of that keeps its marks. True if nothing is.
+  bool take(Offset begin, Bytes size);
+  // The gaps that a range meets at its ends; and the same after it was added: the range is no gap any more, they are.
+  struct Met {
+    std::optional<Gap> before, after;
+  };
+  Met met_by(Offset begin, Offset end);
+  void restore(Offset begin, const Met& met);
   std::optional<Place> find(Bytes size) const;
 
   // The marks of the gap that holds an offset.
@@ -88,12 +89,12 @@ class Gaps {
     bool operator==(const Offer&) const = default;
   };
   struct Node {
-    Gap gap;
-    Offer offer;
-    Offer largest;  // of each kind, in the subtree
     std::uint32_t priority = 0;
     Index left = kNone;
     Index right = kNone;
+    Gap gap;
+    Offer largest;  // of each kind, in the subtree
+    Offer offer;
   };
 
   Offer offer_of(const Gap& gap) const;
@@ -104,15 +105,24 @@ class Gaps {
   Bytes most(const Offer& offer, Bytes new_granules) const;
   void raise(Index node, Bytes new_granules, Bytes& best) const;
 
-  Index new_node(const Gap& gap);
+  Index new_node(Gap gap);
   void update(Index node);
   Index merge(Index left, Index right);
   bool consistent(Index node, Offset low, Offset high, std::size_t& seen) const;
   void split(Index node, Offset at, Index& below, Index& above);  // gaps that begin before `at`, and the rest
-  void insert(const Gap& gap);
-  void erase(Offset begin);
-  Index erase_in(Index node, Offset begin);
+  void insert(Gap gap);
   Index floor(Offset offset) const;  // the last gap that begins at or before it
+
+  // The way down to a gap, and what is done at its end.
+  struct Neighbours {
+    std::size_t before = 0, after = 0;  // how long the way to them is; 0: there is none
+  };
+  Neighbours walk(Offset offset);  // to where a gap that begins there is, or would be
+  Index at(std::size_t length) const { return way_[length - 1]; }
+  void replace(std::size_t length, Index by);
+  void update_way(std::size_t length, std::size_t at_least);
+  void drop(std::size_t length);
+  void join(std::size_t shorter, std::size_t longer);
   template <typename Visit>
   void visit_all(Index node, Visit& visit) const {
     if (node == kNone) return;
@@ -133,6 +143,7 @@ class Gaps {
   std::function<bool(Mark)> is_reached_;
   std::vector<Node> nodes_;
   std::vector<Index> unused_;
+  std::vector<Index> way_;  // of the last walk, from the root
   Index root_ = kNone;
   std::size_t count_ = 0;
   std::uint32_t seed_ = 2463534242;

@@ -8,23 +8,29 @@
 namespace arena {
 
 Bytes Arena::reserved() const {
-  const Lock held = lock(When::kAlways);
+  check_process();
+  const std::lock_guard held(mutex_.to_look());
   return backing_->reserved() * backing_->granule();
 }
 
 Bytes Arena::cap() const {
-  const Lock held = lock(When::kAlways);
+  check_process();
+  const std::lock_guard held(mutex_.to_look());
   return settings_.cap;
 }
 
-std::optional<Stats> Arena::try_stats(bool may_reback) const {
+std::optional<Stats> Arena::try_stats(bool may_reback) {
   check_process();
-  const Lock held(mutex_, std::try_to_lock);
-  return held ? std::optional(figures(may_reback)) : std::nullopt;
+  const std::unique_lock held(mutex_.to_look(), std::try_to_lock);
+  if (!held) return std::nullopt;
+  lay_down();
+  return figures(may_reback);
 }
 
-Stats Arena::stats(bool may_reback) const {
-  const Lock held = lock(When::kAlways);
+Stats Arena::stats(bool may_reback) {
+  check_process();
+  const std::lock_guard held(mutex_.to_look());
+  lay_down();
   return figures(may_reback);
 }
 
@@ -46,27 +52,35 @@ void Arena::note_peak() {
   if (backing_->reserved() * backing_->granule() > peak_.stats.reserved) peak_ = {counts(), backing_->largest_free()};
 }
 
+void Arena::add_counts(Stats& s) const {
+  const Fronts::Held held(fronts_);
+  const Sums sums = fronts_.sums();
+  s.requested = sums.requested;
+  s.live = sums.live;
+  fronts_.each([&](const Front& front) {
+    s.allocations += front.allocations();
+    s.blocks += front.blocks();
+    s.hits += front.hits();
+  });
+}
+
 Stats Arena::counts() const {
   const Bytes granule = backing_->granule();
   Stats s;
-  s.requested = requested_;
-  s.live = live_;
+  add_counts(s);
   s.reserved = backing_->reserved() * granule;
-  s.rounding = live_ - requested_;
+  s.rounding = s.live - s.requested;
   s.pending = backing_->pending() * granule;
   s.releasable = backing_->idle() * granule - s.pending;
   s.spare = backing_->spare() * granule;
-  s.stranded = s.reserved - live_ - s.pending - s.releasable - s.spare;
+  s.stranded = s.reserved - s.live - s.pending - s.releasable - s.spare;
   s.compactable = backing_->compactable() * granule;
   s.cap = settings_.cap;
   s.headroom = settings_.headroom;
   s.device_total = device_.total();
-  s.peak_requested = peak_requested_;
-  s.peak_live = peak_live_;
+  s.peak_requested = fronts_.peak().requested;
+  s.peak_live = fronts_.peak().live;
   s.peak_reserved = backing_->peak() * granule;
-  s.allocations = allocations_;
-  s.blocks = blocks_.size() - lost_blocks_;
-  s.hits = hits_;
   s.splits = splits_;
   s.failures = failures_;
   s.maps = backing_->maps();
@@ -79,13 +93,16 @@ Stats Arena::counts() const {
 
 Snapshot Arena::snapshot(bool may_reback) {
   Lock held = lock(When::kAlways);
+  lay_down();
   if (!streams_.any_capturing()) {
     const Relaxed relaxed(device_);
     if (!backing_->poll()) wait_for_device(held);
+    lay_down();
     backing_->poll();
   }
   Snapshot snapshot;
   snapshot.stats = figures(may_reback);
+  snapshot.next_serial = fronts_.begin_serials();
   snapshot.largest_free = backing_->largest_free();
   snapshot.peak = peak_;
   snapshot.granule = backing_->granule();
@@ -130,9 +147,9 @@ void Arena::add_pieces(Snapshot& snapshot) const {
     }
   };
   gaps_.each([&](const Gap& gap) { add_free(gap.begin, gap.end); });
-  for (const auto& [address, block] : blocks_) {  // what is left under a block that has lost its data is of no use
+  blocks_.each([&](const Block& block) {  // what is left under a block that has lost its data is of no use
     if (block.lost) add_free(block.offset, block.offset + block.size);
-  }
+  });
   const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
   std::sort(snapshot.pieces.begin(), snapshot.pieces.end(), by_address);
   add_blocks(snapshot);
@@ -142,9 +159,9 @@ void Arena::add_pieces(Snapshot& snapshot) const {
 void Arena::add_blocks(Snapshot& snapshot) const {
   std::vector<std::pair<std::uint64_t, const Block*>> sorted;
   sorted.reserve(blocks_.size());
-  for (const auto& [address, block] : blocks_) {
-    if (!block.lost) sorted.emplace_back(address, &block);
-  }
+  blocks_.each([&](const Block& block) {
+    if (block.live && !block.lost) sorted.emplace_back(block.address, &block);
+  });
   std::sort(sorted.begin(), sorted.end());
   const std::vector<Snapshot::Piece> free = std::exchange(snapshot.pieces, {});
   snapshot.pieces.reserve(free.size() + sorted.size());
@@ -166,7 +183,7 @@ std::string Arena::why_full(Bytes rounded) const {
   if (backing_->was_refused()) return settings_.headroom > 0 && most < capped ? "headroom kept" : "device full";
   const Bytes left = most * granule > reserved ? most * granule - reserved : 0;
   if (backing_->moving() > 0) return "memory is on its way";
-  if (plain_ && reserved - live_ + left >= rounded) return "fragmented";
+  if (plain_ && reserved - counts().live + left >= rounded) return "fragmented";
   if (backing_->pinned() > 0 && backing_->could_hold({rounded, gaps_.find(rounded), {}}, most)) {
     return "pinned memory kept";
   }
@@ -203,18 +220,20 @@ void Arena::check() const {
   };
   demand(gaps_.consistent(), "the index of gaps");
   if (const auto problem = backing_->problem()) demand(false, *problem);
-  Bytes requested = 0, live = 0, lost = 0, free = 0, segments = plain_ ? 0 : backing_->size();
+  const Fronts::Held held(fronts_);
+  Bytes requested = 0, live = 0, others = 0, free = 0, segments = plain_ ? 0 : backing_->size();
   std::vector<std::pair<Offset, Offset>> ranges;
-  for (const auto& [address, block] : blocks_) {
+  blocks_.each([&](const Block& block) {
     const Span span = backing_->span_of(block.offset, block.size);
     if (!backing_->has_lost(span)) {
-      demand(backing_->is_backed(span) && address == backing_->address_of(block.offset), "a block's address");
+      demand(backing_->is_backed(span) && block.address == backing_->address_of(block.offset), "a block's address");
     }
-    requested += block.lost ? 0 : block.requested;
-    live += block.lost ? 0 : block.size;
-    lost += block.lost ? block.size : 0;
+    const bool counts = block.live && !block.lost;
+    requested += counts ? block.requested : 0;
+    live += counts ? block.size : 0;
+    others += counts ? 0 : block.size;
     ranges.emplace_back(block.offset, block.offset + block.size);
-  }
+  });
   gaps_.each([&](const Gap& gap) {
     free += gap.size();
     ranges.emplace_back(gap.begin, gap.end);
@@ -224,8 +243,9 @@ void Arena::check() const {
   if (plain_) {
     backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) { segments += address ? size : 0; });
   }
-  demand(requested == requested_ && live == live_, "the sums over all blocks differ from the running counts");
-  demand(live + lost + free == segments, "blocks and gaps do not fill the segments");
+  const Sums sums = fronts_.sums();
+  demand(requested == sums.requested && live == sums.live, "the sums over all blocks differ from the running counts");
+  demand(live + others + free == segments, "blocks and gaps do not fill the segments");
 }
 
 }  // namespace arena

@@ -16,31 +16,49 @@ struct Mark {
   std::uint64_t number = 0;
 };
 
-// At most one mark for each stream: the last one.
+// At most one mark for each stream: the last one. Mostly there is only one, which takes no memory of its own.
 class Marks {
  public:
+  Marks() = default;
+  explicit Marks(Mark only) : only_(only), count_(1) {}
+
   void add(Mark mark) {
-    for (Mark& mine : marks_) {
+    for (Mark& mine : *this) {
       if (mine.stream != mark.stream) continue;
       mine.number = std::max(mine.number, mark.number);
       return;
     }
-    marks_.push_back(mark);
+    if (count_ == 0) {
+      only_ = mark;
+    } else {
+      if (count_ == 1) several_.push_back(only_);
+      several_.push_back(mark);
+    }
+    ++count_;
   }
   void join(const Marks& other) {
-    for (const Mark mark : other.marks_) add(mark);
+    for (const Mark mark : other) add(mark);
   }
   template <typename Predicate>
   void drop_if(const Predicate& predicate) {
-    std::erase_if(marks_, [&](Mark mark) { return predicate(mark); });
+    Marks kept;
+    for (const Mark mark : *this) {
+      if (!predicate(mark)) kept.add(mark);
+    }
+    if (kept.count_ < count_) *this = std::move(kept);
   }
-  bool empty() const { return marks_.empty(); }
-  std::size_t count() const { return marks_.size(); }
-  auto begin() const { return marks_.begin(); }
-  auto end() const { return marks_.end(); }
+  bool empty() const { return count_ == 0; }
+  std::size_t count() const { return count_; }
+  const Mark* begin() const { return count_ > 1 ? several_.data() : &only_; }
+  const Mark* end() const { return begin() + count_; }
 
  private:
-  std::vector<Mark> marks_;
+  Mark* begin() { return count_ > 1 ? several_.data() : &only_; }
+  Mark* end() { return begin() + count_; }
+
+  Mark only_;                  // if there is one
+  std::vector<Mark> several_;  // if there are more: all of them
+  std::size_t count_ = 0;
 };
 
 }  // namespace arena

@@ -10,18 +10,32 @@ struct Entered {
   std::shared_ptr<Scope> scope;
 };
 
-thread_local std::vector<Entered> entered;
+class EnteredScopes {
+ public:
+  ~EnteredScopes() { scopes_entered -= static_cast<int>(all_.size()); }
+  void add(Entered entered) {
+    all_.push_back(std::move(entered));
+    ++scopes_entered;
+  }
+  std::shared_ptr<Scope> last_of(std::uint64_t owner) {
+    scopes_entered -= static_cast<int>(std::erase_if(all_, [](const Entered& e) { return e.scope->has_ended(); }));
+    const auto it = std::find_if(all_.rbegin(), all_.rend(), [&](const Entered& e) { return e.owner == owner; });
+    return it == all_.rend() ? nullptr : it->scope;
+  }
+
+ private:
+  std::vector<Entered> all_;
+};
+
+thread_local EnteredScopes entered;
 
 }  // namespace
 
 // A scope may end in another thread, or be forgotten: then it is dropped here, when this thread next allocates.
 std::shared_ptr<Scope> current_scope(std::uint64_t owner) {
-  if (entered.empty()) return nullptr;
-  std::erase_if(entered, [](const Entered& e) { return e.scope->has_ended(); });
-  const auto it = std::find_if(entered.rbegin(), entered.rend(), [&](const Entered& e) { return e.owner == owner; });
-  return it == entered.rend() ? nullptr : it->scope;
+  return scopes_entered.load(std::memory_order_relaxed) == 0 ? nullptr : entered.last_of(owner);
 }
 
-void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope) { entered.push_back({owner, std::move(scope)}); }
+void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope) { entered.add({owner, std::move(scope)}); }
 
 }  // namespace arena

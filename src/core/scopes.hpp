@@ -15,10 +15,12 @@ namespace arena {
 // The figures change under the arena's lock, and may be read without.
 class Scope {
  public:
-  Scope(std::uint64_t number, std::string name, std::optional<Bytes> budget, std::shared_ptr<Scope> parent)
-      : number_(number), name_(std::move(name)), budget_(budget), parent_(std::move(parent)) {}
+  Scope(std::uint64_t number, std::uint64_t first, std::string name, std::optional<Bytes> budget,
+        std::shared_ptr<Scope> parent)
+      : number_(number), first_(first), name_(std::move(name)), budget_(budget), parent_(std::move(parent)) {}
 
   std::uint64_t number() const { return number_; }  // among all of its arena
+  std::uint64_t first() const { return first_; }    // serial that a block in it may have
 
   const std::string& name() const { return name_; }
   std::string path() const { return parent_ ? parent_->path() + "/" + name_ : name_; }
@@ -55,7 +57,7 @@ class Scope {
   }
 
  private:
-  const std::uint64_t number_;
+  const std::uint64_t number_, first_;
   const std::string name_;
   const std::optional<Bytes> budget_;
   const std::shared_ptr<Scope> parent_;
@@ -64,6 +66,8 @@ class Scope {
   std::atomic<bool> ended_ = false;
 };
 
+// How many scopes threads are in, of all owners, or have not noticed the end of.
+inline std::atomic<int> scopes_entered = 0;
 // The scope that this thread is in, of those that were entered for an owner and have not ended; null if there is none.
 std::shared_ptr<Scope> current_scope(std::uint64_t owner);
 void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope);

@@ -56,10 +56,13 @@ Streams::~Streams() {
   for (const cu::Event event : unused_) forget(event);
 }
 
-StreamIndex Streams::index(cu::Stream stream) {
-  if (stream == nullptr) stream = cu::legacy_stream();
-  const std::uint64_t thread = stream == cu::per_thread_stream() ? this_thread() : 0;
-  const auto [it, is_new] = indices_.try_emplace({stream, thread}, static_cast<StreamIndex>(states_.size()));
+StreamKey key_of(cu::Stream stream) {
+  if (stream == nullptr) return {cu::legacy_stream(), 0};
+  return {stream, stream == cu::per_thread_stream() ? this_thread() : 0};
+}
+
+StreamIndex Streams::index(StreamKey key) {
+  const auto [it, is_new] = indices_.try_emplace(key, static_cast<StreamIndex>(states_.size()));
   if (!is_new) return it->second;
   if (vacant_.empty()) {
     states_.emplace_back();
@@ -69,8 +72,7 @@ StreamIndex Streams::index(cu::Stream stream) {
   }
   // A vacant state goes on counting, so that old marks in it stay reached.
   State& state = states_[it->second];
-  state.stream = stream;
-  state.thread = thread;
+  state.key = key;
   state.gone = false;
   state.waited.clear();
   return it->second;
@@ -102,7 +104,14 @@ void Streams::finish_state(State& state, std::uint64_t number) {
 }
 
 // The number of the per-thread stream means the calling thread's own: another thread's cannot be named at all.
-bool Streams::can_reach(const State& state) { return state.thread == 0 || state.thread == this_thread(); }
+bool Streams::can_reach(const State& state) { return state.key.thread == 0 || state.key.thread == this_thread(); }
+
+// Its number may come back as another stream.
+void Streams::lose(StreamIndex index) {
+  states_[index].gone = true;
+  indices_.erase(states_[index].key);
+  forget_(index);
+}
 
 // A record that is reached after the mark; null when the stream is gone or out of reach.
 const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t number) {
@@ -112,15 +121,16 @@ const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t n
   }
   if (state.gone || !can_reach(state)) return nullptr;
   const cu::Event event = new_event();
+  bool recorded = false;
   try {
-    state.gone = !device_.record(event, state.stream);
+    recorded = device_.record(event, state.key.stream);
   } catch (const Error&) {
     unused_.push_back(event);
     throw;
   }
-  if (state.gone) {
+  if (!recorded) {
     unused_.push_back(event);
-    indices_.erase({state.stream, state.thread});
+    lose(stream);
     return nullptr;
   }
   state.records.push_back({event, state.frees});
@@ -142,7 +152,7 @@ bool Streams::order(StreamIndex user, const Marks& marks) {
     if (!must_wait(user, mark)) continue;
     const Record* record = record_after(mark.stream, mark.number);
     if (record == nullptr) return false;
-    device_.wait(states_[user].stream, record->event);
+    device_.wait(states_[user].key.stream, record->event);
     states_[user].waited[mark.stream] = record->number;
     ++waits_;
   }
@@ -188,12 +198,9 @@ void Streams::finish(const std::vector<std::uint64_t>& frees) {
 std::vector<StreamIndex> Streams::gone() {
   std::vector<StreamIndex> found;
   for (StreamIndex index = 0; index < states_.size(); ++index) {
-    State& state = states_[index];
-    if (state.stream == nullptr) continue;  // vacant
-    if (state.thread != 0 && !state.gone && has_ended(state.thread)) {
-      state.gone = true;
-      indices_.erase({state.stream, state.thread});
-    }
+    const State& state = states_[index];
+    if (state.key.stream == nullptr) continue;  // vacant
+    if (state.key.thread != 0 && !state.gone && has_ended(state.key.thread)) lose(index);
     if (state.gone) found.push_back(index);
   }
   return found;
@@ -202,21 +209,20 @@ std::vector<StreamIndex> Streams::gone() {
 void Streams::tidy(const std::vector<StreamIndex>& gone) {
   for (const StreamIndex index : gone) {
     State& state = states_[index];
-    if (state.stream == nullptr || !state.gone || state.done < state.frees) continue;
-    state.stream = nullptr;
+    if (state.key.stream == nullptr || !state.gone || state.done < state.frees) continue;
+    state.key = {};
     vacant_.push_back(index);
   }
   many_ = std::max<std::size_t>(64, 2 * (states_.size() - vacant_.size()));
 }
 
 bool Streams::any_capturing() {
-  for (State& state : states_) {
-    if (state.gone || state.stream == nullptr || !can_reach(state)) continue;
-    const std::optional<bool> capturing = device_.is_capturing(state.stream);
+  for (StreamIndex index = 0; index < states_.size(); ++index) {
+    const State& state = states_[index];
+    if (state.gone || state.key.stream == nullptr || !can_reach(state)) continue;
+    const std::optional<bool> capturing = device_.is_capturing(state.key.stream);
     if (capturing.value_or(false)) return true;
-    if (capturing) continue;
-    state.gone = true;
-    indices_.erase({state.stream, state.thread});
+    if (!capturing) lose(index);
   }
   return false;
 }

@@ -2,10 +2,13 @@
 // Records events only when a mark must be waited for or asked about, never on the common path.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/marks.hpp"
@@ -13,15 +16,25 @@
 
 namespace arena {
 
+// What tells one stream from another.
+struct StreamKey {
+  cu::Stream stream = nullptr;
+  std::uint64_t thread = 0;  // whose per-thread stream it is; 0 for a stream that is everybody's
+  auto operator<=>(const StreamKey&) const = default;
+};
+// The stream that a number means for this thread. Never the key that is made of nothing.
+StreamKey key_of(cu::Stream stream);
+
 class Streams {
  public:
-  explicit Streams(const Device& device) : device_(device) {}
+  // `forget` is told which streams were found to be gone, when they are.
+  Streams(const Device& device, std::function<void(StreamIndex)> forget)
+      : device_(device), forget_(std::move(forget)) {}
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  // The index of a stream; the per-thread stream is another one for each thread.
-  StreamIndex index(cu::Stream stream);
+  StreamIndex index(StreamKey key);
   Mark mark(StreamIndex stream) { return {stream, ++states_[stream].frees}; }
   bool reached(Mark mark) const { return states_[mark.stream].done >= mark.number; }
   // Whether the host knows that all marks were reached; forgets those that were.
@@ -51,7 +64,7 @@ class Streams {
   void tidy(const std::vector<StreamIndex>& gone);
   std::vector<StreamIndex> gone();
   std::uint64_t waits() const { return waits_; }
-  cu::Stream stream(StreamIndex index) const { return states_[index].stream; }
+  cu::Stream stream(StreamIndex index) const { return states_[index].key.stream; }
 
  private:
   struct Record {
@@ -59,9 +72,8 @@ class Streams {
     std::uint64_t number;
   };
   struct State {
-    cu::Stream stream = nullptr;
+    StreamKey key;
     bool gone = false;
-    std::uint64_t thread = 0;  // whose per-thread stream it is; 0 for a stream that is everybody's
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
     std::deque<Record> records;                             // not known to be reached, in order
@@ -70,6 +82,7 @@ class Streams {
 
   bool must_wait(StreamIndex user, Mark mark) const;
   static bool can_reach(const State& state);
+  void lose(StreamIndex index);
   const Record* record_after(StreamIndex stream, std::uint64_t number);
   void finish_state(State& state, std::uint64_t number);
   cu::Event new_event();
@@ -77,7 +90,8 @@ class Streams {
 
   const Device& device_;
   std::vector<State> states_;
-  std::map<std::pair<cu::Stream, std::uint64_t>, StreamIndex> indices_;
+  std::function<void(StreamIndex)> forget_;
+  std::map<StreamKey, StreamIndex> indices_;
   std::vector<cu::Event> unused_;
   std::vector<StreamIndex> vacant_;  // states of streams that are gone, for others to use
   std::size_t many_ = 64;

@@ -7,7 +7,12 @@ namespace arena {
 
 std::shared_ptr<Scope> Arena::begin_scope(const std::string& name, std::optional<Bytes> budget) {
   const Lock held = lock();
-  auto scope = std::make_shared<Scope>(scopes_++, name, budget, current_scope(id_));
+  std::uint64_t first = 0;
+  {
+    const Fronts::Held all(fronts_);
+    first = fronts_.begin_serials();
+  }
+  auto scope = std::make_shared<Scope>(scopes_++, first, name, budget, current_scope(id_));
   enter_scope(id_, scope);
   if (observer_) {
     tell({EventKind::kScopeBegin, 0, budget.value_or(~Bytes{0}), 0, 0, 0, scope->number(), scope->name()});
@@ -26,6 +31,11 @@ std::shared_ptr<Observer> Arena::observe(std::shared_ptr<Observer> observer) {
   const Lock held = lock(When::kAlways);
   observer_.swap(observer);
   told_reserved_ = 0;
+  set_fronts();
+  {
+    const Fronts::Held all(fronts_);
+    fronts_.begin_serials();  // the numbers that are told follow one another
+  }
   if (observer_) tell_live();
   tell_reserved();
   return observer;
@@ -34,7 +44,9 @@ std::shared_ptr<Observer> Arena::observe(std::shared_ptr<Observer> observer) {
 // What is live already, in the order in which it was allocated.
 void Arena::tell_live() {
   std::vector<const Block*> live;
-  for (const auto& [address, block] : blocks_) live.push_back(&block);
+  blocks_.each([&](const Block& block) {
+    if (block.live) live.push_back(&block);
+  });
   std::sort(live.begin(), live.end(), [](const Block* a, const Block* b) { return a->serial < b->serial; });
   for (const Block* b : live) tell({EventKind::kAllocate, b->serial, b->requested, b->stream, 0, b->line});
 }

@@ -52,7 +52,7 @@ void Replay::play(const TraceEvent& event) {
   switch (event.kind) {
     case kAllocate:
       try {
-        addresses_[event.block] = arena_->allocate(event.size, stream_of(event), true, event.line);
+        addresses_[event.block] = arena_->allocate(event.size, stream_of(event), true, event.line).address;
       } catch (const OutOfMemory& error) {
         misfit_ = Misfit{next_, error.what(), error.verdict(), error.requested(), error.largest(), error.stats()};
       }

@@ -1,0 +1,71 @@
+// The blocks of an arena, by address: those in users' hands, and those that a front keeps for the next request.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/events.hpp"
+#include "core/marks.hpp"
+#include "core/scopes.hpp"
+#include "core/types.hpp"
+#include "driver/device.hpp"
+
+namespace arena {
+
+class Front;
+
+struct Block {
+  std::uint64_t address = 0;
+  Bytes size = 0;  // rounded
+  Bytes requested = 0;
+  Front* front = nullptr;  // of its stream
+  Block* next = nullptr;   // in its front
+  std::uint64_t serial = 0;
+  std::uint64_t mark = 0;  // the number of its free in its stream, once somebody needed one
+  std::int64_t born = 0;  // nanoseconds of the steady clock, if its line is known
+  Line line = 0;
+  bool live = false;     // in a user's hands; if not, kept by its front
+  bool ordinary = true;  // not lost, never pinned, of no scope, used by no other stream: a front may keep it
+
+  Offset offset = 0;
+  StreamIndex stream = 0;
+  std::uint32_t pins = 0;
+  bool lost = false;                     // its data, in a re-backing that failed: it counts nowhere any more
+  cu::Stream handle = nullptr;           // of its stream, which may be gone
+  std::vector<StreamIndex> others = {};  // that use it too
+  std::shared_ptr<Scope> scope = {};
+};
+
+// A hash table with open addressing over blocks that stay where they are.
+class Blocks {
+ public:
+  Block& add(std::uint64_t address);
+  void remove(Block& block);
+  Block* find(std::uint64_t address) const;
+  std::size_t size() const { return size_; }
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (const Slot& slot : slots_) {
+      if (slot.block != nullptr) visit(*slot.block);
+    }
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t address = 0;
+    Block* block = nullptr;
+  };
+
+  std::size_t home(std::uint64_t address) const;
+  void put(Slot slot);
+  void resize(std::size_t count);
+
+  std::vector<Slot> slots_ = std::vector<Slot>(64);  // a power of two
+  std::size_t size_ = 0;
+  std::deque<Block> all_;
+  std::vector<Block*> unused_;
+};
+
+}  // namespace arena

@@ -1,0 +1,195 @@
+// The way of the common pair of calls: a block that was freed is kept by the front of its stream, and handed out again
+// for the next request of exactly its size, with no more than the front's own lock. Nobody else needs to be asked:
+//
+//   - The stream is the same, so there is nothing to wait for.
+//   - The block stays where it was, so no granule is touched, nothing is taken from the driver, and no cap is passed.
+//   - The account is the sum over all fronts. A front may count up to its share of the highest values so far, and only
+//     beyond that it asks the arena, which looks at all of them: so the highest values are exact.
+//
+// What is kept is free. The arena puts it down, among the gaps, before it touches a new granule; and when somebody looks,
+// after which it picks it up again: the same requests meet the same arena, whoever looks, and however often.
+//
+// The arena's lock is taken before a front's, and several fronts' in the order of their streams.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/blocks.hpp"
+#include "core/streams.hpp"
+#include "core/types.hpp"
+
+namespace arena {
+
+// Held for nanoseconds; while all fronts are looked at, for microseconds.
+class SpinLock {
+ public:
+  bool try_lock() { return !taken_.exchange(true, std::memory_order_acquire); }
+  void lock() {
+    while (!try_lock()) wait();
+  }
+  void unlock() { taken_.store(false, std::memory_order_release); }
+
+ private:
+  void wait();
+  std::atomic<bool> taken_{false};
+};
+
+// Sums over blocks in users' hands.
+struct Sums {
+  Bytes requested = 0;
+  Bytes live = 0;
+};
+
+class alignas(64) Front {
+ public:
+  // Which of the blocks that are freed it keeps.
+  enum class Keeps : std::uint8_t { kNone, kSmall, kAll };
+  static constexpr Bytes kSmall = Bytes{64} << 10;
+
+  // Without the arena's lock; null, and false, if that will not do.
+  Block* take(StreamKey stream, Bytes size, Bytes rounded, Line line);
+  bool give(Block& block);
+
+  // The rest is for those who hold the arena's lock, and with it this one's.
+  SpinLock& lock() { return lock_; }
+  bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
+    return handle_.load(std::memory_order_relaxed) == stream.stream &&
+           thread_.load(std::memory_order_relaxed) == stream.thread;
+  }
+  void serve(StreamKey stream);  // another one from now on; nobody, if it is the key that is made of nothing
+  void set_policy(bool direct, Keeps keeps) {
+    direct_ = direct;
+    keeps_ = keeps;
+  }
+  bool would_keep(const Block& block) const {
+    return block.ordinary && handle_.load(std::memory_order_relaxed) != nullptr &&
+           (keeps_ == Keeps::kAll || (keeps_ == Keeps::kSmall && block.size <= kSmall));
+  }
+
+  Block* pop(Bytes rounded);
+  bool push(Block& block);  // false if it is full
+  Block* pop_any();
+  bool is_empty() const { return kept_ == 0; }
+  template <typename Visit>
+  void each_kept(Visit visit) const {
+    for (const Bin& bin : bins_) {
+      for (Block* block = bin.first; block != nullptr; block = block->next) visit(*block);
+    }
+  }
+
+  // Whether the highest values so far are not exceeded with so much more.
+  bool has_room(Bytes requested, Bytes size) const {
+    return sums_.requested + requested <= most_.requested && sums_.live + size <= most_.live;
+  }
+  void count(Bytes requested, Bytes size) {
+    sums_.requested += requested;
+    sums_.live += size;
+    ++blocks_;
+  }
+  void discount(Bytes requested, Bytes size) {
+    sums_.requested -= requested;
+    sums_.live -= size;
+    --blocks_;
+  }
+  // A block that was popped, or is new, comes into a user's hands, counted already.
+  void start(Block& block, Bytes requested, std::uint64_t serial, Line line);
+
+  const Sums& sums() const { return sums_; }
+  Sums& most() { return most_; }
+  std::uint64_t blocks() const { return blocks_; }
+  std::uint64_t hits() const { return hits_; }
+  std::uint64_t allocations() const { return allocations_; }
+  void count_hit() { ++hits_; }
+
+  // Numbers for allocations that are its own: [next, end).
+  struct Serials {
+    std::uint64_t next = 0, end = 0;
+  };
+  Serials& serials() { return serials_; }
+
+ private:
+  struct Bin {
+    Bytes size = 0;
+    Block* first = nullptr;
+  };
+  static constexpr std::size_t kBins = 64, kProbes = 4;
+  static constexpr std::uint32_t kMost = 128;  // blocks that are kept
+
+  template <typename Fits>
+  Bin* find(Bytes size, const Fits& fits);
+
+  SpinLock lock_;
+  bool direct_ = false;
+  Keeps keeps_ = Keeps::kNone;
+  std::uint32_t kept_ = 0;
+  std::atomic<cu::Stream> handle_{nullptr};
+  std::atomic<std::uint64_t> thread_{0};
+  Sums sums_, most_;
+  std::uint64_t blocks_ = 0, hits_ = 0, allocations_ = 0;
+  Serials serials_;
+  std::array<Bin, kBins> bins_;
+};
+
+// The fronts of all streams of an arena. All but find() is for those who hold the arena's lock.
+class Fronts {
+ public:
+  // The front of a stream, most likely; it looks for itself whether it is. Null if there is none.
+  Front* find(StreamKey stream) const;
+  // The front of a stream, made if there is none, with its new stream if the index was another's before.
+  Front& of(StreamIndex index, StreamKey stream);
+  // A stream is gone: its front takes and gives no more, until it serves another.
+  void forget(StreamIndex index);
+
+  // All of them locked.
+  class Held {
+   public:
+    explicit Held(const Fronts& fronts) : fronts_(fronts) {
+      for (const auto& front : fronts_.all_) front->lock().lock();
+    }
+    ~Held() {
+      for (const auto& front : fronts_.all_) front->lock().unlock();
+    }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    const Fronts& fronts_;
+  };
+
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (const auto& front : all_) visit(*front);
+  }
+  void set_policy(bool direct, Front::Keeps keeps);
+
+  // With all of them locked.
+  Sums sums() const;
+  // Counts a block at a new height, and gives every front a new share of the highest values.
+  void count(Front& front, Bytes requested, Bytes size);
+  const Sums& peak() const { return peak_; }
+
+  // A number for an allocation of a front; numbers for its next ones go to the front itself, `many` of them.
+  std::uint64_t next_serial(Front& front, std::uint64_t many);
+  // The number from which on all that follow are. With all of them locked.
+  std::uint64_t begin_serials();
+
+ private:
+  static constexpr std::size_t kSlots = 256, kProbes = 4;
+
+  static std::size_t home(StreamKey stream);
+  void publish(Front& front, StreamKey stream);
+
+  std::vector<std::unique_ptr<Front>> all_;  // by the index of the stream
+  std::array<std::atomic<Front*>, kSlots> slots_{};
+  bool direct_ = false;
+  Front::Keeps keeps_ = Front::Keeps::kNone;
+  Sums peak_;
+  std::uint64_t serials_ = 0;
+};
+
+}  // namespace arena
