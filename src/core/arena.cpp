@@ -17,6 +17,7 @@ constexpr Bytes kLargestRequest = Bytes{1} << 46;
 constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory
 constexpr int kPatience = 64;                    // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;         // for a front, at a time
+constexpr Granules kMuchRoom = 8;                // times what is reserved, under the cap
 
 std::string format_address(std::uint64_t address) {
   char text[24];
@@ -488,7 +489,7 @@ void Arena::set_fronts() {
 #else
   const bool direct = !observer_ && !is_over_limit() && !is_laid_;
 #endif
-  const bool has_room = 2 * backing_->reserved() <= in_granules(settings_.cap);
+  const bool has_room = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
   fronts_.set_policy(direct, is_over_limit() ? kNone : has_room ? kAll : kSmall);
 }
 
