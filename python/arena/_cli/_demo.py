@@ -65,9 +65,9 @@ def tell(done: Comparison, written: Path) -> None:
     size, death, stats = format_size, done.death, done.stats
     free, largest = size(death.free), size(death.largest)
     for text in (
-        f"A data pipeline (filter, join, group-by, sort), recorded from a real program: {done.events:,} allocations "
-        f"and frees, never more than {size(stats.peak_live)} alive. It runs where {size(done.cap)} may be taken, on a "
-        "simulated device.",
+        f"A data pipeline (filter, join, group-by, sort), recorded from a real program on NumPy: {done.events:,} "
+        f"allocations and frees, never more than {size(stats.peak_live)} alive. It runs where {size(done.cap)} may be "
+        "taken, on a simulated device.",
         f"CuPy's pool dies at event {death.event:,}: {size(death.requested)} asked for, {free} free, but no piece is "
         f"larger than {largest}. It would need {size(done.cupy_needs)}. (By a model of its source that comes with "
         "arena; the pool itself needs a GPU.)",
