@@ -187,6 +187,24 @@ for size in range(70, 100):
     assert (facts["failures"], facts["reports"], facts["report_of"]) == (30, [str(path)], "failure")
 
 
+def test_threads_that_fail_at_once_leave_one_report(script: Any, tmp_path: Path) -> None:
+    code = """
+import threading, cupy
+together = threading.Barrier(4)
+def work():
+    together.wait()
+    try:
+        cupy.empty(70 << 20, dtype="u1")
+    except MemoryError:
+        pass
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+    facts = facts_of(script(code, options=("--cap", "64MiB", "--report", tmp_path / "out.html", "--json")))
+    assert (facts["failures"], facts["problems"], len(facts["reports"])) == (4, [], 1)
+
+
 def test_the_report_of_the_end_shows_what_is_alive_then(script: Any, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     code = f"import os; os.chdir('/')\n{ALLOCATES}"
@@ -372,6 +390,7 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
         (("--device", "gpu", "examples/report.py"), "arena: device='gpu' is not accepted"),
         (("--device", "1", "examples/report.py"), "arena: device=1: ARENA_DRIVER=sim; write the size"),
         (("--report", "x.pdf", "examples/report.py"), "arena: 'x.pdf' does not end with .html or .json or .txt"),
+        (("--record", "x.txt", "--report", "x.txt", "examples/report.py"), "arena: x.txt cannot be both the report and"),
         (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: there is no folder no"),
     ],
 )

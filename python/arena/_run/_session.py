@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,13 @@ class Session:
         # Absolute, because the program may go elsewhere.
         self.report = checked(report, force, REPORTS) if report else None
         self.plan = _record.Plan(checked(record, force), overwrite=force) if record else None
+        if report and self.plan and self.report == self.plan.path:
+            raise UsageError(f"{report} cannot be both the report and the recording; give two names")
         self.force, self.as_json = force, as_json
         self.exit = 0
         self.process = os.getpid()
         self.errors = sys.stderr  # the program may put another in its place
+        self.lock = threading.RLock()  # several threads may fail at once
         self.failure: Report | None = None
         self.failures = 0
         self.written: list[Path] = []
@@ -61,12 +65,13 @@ class Session:
         """Write the report of a request that failed, at once: nobody knows what becomes of the program."""
         if os.getpid() != self.process:
             return []
-        self.failure = report
-        self.failures += 1
-        if self.report is None or self.failures > MOST_WRITTEN:
-            return []
-        self.save([report])
-        return [f"The whole report: {self.report}"] if self.written else []
+        with self.lock:
+            self.failure = report
+            self.failures += 1
+            if self.report is None or self.failures > MOST_WRITTEN:
+                return []
+            self.save([report])
+            return [f"The whole report: {self.report}"] if self.written else []
 
     def finish(self) -> None:
         if os.getpid() != self.process:  # a fork that came to the end of the program by itself
