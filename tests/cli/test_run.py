@@ -260,7 +260,7 @@ def test_without_cupy_the_program_runs_and_it_is_said(script: Any) -> None:
 
 def test_a_program_that_asks_for_nothing_is_told_so(script: Any, tmp_path: Path) -> None:
     done = script("print(1)", options=("--report", tmp_path / "out.html", "--record", tmp_path / "run.arena"))
-    assert done.stderr.startswith("arena: no GPU memory was asked for")
+    assert done.stderr.startswith("arena: no arena gave memory")
     assert not (tmp_path / "out.html").exists()
 
 
@@ -388,9 +388,10 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
         (("--cap", "lots", "docs/x.py"), "arena: docs/x.py cannot be run"),
         (("--cap", "lots", "examples/report.py"), "arena: cap='lots' is not a size"),
         (("--device", "gpu", "examples/report.py"), "arena: device='gpu' is not accepted"),
+        (("--device", "sim:0", "examples/report.py"), "arena: device='sim:0' has no memory"),
         (("--device", "1", "examples/report.py"), "arena: device=1: ARENA_DRIVER=sim; write the size"),
         (("--report", "x.pdf", "examples/report.py"), "arena: 'x.pdf' does not end with .html or .json or .txt"),
-        (("--record", "x.txt", "--report", "x.txt", "examples/report.py"), "arena: x.txt cannot be both the report and"),
+        (("--record", "x.txt", "--report", "x.txt", "examples/report.py"), "arena: x.txt cannot be both the report"),
         (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: there is no folder no"),
     ],
 )

@@ -22,8 +22,10 @@ EXCEPT_HOOK = sys.excepthook  # typer puts another in its place, which the progr
 
 
 def run(
-    program: Annotated[str, typer.Argument(help="A script, a folder or an archive; with -m a module.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What the program is given.")] = None,
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM", help="A script, a folder or an archive; with -m a module.")
+    ],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="What it is given.")] = None,
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is the name of a module.")] = False,
     cap: Annotated[str | None, typer.Option(help='The cap: "4GiB", "80%".')] = None,
     reserve: Annotated[str | None, typer.Option(help="What is taken at once, and kept.")] = None,
@@ -71,7 +73,8 @@ def choose_device(device: str) -> None:
     """Make it the only one there is, number 0 for everybody: the driver is opened later, by the program."""
     chosen = os.environ.get("ARENA_DRIVER") or "auto"
     if device.startswith("sim:"):
-        parse_size(device.removeprefix("sim:"), 0, "device")
+        if not parse_size(device.removeprefix("sim:"), 0, "device"):
+            raise UsageError(f'device={device!r} has no memory; write the size of a simulated device, "sim:8GiB"')
         os.environ.update(ARENA_DRIVER="sim", CUDASIM_DEVICES="1", CUDASIM_MEMORY=device.removeprefix("sim:"))
     elif not (device.isascii() and device.isdigit()):
         raise UsageError(f'device={device!r} is not accepted; write a number from 0 up, or "sim:8GiB"')

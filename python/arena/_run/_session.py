@@ -121,7 +121,7 @@ class Session:
     def words(self, facts: dict[str, Any]) -> list[str]:
         said = [f"arena: {peaks(pool)}" for pool in facts["arenas"] if pool["allocations"] or pool["failures"]]
         if not said:
-            said = ["arena: no GPU memory was asked for, or the arenas that gave it are gone"]
+            said = ["arena: no arena gave memory, or those that did are gone"]
         said += [f"arena: {ABOUT_CUPY[facts['cupy']]}"] if facts["cupy"] in ABOUT_CUPY else []
         if self.failures:
             said.append(f"{self.failures:,} requests failed" if self.failures > 1 else "1 request failed")
