@@ -20,7 +20,12 @@ from ..programs import ROOT
 from .test_cli import run_arena
 
 MIB = 1 << 20
-RATIOS = {"vgg": 1.050, "science": 1.401, "pipeline": 1.526}  # benchmarks/traces/README.md, of another model
+RATIOS = {
+    "vgg": 1.050,
+    "gpt2": 1.094,
+    "science": 1.401,
+    "pipeline": 1.526,
+}  # benchmarks/traces/README.md, of another model
 
 
 def test_the_demo_shows_both_and_writes_a_page_in_time(tmp_path: Path) -> None:
@@ -87,6 +92,14 @@ def test_the_model_of_cupys_pool_needs_what_another_model_needs(name: str) -> No
         peak = max(peak, live)
     assert smallest_device(events, peak, 2 * peak, MIB // 2) / peak == pytest.approx(RATIOS[name], rel=0.005)
     assert play(events, 4 * peak) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_cupys_pool_dies_whichever_chunk_of_a_size_it_takes(seed: int) -> None:
+    events = list(Trace.read(TRACE))
+    death = play(events, CAP, seed)
+    assert death is not None
+    assert death.largest < death.requested < death.free
 
 
 def test_the_model_does_what_cupys_pool_does() -> None:

@@ -69,8 +69,8 @@ def tell(done: Comparison, written: Path) -> None:
         f"allocations and frees, never more than {size(stats.peak_live)} alive. It runs where {size(done.cap)} may be "
         "taken, on a simulated device.",
         f"CuPy's pool dies at event {death.event:,}: {size(death.requested)} asked for, {free} free, but no piece is "
-        f"larger than {largest}. It would need {size(done.cupy_needs)}. (By a model of its source that comes with "
-        "arena; the pool itself needs a GPU.)",
+        f"larger than {largest}. It would need about {size(done.cupy_needs)}. (By a model of its source that "
+        "comes with arena; the pool itself needs a GPU.)",
         f"arena runs it to the end: never more than {size(stats.peak_reserved)} taken, {stats.driver_calls:,} driver "
         f"calls, {done.priced_ms:.0f} ms by the simulated driver's prices. This is its report of the moment at which "
         "CuPy's pool dies:",

@@ -6,12 +6,14 @@
 - If there is none, memory is taken from the device; if that has no room, whole pieces that are free are given back, and
   it is tried once more. (With ``set_limit`` CuPy does not even do that, and fails sooner.)
 
-Of several free chunks of one size CuPy takes any, as Python's sets do; here it is the one at the lowest address.
+Of several free chunks of one size CuPy takes any, as Python's sets do; here it is the one at the lowest address,
+or one by chance. ``benchmarks/cupy_pool.py`` tells how much that matters.
 """
 
 from __future__ import annotations
 
 import bisect
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -52,7 +54,8 @@ class Chunk:
 class FreeChunks:
     """The free chunks of one stream, by size. Addresses may be stale: a chunk that was taken, or is another now."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: random.Random | None) -> None:
+        self.chance = chance
         self.sizes: list[int] = []
         self.by_size: dict[int, dict[int, Chunk]] = {}
         self.addresses: dict[int, list[int]] = {}
@@ -81,7 +84,7 @@ class FreeChunks:
         same, addresses = self.by_size[best], self.addresses[best]
         while addresses[0] not in same:
             heappop(addresses)
-        chunk = same[addresses[0]]
+        chunk = same[addresses[0]] if self.chance is None else self.chance.choice(list(same.values()))
         self.remove(chunk)
         return chunk
 
@@ -92,8 +95,8 @@ class FreeChunks:
 class CuPyPool:
     """Blocks are known by the trace's numbers."""
 
-    def __init__(self, device: int) -> None:
-        self.device = device
+    def __init__(self, device: int, chance: random.Random | None = None) -> None:
+        self.device, self.chance = device, chance
         self.taken = 0  # from the device
         self.used = 0  # by blocks
         self.streams: dict[int, FreeChunks] = {}
@@ -103,7 +106,7 @@ class CuPyPool:
     def allocate(self, block: int, size: int, stream: int) -> bool:
         """Whether there was room for it."""
         size = max(UNIT, -(-size // UNIT) * UNIT)
-        free = self.streams.setdefault(stream, FreeChunks())
+        free = self.streams.setdefault(stream, FreeChunks(self.chance))
         chunk = free.take(size) or self.take_from_device(size, stream)
         if chunk is None:
             return False
@@ -164,9 +167,9 @@ def merge(first: Chunk, second: Chunk) -> Chunk:
     return first
 
 
-def play(events: Iterable[Event], device: int) -> Death | None:
-    """Play a trace on a device of that size; None if it fits."""
-    pool = CuPyPool(device)
+def play(events: Iterable[Event], device: int, seed: int | None = None) -> Death | None:
+    """Play a trace on a device of that size; None if it fits. With a seed, chunks of one size are taken by chance."""
+    pool = CuPyPool(device, None if seed is None else random.Random(seed))
     for number, event in enumerate(events):
         if event.kind == "free":
             pool.free(event.block)
@@ -175,12 +178,12 @@ def play(events: Iterable[Event], device: int) -> Death | None:
     return None
 
 
-def smallest_device(events: list[Event], low: int, high: int, step: int) -> int:
+def smallest_device(events: list[Event], low: int, high: int, step: int, seed: int | None = None) -> int:
     """The smallest device on which a trace fits, to the step. ``high`` is known to be enough."""
     first, last = low // step, high // step
     while first < last:
         middle = (first + last) // 2
-        if play(events, middle * step) is None:
+        if play(events, middle * step, seed) is None:
             last = middle
         else:
             first = middle + 1
