@@ -57,7 +57,8 @@ def renderables(report: Report) -> Iterator[RenderableType]:
     yield figures(report)
     if report.timeline:
         yield Text()
-        yield from timeline(report.timeline, failed=bool(report.verdict))
+        yield from timeline(report.timeline)
+        yield Text(_timeline.words(report.timeline, failed=bool(report.verdict)))
     for segment in report.segments[:MOST_SEGMENTS]:
         yield Text()
         yield from segment_map(report, segment)
@@ -146,12 +147,11 @@ def figures(report: Report) -> Text:
     )
 
 
-def timeline(samples: Samples, failed: bool) -> Iterator[Text]:
+def timeline(samples: Samples) -> Iterator[Text]:
     """What is reserved and what is live, from the beginning on; also for ``arena replay``."""
     yield Text("reserved and live bytes over time", style="bold")
     for row in _timeline.chart(samples, WIDTH):
         yield Text(row, no_wrap=True)
-    yield Text(_timeline.words(samples, failed))
 
 
 def segment_map(report: Report, segment: Segment) -> Iterator[Text]:
