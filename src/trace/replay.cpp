@@ -6,6 +6,7 @@ namespace arena {
 namespace {
 
 constexpr std::uint32_t kMostStreams = 64;
+constexpr std::uint64_t kLegacy = 1;
 constexpr std::uint64_t kHighestDefault = 2;  // the null stream, the legacy and the per-thread one
 
 }  // namespace
@@ -79,11 +80,15 @@ void Replay::finish_bucket() {
 }
 
 std::vector<Origin> Replay::origins(const std::vector<std::uint64_t>& serials) const {
+  const auto stream_of = [&](const TraceEvent& event) -> std::uint64_t {
+    const std::uint64_t handle = trace_->handle_of(event.stream);
+    if (handle == kLegacy) return 0;  // as people say it
+    return handle != 0 ? handle : event.stream;
+  };
   std::vector<Origin> all;
   for (std::uint64_t i = 0; i < next_; ++i) {
     const TraceEvent& event = trace_->events()[i];
-    const std::uint64_t handle = trace_->handle_of(event.stream);
-    if (event.kind == EventKind::kAllocate) all.push_back({event.time, handle != 0 ? handle : event.stream});
+    if (event.kind == EventKind::kAllocate) all.push_back({event.time, stream_of(event)});
   }
   std::vector<Origin> found;
   for (const std::uint64_t serial : serials) found.push_back(all.at(serial));

@@ -9,7 +9,7 @@ from typing import Protocol
 from .._sizes import format_size
 from ._model import FIGURES, Samples
 
-__all__ = ["Point", "chart", "instant", "make", "thin", "words"]
+__all__ = ["Point", "chart", "instant", "make", "seconds", "squeeze", "thin", "thin_indices", "words"]
 
 BUCKETS = 650  # of which three samples each are kept
 ROWS = 8
@@ -34,15 +34,21 @@ def thin(points: Sequence[Point], buckets: int = BUCKETS) -> list[Point]:
 
     The last is kept too. A replay does the same before it takes them.
     """
-    if len(points) <= 3 * buckets:
-        return list(points)
-    kept = {len(points) - 1}
-    for _, group in groupby(range(len(points)), lambda index: index * buckets // len(points)):
+    live, reserved = ([getattr(account, name) for _, account in points] for name in ("live", "reserved"))
+    return [points[index] for index in thin_indices(live, reserved, buckets)]
+
+
+def thin_indices(live: Sequence[int], reserved: Sequence[int], buckets: int) -> list[int]:
+    """The numbers of those samples."""
+    many = len(live)
+    if many <= 3 * buckets:
+        return list(range(many))
+    kept = {many - 1}
+    for _, group in groupby(range(many), lambda index: index * buckets // many):
         bucket = list(group)
-        kept.add(max(bucket, key=lambda index: points[index][1].live))
-        kept.add(min(bucket, key=lambda index: points[index][1].live))
-        kept.add(max(bucket, key=lambda index: points[index][1].reserved))
-    return [points[index] for index in sorted(kept)]
+        kept.update((max(bucket, key=live.__getitem__), min(bucket, key=live.__getitem__)))
+        kept.add(max(bucket, key=reserved.__getitem__))
+    return sorted(kept)
 
 
 def make(points: Sequence[Point], unit: str) -> Samples | None:
@@ -74,14 +80,18 @@ def seconds(value: float) -> str:
 
 def words(samples: Samples, failed: bool = False) -> str:
     """What the picture shows."""
-    reserved, size = samples.figures["reserved"], format_size
-    highest = reserved.index(max(reserved))
+    reserved, cap, size = samples.figures["reserved"], samples.figures["cap"], format_size
+    highest, peak = reserved.index(max(reserved)), samples.peak
+    live = f"The most was live at {instant(samples, peak)}: {size(samples.figures['live'][peak])}"
+    if reserved[peak] == reserved[highest]:
+        most = f", when the most was reserved too: {size(reserved[peak])} of a cap of {size(cap[peak])}."
+    else:
+        most = (
+            f", with {size(reserved[peak])} reserved. The most was reserved at {instant(samples, highest)}: "
+            f"{size(reserved[highest])} of a cap of {size(cap[highest])}."
+        )
     end = f" The request failed at {instant(samples, -1)}, where the picture ends." if failed else ""
-    return (
-        f"The most was live at {instant(samples, samples.peak)}: {size(samples.figures['live'][samples.peak])}, "
-        f"with {size(reserved[samples.peak])} reserved. The most was reserved at {instant(samples, highest)}: "
-        f"{size(reserved[highest])} of a cap of {size(samples.figures['cap'][highest])}.{end}"
-    )
+    return live + most + end
 
 
 def chart(samples: Samples, width: int) -> Iterator[str]:
@@ -105,8 +115,8 @@ def chart(samples: Samples, width: int) -> Iterator[str]:
 def peak_marks(samples: Samples, margin: int, columns: int) -> Iterator[str]:
     said = f"peak, {format_size(samples.figures['live'][samples.peak])} live at {instant(samples, samples.peak)}"
     column = column_of(samples, samples.peak, columns)
-    said = f"▲ {said}" if column + len(said) + 2 <= columns else f"{said} ▲"
-    yield " " * (margin + (column if said.startswith("▲") else max(0, column + 1 - len(said)))) + said
+    fits = column + len(said) + 2 <= columns  # to the right of its mark
+    yield " " * (margin + column) + f"▲ {said}" if fits else f"{said} ▲".rjust(margin + column + 1)
     yield f"{'':{margin}}{LIVE[-1]} live  {RESERVED} reserved"
 
 
