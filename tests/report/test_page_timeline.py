@@ -142,7 +142,7 @@ def test_it_follows_when_the_mode_or_the_width_changes(report: Report, show: Ope
         tab.page.emulate_media(color_scheme="dark")
         tab.page.wait_for_function(f"light => {picture} !== light", arg=light)
         tab.page.set_viewport_size({"width": 400, "height": 900})
-        tab.page.wait_for_function("document.querySelector('#timeline canvas').width < 400")
+        tab.page.wait_for_function("() => document.querySelector('#timeline canvas').width < 400")
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
