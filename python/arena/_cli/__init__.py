@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ArenaError
-from . import _convert, _info, _replay, _report
+from . import _convert, _fit, _info, _replay, _report
 
 __all__ = ["app", "main"]
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command("info")(_info.info)
 app.command("replay")(_replay.replay)
+app.command("fit")(_fit.fit)
 app.command("report")(_report.report)
 app.command("convert")(_convert.convert)
 

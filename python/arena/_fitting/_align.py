@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ._runs import Run
+from collections import Counter
+from collections.abc import Iterator
+
+from ._runs import Key, Run
 
 __all__ = ["NONE", "align"]
 
@@ -17,15 +20,46 @@ PATIENCE = 5_000_000  # places that are compared before the rest is left as it i
 def align(run: Run, template: Run) -> list[int]:
     """For each allocation of ``template`` the one of ``run``, or :data:`NONE`.
 
-    Runs that do the same things in the same order are the same throughout. In others, allocations are gone through side
-    by side, and where they differ the nearest places are taken from which on they agree again.
+    Runs that do the same things in the same order are the same throughout. In others lines tell, if they are known;
+    and if not, allocations are gone through side by side, and where they differ the nearest places are taken from which
+    on they agree again.
     """
     if run.operations == template.operations and run.keys == template.keys:
         return list(range(len(template.sizes)))
+    if run.has_lines and template.has_lines:
+        return _by_line(run, template)
     return _Matching(run, template).match()
 
 
+def _by_line(run: Run, template: Run) -> list[int]:
+    """The nth allocation of a line is the nth in the other run, if both have as many.
+
+    Of the other lines, it is the nth since the same allocation of a line of the first kind.
+    """
+    counts, others = Counter(run.keys), Counter(template.keys)
+    steady = {key for key, count in counts.items() if others[key] == count}
+    places = {name: place for place, name in enumerate(_names(run, steady))}
+    return [places.get(name, NONE) for name in _names(template, steady)]
+
+
+def _names(run: Run, steady: set[Key]) -> Iterator[tuple[object, ...]]:
+    """What to call each allocation of a run, in order."""
+    seen, since = Counter[Key](), Counter[Key]()
+    last: tuple[object, ...] = ()
+    for key in run.keys:
+        if key in steady:
+            seen[key] += 1
+            last = (key, seen[key])
+            since.clear()
+            yield last
+        else:
+            since[key] += 1
+            yield (last, key, since[key])
+
+
 class _Matching:
+    """Side by side, by stream and by sizes that a change of batch can explain."""
+
     def __init__(self, run: Run, template: Run) -> None:
         self.run = run
         self.template = template
@@ -47,8 +81,6 @@ class _Matching:
     def alike(self, i: int, j: int) -> bool:
         if self.run.keys[i] != self.template.keys[j]:
             return False
-        if self.run.keys[i][0]:  # a line says more than a size
-            return True
         size = self.run.sizes[i]
         return size * self.least - 512 <= self.template.sizes[j] <= size * self.most + 512
 

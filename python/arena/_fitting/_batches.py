@@ -36,7 +36,8 @@ class LargestFit:
     batch: int
     """0 if none fits."""
     at_least: int
-    at_most: int
+    at_most: int | None
+    """None if the error grows faster than the need, so that there is no telling."""
     peak_live: int
     smallest_cap: int
 
@@ -84,15 +85,9 @@ class Predictor:
         def needs(batch: int, sign: int) -> float:
             return (model.peak(batch) + sign * model.error(batch)) * overhead + sign * granule
 
-        least = _last(lambda batch: needs(batch, 1) <= limit, best)
-        beyond = _last(lambda batch: needs(batch, -1) <= limit, 4 * most)
-        return LargestFit(
-            best,
-            min(best, best if least is None else least),
-            max(best, 4 * most if beyond is None else beyond),
-            found.peak_live,
-            found.smallest_cap,
-        )
+        least = best if needs(best, 1) <= limit else _last(lambda batch: needs(batch, 1) <= limit, best)
+        beyond = _last(lambda batch: batch <= best or needs(batch, -1) <= limit, 4 * most)
+        return LargestFit(best, best if least is None else least, beyond, found.peak_live, found.smallest_cap)
 
     def _largest_that_fits(self, most: int, limit: int) -> int:
         """By bisection below ``most``, whose live bytes alone fill the limit."""

@@ -50,7 +50,13 @@ class Replays:
     """Replays of one trace, each cap once."""
 
     def __init__(
-        self, trace: Trace, *, growth: int = 64 << 20, vmm: bool = True, progress: Progress | None = None, before: int = 0
+        self,
+        trace: Trace,
+        *,
+        growth: int = 64 << 20,
+        vmm: bool = True,
+        progress: Progress | None = None,
+        before: int = 0,
     ) -> None:
         self.trace = trace
         self.growth = growth

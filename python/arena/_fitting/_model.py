@@ -8,10 +8,13 @@ from functools import cached_property
 from pathlib import Path
 
 from .._trace import Trace
+from ..errors import UsageError
 from ._align import NONE, align
 from ._runs import ROUNDING, Key, Run, live_at_peak, peak_live, peaks_by_key, rounded
 
 __all__ = ["Model", "Site", "weights"]
+
+COMMON = 0.05  # of the bytes: with less in common, two traces are not of one program
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Model:
     def __init__(self, runs: Sequence[Run]) -> None:
         if not all(run.has_lines for run in runs):
             for run in runs:
-                run.forget_lines()
+                run.forget_lines()  # they cannot be compared
         self.runs = runs
         self.batches = [run.batch for run in runs]
         self.template = max(runs, key=lambda run: run.batch)
@@ -50,6 +53,7 @@ class Model:
         self._peaks: dict[int, int] = {}
         self._tell_apart()
         self._group()
+        self._refuse_strangers()
 
     def _tell_apart(self) -> None:
         """Sizes over the runs, each combination once: there are few."""
@@ -76,6 +80,22 @@ class Model:
                     alone[place] = False
             for key, held in peaks_by_key(run, alone).items():
                 self.groups.setdefault(key, [0] * len(self.runs))[index] = held
+
+    def _refuse_strangers(self) -> None:
+        """Say so when the runs have nothing in common that a prediction could rest on."""
+        if not self.template.has_lines:
+            common, what = self.aligned, "allocations"
+        else:
+            keys = set.intersection(*({lines for lines, _ in run.keys} for run in self.runs))
+            sizes = zip(self.template.sizes, self.template.keys, strict=True)
+            common = sum(size for size, (lines, _) in sizes if lines in keys) / max(1, sum(self.template.sizes))
+            what = "lines"
+        if common < COMMON:
+            hint = "" if self.template.has_lines else ", or record both with ARENA_LINES=1"
+            raise UsageError(
+                f"only {common:.0%} of the bytes of batch {self.template.batch} come from {what} that are in all traces: "
+                f"they cannot be compared; give traces of one program{hint}"
+            )
 
     @cached_property
     def aligned(self) -> float:

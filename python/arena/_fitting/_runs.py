@@ -66,6 +66,7 @@ class Run:
 
     def forget_lines(self) -> None:
         """Make it comparable with a run whose lines were not recorded."""
+        self.has_lines = False
         self.keys = [((), stream) for _, stream in self.keys]
 
     def with_sizes(self, sizes: Sequence[int]) -> Trace:
@@ -95,7 +96,8 @@ def rounded(size: int) -> int:
 
 def peak_live(run: Run, sizes: Sequence[int]) -> tuple[int, int]:
     """The most bytes that are live, and the operation after which they are."""
-    taken = [rounded(size) for size in sizes]
+    known = {size: rounded(size) for size in set(sizes)}  # there are few different ones
+    taken = [known[size] for size in sizes]
     live = peak = place = 0
     for index, (kind, allocation, _) in enumerate(run.operations):
         if kind == ALLOCATE:
