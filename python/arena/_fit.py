@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 from . import _core
 from ._fitting._batches import LargestFit, Prediction, Predictor
-from ._fitting._caps import LARGEST, Point, Progress, Replays, comfortable_cap, find_smallest, round_up, trade
+from ._fitting._caps import LARGEST, Point, Progress, Replays, comfortable_cap, find_smallest, trade
 from ._fitting._model import Model, Site
 from ._fitting._runs import Run
 from ._settings import find_device, resolve
@@ -159,7 +159,7 @@ def fit(
 
 
 def _find_caps(replays: Replays, limit: int | None) -> tuple[int, int, tuple[Point, ...], tuple[int, ...]]:
-    """The smallest cap, the comfortable one, what some cost, and those that did not work although a smaller one does."""
+    """The smallest cap, the comfortable one, what some cost, and those that fail although a smaller one works."""
     smallest = find_smallest(replays)
     comfortable = comfortable_cap(replays, smallest)
     within = (limit or 0) // replays.granule * replays.granule
@@ -200,6 +200,8 @@ def _limit(cap: Size | None, device: int | str | None, outside: Size) -> int | N
         limits.append(parse_size(cap, total, "cap"))
         if device is None and (isinstance(cap, float) or (isinstance(cap, str) and cap.strip().endswith("%"))):
             raise UsageError(f"cap={cap!r} is a share of a device; say of which with device=, or write a size")
+        if limits[-1] == 0:
+            raise UsageError(f"cap={cap!r} leaves nothing; give a size")
     if limits and min(limits) <= 0:
         raise UsageError(f"outside={outside!r} leaves nothing of device={device!r}")
     return min(limits, default=None)
@@ -219,12 +221,15 @@ def _total(device: int | str | None) -> int:
     return info.total
 
 
-def _batches(name: str, value: int | Sequence[int] | None) -> list[int]:
-    values = [] if value is None else list(value) if isinstance(value, Sequence) else [value]
-    for batch in values:
+def _batches(name: str, value: object) -> list[int]:
+    if value is None:
+        return []
+    batches = []
+    for batch in value if isinstance(value, Iterable) and not isinstance(value, str) else [value]:
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise UsageError(f"{name}={batch!r} is not accepted; write batch sizes, ints from 1")
-    return values
+        batches.append(batch)
+    return batches
 
 
 def _check(sources: list[Source], given: list[int], targets: list[int]) -> None:

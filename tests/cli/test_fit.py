@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_exit_codes_tell_whether_it_fits(recordings: list[Path]) -> None:
     facts = json.loads(card.stdout)
     assert (card.returncode, facts["fits"], facts["limit"]) == (0, True, 524 << 20)
     assert facts["smallest_cap"] == 420 << 20
-    assert [point["cap"] for point in facts["points"]][0] == 420 << 20
+    assert facts["points"][0]["cap"] == 420 << 20
     none = run_arena("fit", *recordings[:2], "--batch-from", "8,16", "--batch-to", "100,200", "--cap", "100MiB")
     assert none.returncode == 3
     assert "does not fit" in none.stdout
@@ -105,3 +106,19 @@ def test_a_recording_that_was_cut_is_fitted_as_far_as_it_goes(recordings: list[P
     assert done.returncode == 0
     assert "cut.arena" in done.stderr
     assert "the smallest cap that works" in done.stdout
+
+
+def test_the_figures_in_the_document_are_those_that_are_printed(tmp_path: Path) -> None:
+    text = (ROOT / "docs/fit.md").read_text()
+    shown = {line.strip() for block in re.findall(r"(?:^    .*\n|^\n)+", text, re.M) for line in block.splitlines()}
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (tmp_path / "p.py").write_text(program)
+    code = "import os, runpy, sys; os.chdir(sys.argv[1]); runpy.run_path('p.py')"
+    run(code, str(tmp_path), check=True, ARENA_DRIVER="sim")
+    paths = [tmp_path / f"b{batch}.arena" for batch in (8, 16, 24)]
+    one = run_arena("fit", TRACE.relative_to(ROOT))
+    many = run_arena("fit", *paths, "--batch-from", "8,16,24", "--batch-to", "64", "--cap", "1GiB")
+    printed = {line.strip() for line in (one.stdout + many.stdout).splitlines()}
+    code_lines = {line.strip() for line in program.splitlines()}
+    assert len(shown - code_lines) > 20
+    assert shown - code_lines - printed == set()

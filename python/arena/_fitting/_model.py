@@ -93,8 +93,8 @@ class Model:
         if common < COMMON:
             hint = "" if self.template.has_lines else ", or record both with ARENA_LINES=1"
             raise UsageError(
-                f"only {common:.0%} of the bytes of batch {self.template.batch} come from {what} that are in all traces: "
-                f"they cannot be compared; give traces of one program{hint}"
+                f"only {common:.0%} of the bytes of batch {self.template.batch} come from {what} that are in all "
+                f"traces: they cannot be compared; give traces of one program{hint}"
             )
 
     @cached_property
