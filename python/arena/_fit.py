@@ -127,6 +127,8 @@ def fit(
     sources = [traces] if isinstance(traces, (Trace, str, PathLike)) else list(traces)
     given, targets = _batches("batch_from", batch_from), _batches("batch_to", batch_to)
     _check(sources, given, targets)
+    if not isinstance(vmm, bool):
+        raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
     limit = _limit(cap, device, outside)
     read = [source if isinstance(source, Trace) else Trace.read(Path(source)) for source in sources]
     piece = resolve("growth", growth, LARGEST)
@@ -134,13 +136,13 @@ def fit(
     def replays_of(trace: Trace, before: int) -> Replays:
         return Replays(trace, growth=piece, vmm=vmm, progress=progress, before=before)
 
-    replays = replays_of(read[given.index(max(given))] if given else read[0], 0)
-    smallest, comfortable, points, exceptions = _find_caps(replays, limit)
     model = predictor = None
-    if given:
+    if given:  # before any replay: it may refuse
         runs = [Run(trace, batch, _name(source)) for trace, batch, source in zip(read, given, sources, strict=True)]
         model = Model(runs)
         predictor = Predictor(model, lambda batch, before: replays_of(model.trace(batch), len(replays.points) + before))
+    replays = replays_of(read[given.index(max(given))] if given else read[0], 0)
+    smallest, comfortable, points, exceptions = _find_caps(replays, limit)
     return Fit(
         events=len(replays.trace),
         peak_live=replays.uncapped().peak_live,

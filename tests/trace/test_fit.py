@@ -286,6 +286,7 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
         ({"device": "gpu"}, "device='gpu' is not a size"),
         ({"device": 77}, "there is no such device"),
         ({"device": "1GiB", "outside": "2GiB"}, "leaves nothing of device='1GiB'"),
+        ({"vmm": "yes"}, "vmm='yes' is not accepted"),
         ({"outside": "much"}, "outside='much' is not a size"),
     ],
 )
