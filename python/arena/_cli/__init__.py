@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ArenaError
-from . import _convert, _demo, _info, _replay, _report, _run
+from . import _convert, _demo, _fit, _info, _replay, _report, _run
 
 __all__ = ["app", "main"]
 
@@ -27,6 +27,7 @@ app.command("demo")(_demo.demo)
 app.command("info")(_info.info)
 app.command("run", context_settings=_run.CONTEXT)(_run.run)
 app.command("replay")(_replay.replay)
+app.command("fit")(_fit.fit)
 app.command("report")(_report.report)
 app.command("convert")(_convert.convert)
 
