@@ -1,4 +1,4 @@
-# make demo   builds everything into .venv and shows the simulated device
+# make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
 # make lint   format, types and declarations; what CI checks beside the tests
@@ -14,7 +14,8 @@ CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h
 .PHONY: demo test debug lint format bench clean
 
 demo: $(VENV)/.package
-	$(BIN)/python examples/simulated_device.py
+	@mkdir -p build
+	$(BIN)/arena demo --force --save build/arena-demo.html
 
 test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py
 	@sh tools/get_chromium.sh

@@ -103,7 +103,7 @@ def test_the_readme_example_of_a_planned_failure_fails_the_next_allocation() -> 
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["arena.md", "reports.md"])
+@pytest.mark.parametrize("name", ["arena.md", "fit.md", "reports.md"])
 def test_the_python_in_a_document_runs_as_one_program(name: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text(), re.M | re.S)
     done = run(f"import os; os.chdir({str(tmp_path)!r})\n" + "\n".join(blocks), ARENA_DRIVER="sim")
@@ -118,6 +118,17 @@ def test_the_report_that_the_readme_shows_is_the_examples(tmp_path: Path) -> Non
     lines = [line[4:] for line in shown[0].splitlines() if line.strip() not in ("...", "")]
     assert [line for line in lines if line not in done.stdout.splitlines()] == []
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_demo_that_the_readme_shows_is_the_one_that_runs(tmp_path: Path) -> None:
+    code = "import sys; from arena._cli import main; sys.argv[1:] = ['demo', '--save', sys.argv[1]]; main()"
+    done = run(code, str(tmp_path / "page.html"))
+    shown = re.search(r"^    A data pipeline.*?would pass is .*?$", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert shown is not None
+    lines = [line[4:] for line in shown[0].splitlines() if line]
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    assert len(lines) > 8
+    assert [line for line in lines if line not in printed] == []
 
 
 DOCUMENTS = [path.name for path in ROOT.glob("*.md")] + [f"docs/{path.name}" for path in ROOT.glob("docs/*.md")]

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from typing import Any, get_args, get_origin, get_type_hints
 
+from arena._report._json import _required
 from arena._report._model import FORMAT, VERSION, Block, Report
 
 NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
@@ -17,7 +18,8 @@ NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(N
 def schema_of(kind: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(kind):
         fields = {name: schema_of(hint) for name, hint in get_type_hints(kind).items()}
-        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+        required = [name for name in fields if name in _required(kind)]
+        return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
     if get_origin(kind) is list:
         return {"type": "array", "items": schema_of(get_args(kind)[0])}
     if get_origin(kind) is dict:
@@ -25,6 +27,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
     if kind is Any:
         return {}
     kinds = get_args(kind) or (kind,)
+    if dataclasses.is_dataclass(kinds[0]):
+        return {"anyOf": [schema_of(one) for one in kinds]}
     names = [NAMES[one] for one in kinds]
     return {"type": names[0] if len(names) == 1 else names}
 
@@ -33,7 +37,7 @@ def main() -> None:
     schema = schema_of(Report)
     head = {"format": {"const": FORMAT}, "version": {"const": VERSION}}
     schema["properties"] = {**head, **schema["properties"], "blocks": schema_of(list[Block])}
-    schema["required"] = list(schema["properties"])
+    schema["required"] = [*head, *schema["required"], "blocks"]
     title = "A report of arena: what is held and why. The words are explained in arena.Report."
     print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}, indent=1))
 

@@ -19,6 +19,7 @@ from ._arena import Arena, default_arena, metrics, report
 from ._batch import LargestBatch, largest_batch
 from ._buffer import Buffer
 from ._core import DeviceInfo, Driver, Stats, malloc
+from ._fit import Fit, fit
 from ._lines import trace_lines
 from ._load import load
 from ._report import Report, Reports
@@ -36,6 +37,7 @@ __all__ = [
     "DeviceInfo",
     "Driver",
     "DriverError",
+    "Fit",
     "LargestBatch",
     "OutOfMemoryError",
     "Recording",
@@ -54,6 +56,7 @@ __all__ = [
     "default_arena",
     "driver",
     "errors",
+    "fit",
     "largest_batch",
     "load",
     "malloc",

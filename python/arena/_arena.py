@@ -24,7 +24,7 @@ from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
-from ._timeline import Sampler
+from ._timeline import Sampler, Timeline
 from ._trace._record import Writer, record_by_environment
 from .errors import OutOfMemoryError, UsageError
 
@@ -222,17 +222,22 @@ class Arena(PoolMethods, _core.Allocator):
         with no_collection():
             return Snapshot._of(self._device, core.id, core.snapshot(self._compact is not False))
 
-    def report(self, *, verdict: str = "", request: int = 0) -> Report:
+    def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
 
-        ``verdict`` and ``request`` say which request failed, if the report is made for that.
+        ``verdict`` and ``request`` say which request failed, if the report is made for that. With a ``timeline`` of
+        this arena it also shows how it came to that.
         """
+        if timeline is not None and (not isinstance(timeline, Timeline) or timeline._pool is not self):
+            raise UsageError(f"timeline={timeline!r} is not accepted; give an arena.Timeline of this arena")
+        snapshot = self.snapshot()
         return Report.of(
-            self.snapshot(),
+            snapshot,
             device_name=self._name,
             simulated=self.is_simulated,
             verdict=verdict,
             request=request,
+            timeline=timeline._drawn(snapshot) if timeline is not None else None,
         )
 
     def metrics(self, /, **labels: str | int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .errors import UsageError
 
-__all__ = ["check", "write"]
+__all__ = ["check", "free_name", "write"]
 
 
 def write(path: str | os.PathLike[str], chunks: Iterable[bytes], *, overwrite: bool = False) -> Path:
@@ -56,6 +56,13 @@ def check(path: str | os.PathLike[str], *, overwrite: bool = False, endings: tup
         if not target.is_file():  # such as /dev/null, which would be replaced
             raise UsageError(f"{target} is not a regular file; give the name of one")
     return target
+
+
+def free_name(path: Path, number: int = 2) -> Path:
+    """The first of ``run-2.html``, ``run-3.html``, ... that does not exist."""
+    while (name := path.with_stem(f"{path.stem}-{number}")).exists():
+        number += 1
+    return name
 
 
 def _exists(target: Path) -> UsageError:

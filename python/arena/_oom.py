@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ MOST_HOLDERS = 5
 MOST_SAVED = 10  # reports in one process: a program may catch the error and go on for days
 _numbers = itertools.count(1)
 
+keep: Callable[[Report], list[str]] | None = None
+"""What ``arena run`` does with the report of a request that failed; it returns lines for the error."""
+
 
 def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
     """The same error, with who holds the most in it; saves the report if ``ARENA_OOM_DIR`` says where."""
@@ -32,8 +36,10 @@ def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
         snapshot = pool.snapshot()
         holders = who_holds(snapshot)
         folder = os.environ.get("ARENA_OOM_DIR")
-        if folder:
-            holders += save(pool.report(verdict=error.verdict, request=error.requested), snapshot, Path(folder))
+        if folder or keep:
+            report = pool.report(verdict=error.verdict, request=error.requested)
+            holders += keep(report) if keep else []
+            holders += save(report, snapshot, Path(folder)) if folder else []
     except Exception:  # whatever it is: the error itself matters more
         holders = []
     text, verdict, requested, largest, account = error.args[:5]

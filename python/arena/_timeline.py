@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING
 
 from ._core import Stats
@@ -18,12 +18,15 @@ from .errors import UsageError
 
 if TYPE_CHECKING:
     from ._arena import Arena
+    from ._report._model import Samples
+    from ._snapshot import Snapshot
 
 __all__ = ["Sampler", "Timeline"]
 
 
 class Timeline:
-    """How the account of an arena changes, to be drawn by Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+    """How the account of an arena changes, to be drawn by Perfetto (https://ui.perfetto.dev) or chrome://tracing, or
+    in a report: ``pool.report(timeline=timeline)``.
 
     Call :meth:`sample` where it matters, or let a thread do it:
     ``with arena.Timeline(pool, interval=0.1) as timeline: ...`` samples at the beginning, every tenth of a second, and
@@ -70,6 +73,14 @@ class Timeline:
         name = f"arena on device {self._pool.device}"
         taken = ((seconds, _figures(stats)) for seconds, stats in list(self._taken))
         return _perfetto.write(path, taken, name=name, overwrite=overwrite)
+
+    def _drawn(self, now: Snapshot) -> Samples | None:
+        """The part of a report: the samples, and what is now."""
+        from ._report import _timeline
+
+        taken: list[_timeline.Point] = [*self._taken, (time.monotonic(), SimpleNamespace(**now.stats))]
+        begin = taken[0][0]
+        return _timeline.make(_timeline.thin([(at - begin, stats) for at, stats in taken]), "s")
 
     def __len__(self) -> int:
         return len(self._taken)

@@ -19,6 +19,7 @@ std::atomic<int> depth{0};
 namespace {
 
 constexpr int kDeepest = 64;
+constexpr Id kRecorded = Id{1} << 31;  // in the numbers of lines that come from elsewhere
 
 // Where a frame is: the code, which the table keeps alive, and the instruction, whose line is looked up when it is shown.
 struct Spot {
@@ -44,6 +45,7 @@ struct Table {
   std::unordered_map<PyCodeObject*, bool> passed;  // whether frames of a code are
   std::unordered_map<std::vector<Spot>, Id, Hash> ids;
   std::vector<const std::vector<Spot>*> spots;  // by id - 1
+  std::vector<PyObject*> recorded;              // tuples, by id - kRecorded
 };
 
 Table& table() {
@@ -107,13 +109,30 @@ Id find() {
   return id;
 }
 
+// The same lines have the same number, however often a trace is replayed.
+Id number_of(const py::tuple& lines) {
+  static PyObject* const known = PyDict_New();
+  Table& t = table();
+  const py::object found = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(known, lines.ptr()));
+  if (found) return found.cast<Id>();
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  const Id id = [&] {
+    const std::lock_guard lock(t.mutex);
+    t.recorded.push_back(lines.inc_ref().ptr());
+    return kRecorded + static_cast<Id>(t.recorded.size() - 1);
+  }();
+  if (PyDict_SetItem(known, lines.ptr(), py::int_(id).ptr()) != 0) throw py::error_already_set();
+  return id;
+}
+
 py::tuple frames(Id id) {
   if (id == 0) return py::tuple();
   std::vector<Spot> spots;
   {
     Table& t = table();
     const std::lock_guard lock(t.mutex);
-    spots = *t.spots[id - 1];
+    if (id >= kRecorded) return py::reinterpret_borrow<py::tuple>(t.recorded.at(id - kRecorded));
+    spots = *t.spots.at(id - 1);
   }
   const py::object line = py::module_::import("arena._snapshot").attr("Line");
   py::tuple rows(spots.size());
@@ -137,6 +156,9 @@ void bind_lines(py::module_& module) {
   module.def(
       "trace_lines", [](int depth) { lines::depth = std::clamp(depth, 0, lines::kDeepest); }, py::arg("depth"),
       "How many lines of Python an allocation remembers; 0 for none.");
+  module.def(
+      "number_of_lines", [](const py::tuple& lines) { return lines::number_of(lines); }, py::arg("lines"),
+      "What an allocation may be given for lines of a recorded run.");
   module.def("traced_depth", [] { return lines::depth.load(); }, "How many lines an allocation remembers now.");
   module.def(
       "pass_over_lines_in",

@@ -18,6 +18,9 @@ Id find();  // with the GIL
 
 inline Id current() { return depth.load(std::memory_order_relaxed) == 0 ? 0 : find(); }
 
+// The number of lines that come from elsewhere: of a recorded run.
+Id number_of(const pybind11::tuple& lines);
+
 // As a tuple of arena's Line, innermost first.
 pybind11::tuple frames(Id id);
 

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "bindings/bindings.hpp"
 #include "bindings/lines.hpp"
@@ -39,6 +41,25 @@ py::object misfit_of(const Replay& replay) {
   const Misfit& m = *replay.misfit();
   return py::dict("event"_a = m.event, "text"_a = m.text, "verdict"_a = m.verdict, "requested"_a = m.requested,
                   "largest"_a = m.largest, "stats"_a = m.stats);
+}
+
+py::tuple peak_of(const Replay& replay) {
+  const Height& peak = replay.peak();
+  return py::make_tuple(peak.event, peak.time, peak.live, peak.reserved);
+}
+
+py::list origins_of(const Replay& replay, const std::vector<std::uint64_t>& addresses) {
+  py::list rows;
+  for (const Origin& origin : replay.origins(addresses)) rows.append(py::make_tuple(origin.time, origin.stream));
+  return rows;
+}
+
+py::list samples_of(const Replay& replay) {
+  py::list rows;
+  for (const Sample& sample : replay.samples()) {
+    rows.append(py::make_tuple(sample.event, sample.time, sample.stats));
+  }
+  return rows;
 }
 
 }  // namespace
@@ -77,22 +98,18 @@ void bind_trace(py::module_& module) {
       .def("scope_name", &Trace::scope_name, py::arg("scope"), "The name of a scope.")
       .def_property_readonly("streams", &Trace::streams, "How many there are.");
   py::class_<Replay>(module, "Replay", "A trace that runs through an arena.")
-      .def(py::init<std::shared_ptr<const Trace>, std::shared_ptr<Arena>, std::uint64_t>(), py::arg("trace"),
-           py::arg("arena"), py::arg("every"), py::call_guard<WithoutGil>())
+      .def(py::init<std::shared_ptr<const Trace>, std::shared_ptr<Arena>, std::uint64_t,
+                    std::unordered_map<Line, Line>>(),
+           py::arg("trace"), py::arg("arena"), py::arg("every"), py::arg("lines") = std::unordered_map<Line, Line>(),
+           py::call_guard<WithoutGil>())
       .def("step", &Replay::step, py::arg("events"), py::call_guard<WithoutGil>(),
            "Go on for some events; False at the end.")
+      .def("origins", &origins_of, py::arg("addresses"), "(nanoseconds, stream) of the allocations of live blocks.")
       .def_property_readonly("done", &Replay::done, "Events played so far.")
+      .def_property_readonly("highest", &Replay::highest, "The event after which the most is live, if all fits.")
+      .def_property_readonly("peak", &peak_of, "(event, nanoseconds, live, reserved) when the most was live so far.")
       .def_property_readonly("misfit", &misfit_of, "Where and why it did not fit, or None.")
-      .def_property_readonly(
-          "samples",
-          [](const Replay& replay) {
-            py::list rows;
-            for (const Sample& sample : replay.samples()) {
-              rows.append(py::make_tuple(sample.event, sample.time, sample.stats));
-            }
-            return rows;
-          },
-          "(event, nanoseconds, account) as the trace went on.");
+      .def_property_readonly("samples", &samples_of, "(event, nanoseconds, account) as the trace went on.");
 }
 
 }  // namespace arena

@@ -51,8 +51,9 @@ void Arena::tell_live() {
   for (const Block* b : live) tell({EventKind::kAllocate, b->serial, b->requested, b->stream, 0, b->line});
 }
 
+// Before the first request there is no stream at all.
 void Arena::tell(Event event) {
-  event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
+  if (names_stream(event.kind)) event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
   observer_->note(event);
 }
 

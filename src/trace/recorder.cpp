@@ -57,10 +57,6 @@ class Record {
   std::size_t size_ = 0;
 };
 
-bool names_stream(EventKind kind) {
-  return kind == EventKind::kAllocate || kind == EventKind::kFailure || kind == EventKind::kRecordStream;
-}
-
 bool has_size(EventKind kind) {
   using enum EventKind;
   return kind == kAllocate || kind == kFailure || kind == kReserved || kind == kReserve || kind == kSetCap;

@@ -6,12 +6,19 @@ namespace arena {
 namespace {
 
 constexpr std::uint32_t kMostStreams = 64;
+constexpr std::uint64_t kLegacy = 1;
 constexpr std::uint64_t kHighestDefault = 2;  // the null stream, the legacy and the per-thread one
 
 }  // namespace
 
-Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every)
-    : trace_(std::move(trace)), arena_(std::move(arena)), every_(std::max<std::uint64_t>(1, every)) {
+Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
+               std::unordered_map<Line, Line> lines)
+    : trace_(std::move(trace)),
+      arena_(std::move(arena)),
+      lines_(std::move(lines)),
+      every_(std::max<std::uint64_t>(1, every)),
+      blocks_(*trace_),
+      extremes_(find_extremes(*trace_, every_)) {
   make_streams();
 }
 
@@ -27,7 +34,9 @@ void Replay::make_streams() {
 
 Replay::~Replay() {
   for (auto& [number, scope] : scopes_) quietly([&, held = scope] { arena_->end_scope(*held); });
-  for (const auto& [block, address] : addresses_) quietly([&, at = address] { arena_->free(at); });
+  blocks_.each([&](const Held& held) {
+    if (held.block != nullptr) quietly([&] { arena_->free(*held.block); });
+  });
   for (const cu::Stream stream : streams_) {
     if (stream != nullptr) quietly([&] { arena_->device().delete_stream(stream); });
   }
@@ -38,32 +47,88 @@ bool Replay::step(std::uint64_t events) {
   while (next_ < end && !misfit_) {
     const TraceEvent& event = trace_->events()[next_];
     play(event);
+    watch(event);
     ++next_;
-    if (next_ % every_ == 0 || next_ == trace_->events().size() || misfit_) sample(event);
   }
   return next_ < trace_->events().size() && !misfit_;
 }
 
-void Replay::sample(const TraceEvent& event) { samples_.push_back({next_ - 1, event.time, arena_->stats()}); }
+// Only an allocation can raise what is reserved, and it seldom does.
+void Replay::watch(const TraceEvent& event) {
+  const bool is_first = next_ % every_ == 0;
+  const bool is_last = misfit_ || next_ + 1 == trace_->events().size();
+  if (is_first) finish_bucket();
+  if (is_first || event.kind == EventKind::kAllocate) {
+    const Bytes reserved = arena_->reserved();
+    if (is_first) bucket_.push_back(sample(event));
+    if (reserved > bucket_.front().stats.reserved) bucket_.front() = sample(event);
+    if (live_ > peak_.live) peak_ = {next_, event.time, live_, reserved};
+  }
+  const bool is_due = due_ < extremes_.events.size() && extremes_.events[due_] == next_;
+  if (is_due) ++due_;
+  if (is_due || is_last) bucket_.push_back(sample(event));
+  if (is_last) finish_bucket();
+}
+
+void Replay::finish_bucket() {
+  const auto by_event = [](const Sample& a, const Sample& b) { return a.event < b.event; };
+  const auto is_same = [](const Sample& a, const Sample& b) { return a.event == b.event; };
+  std::sort(bucket_.begin(), bucket_.end(), by_event);
+  bucket_.erase(std::unique(bucket_.begin(), bucket_.end(), is_same), bucket_.end());
+  samples_.insert(samples_.end(), bucket_.begin(), bucket_.end());
+  bucket_.clear();
+}
+
+std::vector<Origin> Replay::origins(const std::vector<std::uint64_t>& addresses) const {
+  const auto stream_of = [&](const TraceEvent& event) -> std::uint64_t {
+    const std::uint64_t handle = trace_->handle_of(event.stream);
+    if (handle == kLegacy) return 0;  // as people say it
+    return handle != 0 ? handle : event.stream;
+  };
+  std::unordered_map<std::uint64_t, std::uint64_t> events;
+  blocks_.each([&](const Held& held) {
+    if (held.block != nullptr) events[held.block->address] = held.event;
+  });
+  std::vector<Origin> found;
+  for (const std::uint64_t address : addresses) {
+    const TraceEvent& event = trace_->events()[events.at(address)];
+    found.push_back({event.time, stream_of(event)});
+  }
+  return found;
+}
+
+Line Replay::line_of(const TraceEvent& event) const {
+  if (event.line == 0) return 0;
+  const auto it = lines_.find(event.line);
+  return it == lines_.end() ? 0 : it->second;
+}
+
+void Replay::allocate(const TraceEvent& event) {
+  try {
+    Block& block = arena_->allocate(event.size, stream_of(event), true, line_of(event));
+    blocks_.at(event.block) = {&block, next_};
+    live_ += block.size;
+  } catch (const OutOfMemory& error) {
+    misfit_ = Misfit{next_, error.what(), error.verdict(), error.requested(), error.largest(), error.stats()};
+  }
+}
 
 void Replay::play(const TraceEvent& event) {
   using enum EventKind;
-  const auto address = addresses_.find(event.block);
   switch (event.kind) {
     case kAllocate:
-      try {
-        addresses_[event.block] = arena_->allocate(event.size, stream_of(event), true, event.line).address;
-      } catch (const OutOfMemory& error) {
-        misfit_ = Misfit{next_, error.what(), error.verdict(), error.requested(), error.largest(), error.stats()};
-      }
+      allocate(event);
       break;
     case kFree:  // of a block that was live when the recording began, it is unknown here
-      if (address == addresses_.end()) break;
-      arena_->free(address->second);
-      addresses_.erase(address);
+      if (const Held held = blocks_.take(event.block); held.block != nullptr) {
+        live_ -= held.block->size;
+        arena_->free(*held.block);
+      }
       break;
     case kRecordStream:
-      if (address != addresses_.end()) arena_->record_stream(address->second, stream_of(event));
+      if (const Held held = blocks_.find(event.block); held.block != nullptr) {
+        arena_->record_stream(held.block->address, stream_of(event));
+      }
       break;
     case kTrim:
       arena_->trim();

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/arena.hpp"
+#include "trace/by_block.hpp"
+#include "trace/extremes.hpp"
 #include "trace/trace.hpp"
 
 namespace arena {
@@ -17,6 +19,19 @@ struct Sample {
   std::uint64_t event = 0;
   std::uint64_t time = 0;  // of the event, in nanoseconds
   Stats stats;
+};
+
+// When the most was live, of what was played.
+struct Height {
+  std::uint64_t event = 0;
+  std::uint64_t time = 0;
+  Bytes live = 0, reserved = 0;
+};
+
+// Where a block comes from.
+struct Origin {
+  std::uint64_t time = 0;    // of its allocation
+  std::uint64_t stream = 0;  // the handle of the recorded one, or its number if that is not known
 };
 
 // Where and why a trace did not fit.
@@ -29,8 +44,10 @@ struct Misfit {
 
 class Replay {
  public:
-  // Takes a sample of the account after every so many events, and after the last.
-  Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every);
+  // Of every so many events it samples the account when the most and the least was live, and when the most was
+  // reserved; and after the last. `lines` are what the arena shall call the lines of the trace.
+  Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
+         std::unordered_map<Line, Line> lines);
   // Frees what is live, and the streams.
   ~Replay();
   Replay(const Replay&) = delete;
@@ -42,23 +59,43 @@ class Replay {
   std::uint64_t done() const { return next_; }
   const std::optional<Misfit>& misfit() const { return misfit_; }
   const std::vector<Sample>& samples() const { return samples_; }
+  // The event after which the most is live, if all fits.
+  std::uint64_t highest() const { return extremes_.highest; }
+  const Height& peak() const { return peak_; }
+  // Of live blocks, by their addresses.
+  std::vector<Origin> origins(const std::vector<std::uint64_t>& addresses) const;
   Arena& arena() { return *arena_; }
 
  private:
+  struct Held {
+    Block* block = nullptr;   // null: not live
+    std::uint64_t event = 0;  // its allocation
+  };
+
   void play(const TraceEvent& event);
-  void sample(const TraceEvent& event);
+  void allocate(const TraceEvent& event);
+  void watch(const TraceEvent& event);
+  Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats()}; }
+  void finish_bucket();
   cu::Stream stream_of(const TraceEvent& event) const { return streams_[event.stream % streams_.size()]; }
+  Line line_of(const TraceEvent& event) const;
 
   void make_streams();
 
   std::shared_ptr<const Trace> trace_;
   std::shared_ptr<Arena> arena_;
   std::vector<cu::Stream> streams_;  // for those of the trace, in turn
+  std::unordered_map<Line, Line> lines_;
   std::uint64_t every_;
   std::uint64_t next_ = 0;
-  std::unordered_map<std::uint64_t, std::uint64_t> addresses_;  // of blocks
+  ByBlock<Held> blocks_;
+  Bytes live_ = 0;
+  Height peak_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Scope>> scopes_;
   std::optional<Misfit> misfit_;
+  Extremes extremes_;
+  std::size_t due_ = 0;         // the next of the extremes
+  std::vector<Sample> bucket_;  // the samples of these events, the first where the most was reserved
   std::vector<Sample> samples_;
 };
 

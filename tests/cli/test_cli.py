@@ -31,7 +31,7 @@ def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedPro
 
 
 def test_help_has_an_example_for_every_command() -> None:
-    commands = ("info", "replay", "report", "convert")
+    commands = ("demo", "info", "run", "replay", "fit", "report", "convert")
     top = run_arena("--help")
     assert top.returncode == 0
     for command in commands:

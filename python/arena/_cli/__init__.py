@@ -1,6 +1,7 @@
 """The command line: ``arena COMMAND``, or ``python -m arena COMMAND``. One file for each command.
 
-Exit codes: 0 done, 1 an error, told in one line, 2 wrong usage, 3 a trace that does not fit.
+Exit codes: 0 done, 1 an error, told in one line, 2 wrong usage, 3 a trace that does not fit; ``arena run`` has the
+program's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ArenaError
-from . import _convert, _info, _replay, _report
+from . import _convert, _demo, _fit, _info, _replay, _report, _run
 
 __all__ = ["app", "main"]
 
@@ -22,8 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(_demo.demo)
 app.command("info")(_info.info)
+app.command("run", context_settings=_run.CONTEXT)(_run.run)
 app.command("replay")(_replay.replay)
+app.command("fit")(_fit.fit)
 app.command("report")(_report.report)
 app.command("convert")(_convert.convert)
 
@@ -47,7 +51,7 @@ def main() -> None:
     except ArenaError as error:
         if os.environ.get("ARENA_DEBUG"):
             raise
-        print(f"arena: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"arena: {str(error).splitlines()[0].replace('overwrite=True', '--force')}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:  # of a reader who has seen enough
         sys.stderr.close()

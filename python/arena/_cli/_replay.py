@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +12,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .._report._model import Holder
+from .._report._text import timeline
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
 
 __all__ = ["replay"]
 
+MOST_HELD = 4  # lines, scopes or sizes that are told
 LONG = 2_000_000  # events from which a bar is shown
 
 
@@ -26,7 +31,7 @@ def replay(
     growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
     device: Annotated[str | None, typer.Option(help='"sim:8GiB", or the number of a real device.')] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
-    save: Annotated[Path | None, typer.Option(help="Save the report: .html, .json or .txt.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the report of the peak: .html, .json or .txt.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
@@ -68,6 +73,13 @@ def facts(done: Replayed) -> dict[str, Any]:
         "largest": done.error.largest if done.error else None,
         "priced_ms": done.priced_ms,
         "stats": _figures(done.stats),
+        "moment": done.report.moment,
+        "peak": dataclasses.asdict(done.peak),
+        "held": {
+            kind: [dataclasses.asdict(holder) for holder in found[:MOST_HELD]]
+            for kind, found in (("lines", done.report.lines), ("scopes", done.report.scopes), ("sizes", sizes(done)))
+        },
+        "timeline": dataclasses.asdict(done.report.timeline) if done.report.timeline else None,
     }
 
 
@@ -81,6 +93,12 @@ def show(done: Replayed, written: Path | None, trace: str) -> None:
         asked, largest = size(done.error.requested), size(done.error.largest)
         console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
         console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
+    console.print(done.report.moment)
+    for line in held(done):
+        console.print(line)
+    if done.report.timeline:
+        for row in timeline(done.report.timeline):
+            console.print(row)
     priced = f", {done.priced_ms:.1f} ms of driver time by its price table" if done.priced_ms is not None else ""
     console.print(f"peaks: {size(stats.peak_live)} live, {size(stats.peak_reserved)} reserved")
     console.print(f"{stats.driver_calls:,} driver calls, {stats.maps:,} maps, {stats.rebacked:,} re-backings{priced}")
@@ -88,3 +106,33 @@ def show(done: Replayed, written: Path | None, trace: str) -> None:
         console.print(f"wrote {written}")
     else:
         console.print(f"Next: arena replay {trace} --cap {cap.replace(' ', '')} --save report.html")
+
+
+def held(done: Replayed) -> Iterator[str]:
+    """Who held what was live then: lines if they were recorded, otherwise scopes, otherwise sizes."""
+    report = done.report
+    found = report.lines or report.scopes or sizes(done)
+    live = report.account["live"]
+    if found:
+        yield f"{format_size(live)} were live then:"
+    for holder in found[:MOST_HELD]:
+        share = f"{holder.bytes / live:.0%}"
+        yield f"  {format_size(holder.bytes):>10} {share:>4}  {holder.name}, {many(holder.blocks, 'block')}"
+    rest = live - sum(holder.bytes for holder in found[:MOST_HELD])
+    if found and rest:
+        yield f"  {format_size(rest):>10} {rest / live:>4.0%}  others"
+
+
+def sizes(done: Replayed) -> list[Holder]:
+    """What was live by size, the most first."""
+    name = "blocks of {} to {}"
+    found = [
+        Holder(name.format(format_size(size.low), format_size(size.high)), size.bytes, size.count)
+        for size in done.report.live_sizes
+        if size.count
+    ]
+    return sorted(found, key=lambda holder: -holder.bytes)
+
+
+def many(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"

@@ -40,7 +40,7 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
         },
         plain=snapshot.plain,
         granule=snapshot.granule,
-        account={name: stats[name] for name in (*REASONS, "live", "reserved", "compactable", "cap", "headroom")},
+        account={name: stats[name] for name in ACCOUNT},
         peak={
             **{name: snapshot.peak[name] for name in (*REASONS, "live", "reserved")},
             **{name: stats[name] for name in ("peak_requested", "peak_live")},
@@ -68,6 +68,7 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
     return report
 
 
+ACCOUNT = (*REASONS, "live", "reserved", "compactable", "cap", "headroom")
 COUNTS = ("allocations", "blocks", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")
 
 

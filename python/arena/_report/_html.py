@@ -1,12 +1,13 @@
 """A report as one page that needs no network, and as a picture without any script for a notebook.
 
-What people read is written here, as HTML; the page's scripts draw the map and the histogram from the data beside it.
+What people read is written here, as HTML; the page's scripts draw the pictures from the data beside it.
 Names of files and scopes are anybody's text: all of it goes through ``text``, and scripts run only by their hash.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 from importlib.resources import files
@@ -24,6 +25,7 @@ from ._parts import (
     inline_maps,
     largest_table,
     legend,
+    moment,
     next_steps,
     pins_table,
     sizes_table,
@@ -31,6 +33,7 @@ from ._parts import (
     tiles,
     verdict,
 )
+from ._timeline_html import inline_timeline, timeline_part
 
 __all__ = ["render", "render_inline"]
 
@@ -39,7 +42,8 @@ def render(report: Report) -> str:
     """The whole page. Its policy forbids every request and every script but its own."""
     from plotly.offline import get_plotlyjs
 
-    scripts = {"map": _file("map.js"), "plotly": get_plotlyjs(), "charts": _file("charts.js")}
+    scripts = {name: _file(f"{name}.js") for name in ("map", "timeline", "charts")}
+    scripts["plotly"] = get_plotlyjs()
     scripts = {name: _inside_script(script) for name, script in scripts.items()}
     sources = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
     return Template(_file("page.html")).substitute(
@@ -49,6 +53,7 @@ def render(report: Report) -> str:
         title=text(f"arena: {report.device['name'] or 'device'} {report.made}"),
         headline=headline(report),
         verdict=verdict(report),
+        moment=moment(report),
         caption=text(report.caption),
         next_steps=next_steps(report),
         tiles=tiles(report),
@@ -60,6 +65,7 @@ def render(report: Report) -> str:
         holders=holders_tables(report),
         sizes=sizes_table(report),
         legend=legend(),
+        timeline=timeline_part(report),
         counts=counts_table(report),
         data=json.dumps(_drawn(report), separators=(",", ":")).replace("<", "\\u003c"),
     )
@@ -69,9 +75,10 @@ def render_inline(report: Report) -> str:
     """What a notebook shows: nothing runs, and the text has the colour of the notebook."""
     return (
         '<div style="max-width:60em;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45">'
-        f"{headline(report, tag='div')}{verdict(report)}"
+        f"{headline(report, tag='div')}{verdict(report)}{moment(report)}"
         f'<p style="margin:.4em 0">{text(report.caption)}</p>'
-        f"{next_steps(report)}{bars(report, chips=False)}{account_table(report)}{inline_maps(report)}</div>"
+        f"{next_steps(report)}{bars(report, chips=False)}{account_table(report)}{inline_timeline(report)}"
+        f"{inline_maps(report)}</div>"
     )
 
 
@@ -100,7 +107,14 @@ def _drawn(report: Report) -> dict[str, Any]:
         "names": list(names),
         "live_sizes": [[size.low, size.count, size.bytes] for size in report.live_sizes],
         "free_sizes": [[size.low, size.count, size.bytes] for size in report.free_sizes],
+        "timeline": _timeline(report),
     }
+
+
+def _timeline(report: Report) -> dict[str, Any] | None:
+    if report.timeline is None:
+        return None
+    return {**dataclasses.asdict(report.timeline), "failed": bool(report.verdict)}
 
 
 def _file(name: str) -> str:

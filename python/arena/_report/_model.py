@@ -12,7 +12,7 @@ from typing import Any
 from .. import _files
 from .._snapshot import Line, Snapshot
 
-__all__ = ["REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "StreamUse"]
+__all__ = ["FIGURES", "REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
 
 FORMAT = "arena-report"
 VERSION = 1
@@ -26,6 +26,9 @@ REASONS = {
     "spare": "reserved in advance, not used yet",
 }
 """What every reserved byte is held for; they add up."""
+
+FIGURES = (*REASONS, "live", "reserved", "cap")
+"""What is known of every moment of a timeline."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,20 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """The account over time, in columns."""
+
+    unit: str
+    """``s``, or ``events`` where times are not known."""
+    at: list[float]
+    """When each sample was taken, from the beginning of the run."""
+    figures: dict[str, list[int]]
+    """The reasons, ``live``, ``reserved`` and ``cap``, in bytes."""
+    peak: int
+    """The number of the sample with the most live bytes."""
+
+
+@dataclass(frozen=True)
 class Report:
     """What an arena holds and why. Made by :meth:`Arena.report`; printed, it is text; in a notebook, a picture."""
 
@@ -161,6 +178,10 @@ class Report:
     """The bytes of that request."""
     notes: list[str] = dataclasses.field(default_factory=list)
     """What to do about it, if anything."""
+    moment: str = ""
+    """When in a replayed run it was made, in words."""
+    timeline: Samples | None = None
+    """How the account came to this, if somebody sampled it."""
 
     @functools.cached_property
     def blocks(self) -> list[Block]:

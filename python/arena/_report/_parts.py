@@ -23,6 +23,7 @@ __all__ = [
     "inline_maps",
     "largest_table",
     "legend",
+    "moment",
     "next_steps",
     "pins_table",
     "sizes_table",
@@ -138,6 +139,10 @@ def verdict(report: Report) -> str:
     words = f"A request of {format_size(report.request)} failed: {text(report.verdict)}."
     style = f"margin:.6em 0;padding:.5em .8em;border-left:4px solid var(--stranded,{TONES['stranded']});font-weight:600"
     return f'<p class="verdict" style="{style}">{words}</p>'
+
+
+def moment(report: Report) -> str:
+    return f'<p class="moment" style="margin:.4em 0">{name_of(report.moment)}</p>' if report.moment else ""
 
 
 def next_steps(report: Report) -> str:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .._sizes import format_size
-from ._model import REASONS, Bin, Cell, Holder, Report, Segment
+from . import _timeline
+from ._model import REASONS, Bin, Cell, Holder, Report, Samples, Segment
 
 __all__ = ["account_lines", "render", "renderables"]
 
@@ -54,6 +55,10 @@ def renderables(report: Report) -> Iterator[RenderableType]:
     yield Text()
     yield fragmentation_table(report)
     yield figures(report)
+    if report.timeline:
+        yield Text()
+        yield from timeline(report.timeline)
+        yield Text(_timeline.words(report.timeline, failed=bool(report.verdict)))
     for segment in report.segments[:MOST_SEGMENTS]:
         yield Text()
         yield from segment_map(report, segment)
@@ -72,6 +77,8 @@ def head(report: Report) -> Text:
     name = f"device {device['number']}" + (f" ({device['name']})" if device["name"] else "")
     kind = "plain segments" if report.plain else f"granules of {format_size(report.granule)}"
     text = Text(f"arena {report.arena} on {name}, {kind}, {report.made}", style="bold")
+    if report.moment:
+        text.append(f"\n{report.moment}")
     if report.verdict:
         text.append(f"\nA request of {format_size(report.request)} failed: {report.verdict}.", style="bold red")
     return text
@@ -138,6 +145,13 @@ def figures(report: Report) -> Text:
         f"largest request that would pass: {now}, after trim {after}\npeaks: {peak['peak_live']} live, "
         f"{peak['reserved']} reserved"
     )
+
+
+def timeline(samples: Samples) -> Iterator[Text]:
+    """What is reserved and what is live, from the beginning on; also for ``arena replay``."""
+    yield Text("reserved and live bytes over time", style="bold")
+    for row in _timeline.chart(samples, WIDTH):
+        yield Text(row, no_wrap=True)
 
 
 def segment_map(report: Report, segment: Segment) -> Iterator[Text]:

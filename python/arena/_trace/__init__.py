@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from ._read import Event, Trace
 from ._record import Recording
-from ._replay import Replayed
+from ._replay import Peak, Replayed
 
-__all__ = ["Event", "Recording", "Replayed", "Trace"]
+__all__ = ["Event", "Peak", "Recording", "Replayed", "Trace"]

@@ -74,6 +74,8 @@ class Trace:
         """The lines of Python that allocated, by number."""
         self.problem: str = ""
         """What is wrong with the end of the file, if it does not end well; all before that was read."""
+        self.timed: bool = True
+        """Whether the times of its events are those of a clock."""
         self._core = _core.Trace()
 
     @classmethod
@@ -134,6 +136,7 @@ class Trace:
         if not head.startswith(TEXT_MAGIC.decode()):
             raise TraceError(f"{name} is no trace: its first line is not {TEXT_MAGIC.decode()!r}")
         trace = cls({"source": head.removeprefix(TEXT_MAGIC.decode()).strip()})
+        trace.timed = False  # they are numbers of lines
         for number, raw in enumerate(file, 2):
             try:
                 trace._add_text(raw.decode().rstrip("\n"), number)

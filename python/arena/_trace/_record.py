@@ -122,13 +122,36 @@ class Recording:
         self.stop()
 
 
+class Plan:
+    """What ``arena run --record`` asks for: the first arena of this process there, others beside it under free names.
+
+    Other processes, also forked ones, are not recorded: two cannot write one file.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        self.path, self.overwrite = path, overwrite
+        self.process = os.getpid()
+        self.made: list[Recording] = []
+
+    def record(self, pool: Arena) -> Recording | None:
+        if os.getpid() != self.process:
+            return None
+        first = not self.made
+        path = self.path if first else _files.free_name(self.path)
+        self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
+        return self.made[-1]
+
+
+plan: Plan | None = None
 _environment_used = itertools.count(1)
 
 
 def record_by_environment(pool: Arena) -> None:
-    """Record what ``ARENA_RECORD`` names: the first arena there, others beside it (``run-2.arena``)."""
+    """Record what the plan says, or ``ARENA_RECORD``: the first arena there, others beside it (``run-2.arena``)."""
     name = os.environ.get("ARENA_RECORD")
-    if name:
+    if plan is not None:
+        pool._recording = plan.record(pool)
+    elif name:
         number = next(_environment_used)
         path = Path(name)
         pool._recording = Recording(pool, path if number == 1 else path.with_stem(f"{path.stem}-{number}"))

@@ -129,6 +129,16 @@ const arenaPage = (() => {
       ink.moveTo(6, 6);
       ink.arc(6, 6, 1.3, 0, 7);
       ink.fill();
+    } else if (state === "spare") {
+      ink.lineWidth = 1;
+      for (const shift of [-side, -side / 2, 0, side / 2, side]) {
+        ink.moveTo(shift - 1, -1);
+        ink.lineTo(shift + side + 1, side + 1);
+      }
+      ink.stroke();
+    } else if (state === "rounding") {
+      ink.fillRect(0, 0, 1, side);
+      ink.fillRect(4, 0, 1, side);
     } else {
       ink.fillRect(0, 2, side, 1.5);
       ink.fillRect(0, 6, side, 1.5);
@@ -479,5 +489,5 @@ const arenaPage = (() => {
     const [strip] = strips(places[i], end(i)), rect = canvas.getBoundingClientRect();
     return strip && { x: rect.left + strip.x + strip.width / 2, y: rect.top + strip.y + HEIGHT / 2, width: strip.width };
   };
-  return { data, size, placeOf };
+  return { data, size, age, last, pattern, placeOf };
 })();

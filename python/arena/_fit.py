@@ -1,0 +1,254 @@
+"""How much memory a recorded program needs, on which cards it runs, and with which batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from . import _core
+from ._fitting._batches import LargestFit, Prediction, Predictor
+from ._fitting._caps import LARGEST, Point, Progress, Replays, comfortable_cap, find_smallest, trade
+from ._fitting._model import Model, Site
+from ._fitting._runs import Run
+from ._settings import find_device, resolve
+from ._sizes import Size, parse_size
+from ._trace import Trace
+from .errors import UsageError
+
+__all__ = ["CARDS", "OUTSIDE", "Card", "Fit", "Scaling", "fit"]
+
+CARDS = tuple(size << 30 for size in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 192))
+OUTSIDE = "600MiB"
+Source = Trace | str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class Card:
+    """Whether a program fits on a card of that size."""
+
+    size: int
+    limit: int
+    """What is left of it for the arena."""
+    fits: bool
+    comfortable: bool
+    """Whether it fits with remapping rare."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How the runs of different batches compare."""
+
+    batches: tuple[int, ...]
+    """Those that were recorded."""
+    aligned: float
+    """The share of the bytes of the largest run whose allocations were found in all runs."""
+    by_line: bool
+    """Whether the lines that allocate were recorded, and compared."""
+    left_out: dict[int, float]
+    """For each batch, by how much of its peak it is missed if predicted from the others; with three batches or more."""
+    sites: tuple[Site, ...]
+    """What holds memory at the peak of the largest run, what grows fastest first."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What :func:`fit` found. The first figures are of the trace, with several of the one of the largest batch."""
+
+    events: int
+    peak_live: int
+    """The most bytes that are live: no cap can be smaller."""
+    smallest_cap: int
+    """The smallest cap that works."""
+    comfortable_cap: int
+    """The cap from which on remapping is rare: at most one map in 1,000 allocations, or twice as many as without a cap,
+    and no re-backing, in the second half of the trace."""
+    uncapped: int
+    """The most bytes that are reserved without a cap."""
+    exceptions: tuple[int, ...]
+    """Caps that did not work although a smaller one does, among those that were tried. Expected to be empty."""
+    points: tuple[Point, ...]
+    """What some caps cost, the last without a cap."""
+    cards: tuple[Card, ...]
+    limit: int | None
+    """What ``cap`` and ``device`` leave for the arena; none if neither was given."""
+    scaling: Scaling | None
+    predictions: tuple[Prediction, ...]
+    """One for each of ``batch_to``."""
+    largest: LargestFit | None
+    """The largest batch within the limit; none if there is no limit, or the batch makes no difference."""
+    replays: int
+    """How many replays it took."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether anything that was asked about is within the limit; none without a limit."""
+        if self.limit is None:
+            return None
+        if self.predictions:
+            return any(prediction.fits for prediction in self.predictions)
+        if self.scaling is not None:
+            return self.largest is None or self.largest.batch > 0
+        return self.smallest_cap <= self.limit
+
+
+def fit(
+    traces: Source | Sequence[Source],
+    *,
+    cap: Size | None = None,
+    device: int | str | None = None,
+    outside: Size = OUTSIDE,
+    batch_from: int | Sequence[int] | None = None,
+    batch_to: int | Sequence[int] | None = None,
+    growth: Size | None = None,
+    vmm: bool = True,
+    progress: Progress | None = None,
+) -> Fit:
+    """Find the smallest cap under which a recorded program works, by replaying it; and predict larger batches.
+
+    ``cap`` and ``device`` (a number, ``"sim:8GiB"``, or the size of a card, ``"24GiB"``) are a limit to judge by;
+    ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more batch
+    sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
+    ``batch_to``, and the largest batch within the limit. Replays run on a simulated device.
+
+    >>> import arena, tempfile
+    >>> pool = arena.Arena(device="sim:8GiB")
+    >>> def train(batch):
+    ...     weights, activations = pool.allocate(64 << 20), pool.allocate(batch * 3 << 20)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for batch in (8, 16):
+    ...         with pool.record(f"{folder}/{batch}.arena"):
+    ...             train(batch)
+    ...     found = arena.fit([f"{folder}/8.arena", f"{folder}/16.arena"], batch_from=[8, 16], batch_to=64, cap="1GiB")
+    >>> found.smallest_cap >> 20, found.predictions[0].smallest_cap >> 20, found.largest.batch
+    (112, 256, 320)
+    """
+    sources = [traces] if isinstance(traces, (Trace, str, PathLike)) else list(traces)
+    given, targets = _batches("batch_from", batch_from), _batches("batch_to", batch_to)
+    _check(sources, given, targets)
+    if not isinstance(vmm, bool):
+        raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
+    limit = _limit(cap, device, outside)
+    read = [source if isinstance(source, Trace) else Trace.read(Path(source)) for source in sources]
+    piece = resolve("growth", growth, LARGEST)
+
+    def replays_of(trace: Trace, before: int) -> Replays:
+        return Replays(trace, growth=piece, vmm=vmm, progress=progress, before=before)
+
+    model = predictor = None
+    if given:  # before any replay: it may refuse
+        runs = [Run(trace, batch, _name(source)) for trace, batch, source in zip(read, given, sources, strict=True)]
+        model = Model(runs)
+        predictor = Predictor(model, lambda batch, before: replays_of(model.trace(batch), len(replays.points) + before))
+    replays = replays_of(read[given.index(max(given))] if given else read[0], 0)
+    smallest, comfortable, points, exceptions = _find_caps(replays, limit)
+    return Fit(
+        events=len(replays.trace),
+        peak_live=replays.uncapped().peak_live,
+        smallest_cap=smallest,
+        comfortable_cap=comfortable,
+        uncapped=replays.uncapped().peak_reserved,
+        exceptions=exceptions,
+        points=points,
+        cards=_cards(smallest, comfortable, outside),
+        limit=limit,
+        scaling=_scaling(model) if model else None,
+        predictions=tuple(predictor.predict(batch, limit) for batch in targets) if predictor else (),
+        largest=predictor.largest(limit) if predictor and limit is not None else None,
+        replays=len(replays.points) + (predictor.count if predictor else 0),
+    )
+
+
+def _find_caps(replays: Replays, limit: int | None) -> tuple[int, int, tuple[Point, ...], tuple[int, ...]]:
+    """The smallest cap, the comfortable one, what some cost, and those that fail although a smaller one works."""
+    smallest = find_smallest(replays)
+    comfortable = comfortable_cap(replays, smallest)
+    within = (limit or 0) // replays.granule * replays.granule
+    trade(replays, smallest, [comfortable, *([within] if smallest < within < LARGEST else [])])
+    tried = sorted(replays.points.values(), key=lambda point: point.cap)
+    exceptions = tuple(point.cap for point in tried if not point.fits and point.cap > smallest)
+    if exceptions:  # the smallest above which all that were tried work
+        smallest = next(point.cap for point in tried if point.cap > exceptions[-1])
+    comfortable = max(smallest, comfortable)
+    points = trade(replays, smallest, [comfortable, *([within] if smallest < within < LARGEST else [])])
+    return smallest, comfortable, points, exceptions
+
+
+def _scaling(model: Model) -> Scaling:
+    peaks = {run.batch: model.peak(run.batch) - model.misses[run.batch] for run in model.runs}
+    return Scaling(
+        batches=tuple(model.batches),
+        aligned=model.aligned,
+        by_line=all(run.has_lines for run in model.runs),
+        left_out={batch: miss / peaks[batch] for batch, miss in model.left_out.items()},
+        sites=tuple(model.sites(model.template.batch)),
+    )
+
+
+def _cards(smallest: int, comfortable: int, outside: Size) -> tuple[Card, ...]:
+    limits = [max(0, size - parse_size(outside, size, "outside")) for size in CARDS]
+    return tuple(
+        Card(size, limit, smallest <= limit, comfortable <= limit) for size, limit in zip(CARDS, limits, strict=True)
+    )
+
+
+def _limit(cap: Size | None, device: int | str | None, outside: Size) -> int | None:
+    """What a cap, and a device less what is taken outside, leave for the arena."""
+    total = _total(device)
+    parse_size(outside, LARGEST, "outside")
+    limits = [] if device is None else [total - parse_size(outside, total, "outside")]
+    if cap is not None:
+        limits.append(parse_size(cap, total, "cap"))
+        if device is None and (isinstance(cap, float) or (isinstance(cap, str) and cap.strip().endswith("%"))):
+            raise UsageError(f"cap={cap!r} is a share of a device; say of which with device=, or write a size")
+        if limits[-1] == 0:
+            raise UsageError(f"cap={cap!r} leaves nothing; give a size")
+    if limits and min(limits) <= 0:
+        raise UsageError(f"outside={outside!r} leaves nothing of device={device!r}")
+    return min(limits, default=None)
+
+
+def _total(device: int | str | None) -> int:
+    if device is None:
+        return LARGEST
+    if isinstance(device, str) and not device.startswith("sim:"):
+        return parse_size(device, 0, "device")
+    if isinstance(device, str):
+        return parse_size(device.removeprefix("sim:"), 0, "device")
+    driver, number = find_device(device)
+    info: _core.DeviceInfo | None = next((d for d in driver.devices() if d.number == number), None)
+    if info is None:
+        raise UsageError(f"device={device!r}: there is no such device; there are {len(driver.devices())}")
+    return info.total
+
+
+def _batches(name: str, value: object) -> list[int]:
+    if value is None:
+        return []
+    batches = []
+    for batch in value if isinstance(value, Iterable) and not isinstance(value, str) else [value]:
+        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+            raise UsageError(f"{name}={batch!r} is not accepted; write batch sizes, ints from 1")
+        batches.append(batch)
+    return batches
+
+
+def _check(sources: list[Source], given: list[int], targets: list[int]) -> None:
+    if not sources:
+        raise UsageError("no trace was given; record one with pool.record()")
+    if len(sources) == 1 and (given or targets):
+        raise UsageError(
+            "one trace cannot tell what grows with the batch; record the program a second time with another batch, "
+            "and give both, with batch_from"
+        )
+    if len(sources) > 1 and len(given) != len(sources):
+        raise UsageError(
+            f"{len(sources)} traces and {len(given)} batch sizes in batch_from; give one for each trace, in their order"
+        )
+    if given and len(set(given)) < 2:
+        raise UsageError(f"batch_from={given}: all are of one batch; two different ones are needed to see what grows")
+
+
+def _name(source: Source) -> str:
+    return "the trace" if isinstance(source, Trace) else str(source)

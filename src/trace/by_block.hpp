@@ -1,0 +1,58 @@
+// Something for each block of a trace.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "trace/trace.hpp"
+
+namespace arena {
+
+// An array where the numbers of blocks lie close together, as they do in most traces; otherwise a map.
+template <class Value>
+class ByBlock {
+ public:
+  explicit ByBlock(const Trace& trace) {
+    std::uint64_t first = ~std::uint64_t{0}, last = 0;
+    for (const TraceEvent& event : trace.events()) {
+      if (event.kind != EventKind::kAllocate) continue;
+      first = std::min(first, event.block);
+      last = std::max(last, event.block);
+    }
+    if (first > last || last - first >= 2 * trace.events().size()) return;
+    first_ = first;
+    near_.resize(last - first + 1);
+  }
+
+  // Of a block that is allocated somewhere in the trace.
+  Value& at(std::uint64_t block) { return is_near(block) ? near_[block - first_] : far_[block]; }
+  Value find(std::uint64_t block) const {
+    if (is_near(block)) return near_[block - first_];
+    const auto it = far_.find(block);
+    return it == far_.end() ? Value{} : it->second;
+  }
+  // The same, and nothing from now on.
+  Value take(std::uint64_t block) {
+    if (is_near(block)) return std::exchange(near_[block - first_], Value{});
+    const Value found = find(block);
+    far_.erase(block);
+    return found;
+  }
+  template <class Function>
+  void each(const Function& function) const {
+    for (const Value& value : near_) function(value);
+    for (const auto& [block, value] : far_) function(value);
+  }
+
+ private:
+  bool is_near(std::uint64_t block) const { return block - first_ < near_.size(); }  // wraps around below the first
+
+  std::uint64_t first_ = 0;
+  std::vector<Value> near_;
+  std::unordered_map<std::uint64_t, Value> far_;
+};
+
+}  // namespace arena

@@ -1,0 +1,48 @@
+#include "trace/extremes.hpp"
+
+#include <algorithm>
+
+#include "trace/by_block.hpp"
+
+namespace arena {
+namespace {
+
+constexpr Bytes kLargest = Bytes{1} << 62;  // above it nothing passes, and sums stay numbers
+
+struct Point {
+  std::uint64_t event = 0;
+  Bytes live = 0;
+};
+
+}  // namespace
+
+Bytes rounded(Bytes size) { return std::max(kAlignment, round_up(std::min(size, kLargest), kAlignment)); }
+
+Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
+  const std::vector<TraceEvent>& events = trace.events();
+  ByBlock<Bytes> sizes(trace);
+  Extremes found;
+  Point now, highest, most, least;
+  const auto finish = [&] {
+    found.events.push_back(std::min(most.event, least.event));
+    if (most.event != least.event) found.events.push_back(std::max(most.event, least.event));
+  };
+  for (now.event = 0; now.event < events.size(); ++now.event) {
+    const TraceEvent& event = events[now.event];
+    if (event.kind == EventKind::kAllocate) {
+      now.live += sizes.at(event.block) = rounded(event.size);
+    } else if (event.kind == EventKind::kFree) {
+      now.live -= sizes.take(event.block);
+    }
+    const bool is_first = now.event % bucket == 0;
+    if (is_first && now.event > 0) finish();
+    if (is_first || now.live > most.live) most = now;
+    if (is_first || now.live < least.live) least = now;
+    if (now.live > highest.live) highest = now;
+  }
+  if (!events.empty()) finish();
+  found.highest = highest.event;
+  return found;
+}
+
+}  // namespace arena

@@ -1,0 +1,146 @@
+"""``arena demo``: one program, one card, CuPy's pool and the arena."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arena import Trace, _files
+from arena._demo import CAP
+from arena._demo._compare import TRACE
+from arena._demo._cupy_pool import CuPyPool, play, smallest_device
+
+from ..programs import ROOT
+from .test_cli import run_arena
+
+MIB = 1 << 20
+RATIOS = {
+    "vgg": 1.050,
+    "gpt2": 1.094,
+    "science": 1.401,
+    "pipeline": 1.526,
+}  # benchmarks/traces/README.md, of another model
+
+
+def test_the_demo_shows_both_and_writes_a_page_in_time(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    begin = time.monotonic()
+    done = run_arena("demo", "--save", page)
+    assert time.monotonic() - begin < 20
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    assert "CuPy's pool dies at event" in words
+    assert "arena runs it to the end: never more than 448 MiB taken" in words
+    assert "448 MiB of a cap of 448 MiB are reserved" in words
+    assert f"wrote {page}: this report as a page\nNext: arena run " in done.stdout
+    assert page.stat().st_size > 100_000
+
+
+def test_the_figures_agree_with_each_other(tmp_path: Path) -> None:
+    saved = tmp_path / "r.json"
+    facts = json.loads(run_arena("demo", "--save", saved, "--json").stdout)
+    cupy, stats = facts["cupy"], facts["arena"]["stats"]
+    assert cupy["largest"] < cupy["requested"] < cupy["free"]  # dead of fragmentation
+    assert stats["peak_live"] < stats["peak_reserved"] <= facts["cap"] == CAP < cupy["needs"]
+    assert (stats["failures"], facts["events"], facts["report"]) == (0, 42_484, str(saved))
+    report = json.loads(saved.read_text())
+    # The report is of the event at which CuPy's pool dies: that request has been met, and counts as live.
+    trace = Trace.read(TRACE)
+    assert trace[cupy["event"]].size == cupy["requested"]
+    assert report["account"]["live"] - -(-cupy["requested"] // 512) * 512 == CAP - cupy["free"]
+
+
+def test_the_page_goes_to_a_free_name_unless_told(tmp_path: Path) -> None:
+    def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "arena", "demo", "--json", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    names = [json.loads(demo(*arguments).stdout)["report"] for arguments in ((), (), ("--force",))]
+    assert names == ["arena-demo.html", "arena-demo-2.html", "arena-demo.html"]
+    refused = demo("--save", "arena-demo.html")
+    assert (refused.returncode, refused.stderr) == (1, "arena: arena-demo.html exists; give another name, or --force\n")
+    assert demo("--save", "x.pdf").stderr.startswith("arena: 'x.pdf' does not end with .html")
+
+
+def test_it_opens_in_a_browser(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    done = run_arena("demo", "--save", tmp_path / "p.html", "--open", BROWSER=f"{browser} %s")
+    assert done.returncode == 0
+    assert opened.read_text() == f"file://{tmp_path / 'p.html'}\n"
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_the_model_of_cupys_pool_needs_what_another_model_needs(name: str) -> None:
+    events = list(Trace.read(ROOT / f"benchmarks/traces/{name}.csv.gz"))
+    live = peak = 0
+    sizes: dict[int, int] = {}
+    for event in events:
+        if event.kind == "allocate":
+            sizes[event.block] = max(512, -(-event.size // 512) * 512)
+            live += sizes[event.block]
+        else:
+            live -= sizes.pop(event.block)
+        peak = max(peak, live)
+    assert smallest_device(events, peak, 2 * peak, MIB // 2) / peak == pytest.approx(RATIOS[name], rel=0.005)
+    assert play(events, 4 * peak) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_cupys_pool_dies_whichever_chunk_of_a_size_it_takes(seed: int) -> None:
+    events = list(Trace.read(TRACE))
+    death = play(events, CAP, seed)
+    assert death is not None
+    assert death.largest < death.requested < death.free
+
+
+def test_the_model_does_what_cupys_pool_does() -> None:
+    pool = CuPyPool(10 * MIB)
+    assert pool.allocate(1, 4 * MIB, 0)
+    assert pool.allocate(2, 1, 0)
+    assert pool.used == 4 * MIB + 512
+    pool.free(1)
+    assert pool.allocate(3, 3 * MIB, 0)  # cut from the first
+    assert pool.taken == 4 * MIB + 512
+    assert pool.allocate(4, MIB, 1)  # the rest is the other stream's
+    assert pool.taken == 5 * MIB + 512
+    assert not pool.allocate(5, 6 * MIB, 0)
+    assert pool.largest(0) == 5 * MIB - 512
+    pool.free(3)  # whole again, and given back under need
+    assert pool.allocate(5, 6 * MIB, 1)
+    assert pool.taken == 7 * MIB + 512
+
+
+def test_the_model_keeps_its_own_account() -> None:
+    numbers, pool, alive = random.Random(1), CuPyPool(64 * MIB), set[int]()
+    for block in range(5000):
+        if pool.allocate(block, numbers.choice((1, 5000, 70_000, 3 * MIB)), numbers.randrange(2)):
+            alive.add(block)
+        for victim in numbers.sample(sorted(alive), min(len(alive), numbers.randrange(3))):
+            alive.remove(victim)
+            pool.free(victim)
+        free = sum(size * len(same) for f in pool.streams.values() for size, same in f.by_size.items())
+        assert pool.used + free == pool.taken <= pool.device
+    for block in alive:
+        pool.free(block)
+    pool.give_back()
+    assert (pool.used, pool.taken) == (0, 0)
+
+
+def test_the_trace_is_in_the_package_once() -> None:
+    link = ROOT / "benchmarks/traces/pipeline.csv.gz"
+    assert link.is_symlink()
+    assert link.resolve() == ROOT / "python/arena/_demo/pipeline.csv.gz"
+
+
+def test_free_names_are_counted_from_two(tmp_path: Path) -> None:
+    (tmp_path / "a-2.html").touch()
+    assert _files.free_name(tmp_path / "a.html") == tmp_path / "a-3.html"

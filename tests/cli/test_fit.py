@@ -1,0 +1,124 @@
+"""``arena fit``, typed as a user would."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ..programs import ROOT, run
+from .test_cli import run_arena
+
+TRACE = ROOT / "benchmarks/traces/pipeline.csv.gz"
+
+PROGRAM = """
+import arena, sys
+arena.trace_lines(True)
+def step(pool, batch):
+    weights = pool.allocate(50 << 20)
+    activations = [pool.allocate(batch << 18) for _ in range(8)]
+for batch in (8, 16, 24):
+    pool = arena.Arena(device="sim:8GiB")
+    with pool.record(f"{sys.argv[1]}/b{batch}.arena"):
+        step(pool, batch)
+"""
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("recordings")
+    run(PROGRAM, str(folder), check=True)
+    return [folder / f"b{batch}.arena" for batch in (8, 16, 24)]
+
+
+def test_the_smallest_cap_is_told_with_what_larger_ones_save() -> None:
+    done = run_arena("fit", TRACE)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert "42,484 events, 395.99 MiB live at the peak" in lines[0]
+    assert ["420", "MiB", "1.061", "the", "smallest", "cap", "that", "works"] in [line.split() for line in lines]
+    assert "cards that would do, with 600 MiB for all else: 4 GiB and more" in lines
+    assert max(map(len, lines[:-1])) <= 80
+    assert "…" not in done.stdout
+    assert lines[-1].startswith(f"Next: arena replay {TRACE} --cap ")
+    assert run_arena(*lines[-1].split()[2:-2], "--json").returncode == 0  # what it says next works
+    assert run_arena("fit", TRACE, COLUMNS="40").stdout == done.stdout
+
+
+def test_exit_codes_tell_whether_it_fits(recordings: list[Path]) -> None:
+    tight = run_arena("fit", TRACE, "--cap", "400MiB")
+    assert (tight.returncode, tight.stderr) == (3, "")
+    assert "does not fit within 400 MiB: it needs 420 MiB" in tight.stdout
+    card = run_arena("fit", TRACE, "--device", "1GiB", "--outside", "500MiB", "--json")
+    facts = json.loads(card.stdout)
+    assert (card.returncode, facts["fits"], facts["limit"]) == (0, True, 524 << 20)
+    assert facts["smallest_cap"] == 420 << 20
+    assert facts["points"][0]["cap"] == 420 << 20
+    none = run_arena("fit", *recordings[:2], "--batch-from", "8,16", "--batch-to", "100,200", "--cap", "100MiB")
+    assert none.returncode == 3
+    assert "does not fit" in none.stdout
+
+
+def test_batches_are_predicted(recordings: list[Path]) -> None:
+    done = run_arena("fit", *recordings, "--batch-from", "8,16,24", "--batch-to", "32, 64", "--cap", "150MiB")
+    assert done.returncode == 0
+    words = [line.split() for line in done.stdout.splitlines()]
+    assert "batches 8, 16, 24: 100% of the bytes are in all runs, by line" in done.stdout
+    assert any(row[:3] == ["2,097,152", "0", "<string>:6"] for row in words)
+    (small,) = (row for row in words if row[:1] == ["32"])
+    (large,) = (row for row in words if row[:1] == ["64"])
+    assert (small[1:5], small[-1]) == (["114", "MiB", "114", "MiB"], "fits")
+    assert (large[1:3], large[-3:]) == (["178", "MiB"], ["does", "not", "fit"])
+    assert "within 150 MiB: the largest batch is 50 (" in done.stdout
+    assert "Next: try it for real, with arena.largest_batch(function, 4" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    two = run_arena("fit", *recordings[:2], "--batch-from", "8,16", "--cap", "150MiB", "--json")
+    assert json.loads(two.stdout)["largest"]["batch"] == 50
+    assert "a third recording would show" in run_arena("fit", *recordings[:2], "--batch-from", "8,16").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--batch-to", "32"), "one trace cannot tell what grows with the batch; record the program a second time"),
+        (("--batch-from", "8"), "one trace cannot tell what grows with the batch"),
+        ((TRACE,), "2 traces and 0 batch sizes"),
+        ((TRACE, "--batch-from", "8;16"), "--batch-from 8;16: write batch sizes with commas between them: 8,16"),
+        ((TRACE, "--batch-from", "8,8"), "all are of one batch"),
+        (("--device", "gpu"), "device='gpu' is not a size"),
+        (("--outside", "some"), "outside='some' is not a size"),
+        (("--growth", "some"), "growth='some' is not a size"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(arguments: tuple[object, ...], text: str) -> None:
+    done = run_arena("fit", TRACE, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_recording_that_was_cut_is_fitted_as_far_as_it_goes(recordings: list[Path], tmp_path: Path) -> None:
+    cut = tmp_path / "cut.arena"
+    cut.write_bytes(recordings[0].read_bytes()[:-30])
+    done = run_arena("fit", cut)
+    assert done.returncode == 0
+    assert "cut.arena" in done.stderr
+    assert "the smallest cap that works" in done.stdout
+
+
+def test_the_figures_in_the_document_are_those_that_are_printed(tmp_path: Path) -> None:
+    text = (ROOT / "docs/fit.md").read_text()
+    shown = {line.strip() for block in re.findall(r"(?:^    .*\n|^\n)+", text, re.M) for line in block.splitlines()}
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (tmp_path / "p.py").write_text(program)
+    code = "import os, runpy, sys; os.chdir(sys.argv[1]); runpy.run_path('p.py')"
+    run(code, str(tmp_path), check=True, ARENA_DRIVER="sim")
+    paths = [tmp_path / f"b{batch}.arena" for batch in (8, 16, 24)]
+    one = run_arena("fit", TRACE.relative_to(ROOT))
+    many = run_arena("fit", *paths, "--batch-from", "8,16,24", "--batch-to", "64", "--cap", "1GiB")
+    printed = {line.strip() for line in (one.stdout + many.stdout).splitlines()}
+    code_lines = {line.strip() for line in program.splitlines()}
+    assert len(shown - code_lines) > 20
+    assert shown - code_lines - printed == set()
