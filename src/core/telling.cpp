@@ -40,7 +40,10 @@ void Arena::tell_live() {
 }
 
 void Arena::tell(Event event) {
-  event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
+  using enum EventKind;  // others name no stream, and may come before there is any
+  if (event.kind == kAllocate || event.kind == kRecordStream || event.kind == kFailure) {
+    event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
+  }
   observer_->note(event);
 }
 

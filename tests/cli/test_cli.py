@@ -76,7 +76,7 @@ def test_a_trace_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
         (("replay", TRACE, "--cap", "lots"), "arena: cap='lots' is not a size"),
         (("replay", TRACE, "--device", "gpu"), "arena: device='gpu' is not accepted"),
         (("report", "README.md"), "arena: README.md is not JSON"),
-        (("convert", TRACE, "x.pdf"), "does not end with .csv"),
+        (("convert", TRACE, "x.pdf"), "does not end with .arena, .trace, .trace.gz, .csv or .json"),
     ],
 )
 def test_errors_are_one_line_without_a_traceback(arguments: tuple[object, ...], text: str) -> None:
