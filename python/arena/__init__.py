@@ -18,6 +18,7 @@ from . import _core, errors, sim
 from ._arena import Arena, default_arena, metrics, report
 from ._batch import LargestBatch, largest_batch
 from ._buffer import Buffer
+from ._compare import Comparison, compare
 from ._core import DeviceInfo, Driver, Stats, malloc
 from ._lines import trace_lines
 from ._load import load
@@ -33,6 +34,7 @@ __all__ = [
     "Arena",
     "ArenaError",
     "Buffer",
+    "Comparison",
     "DeviceInfo",
     "Driver",
     "DriverError",
@@ -50,6 +52,7 @@ __all__ = [
     "TraceError",
     "UsageError",
     "__version__",
+    "compare",
     "configure",
     "default_arena",
     "driver",

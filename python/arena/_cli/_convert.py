@@ -19,7 +19,9 @@ __all__ = ["convert"]
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A recording, arena-trace 1 text, RMM's log, or PyTorch's snapshot.")],
-    target: Annotated[Path, typer.Argument(help="A .arena, .trace, .trace.gz, .csv (RMM's log) or .json (Perfetto) file.")],
+    target: Annotated[
+        Path, typer.Argument(help="A .arena, .trace, .trace.gz, .csv (RMM's log) or .json (Perfetto) file.")
+    ],
     to: Annotated[str | None, typer.Option(help=f"If the name does not say it: {', '.join(FORMATS)}.")] = None,
     cap: Annotated[str | None, typer.Option(help="For Perfetto: the cap of the replay.")] = None,
     device: Annotated[str | None, typer.Option(help='For Perfetto: the device of the replay, "sim:8GiB".')] = None,

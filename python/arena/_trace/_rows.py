@@ -20,7 +20,7 @@ def rows(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     """Each line, without its end, after its number. What is wrong is told with the line where it was found."""
     packed = file.read(len(PACKED)) == PACKED
     file.seek(0)
-    source: BinaryIO = gzip.open(file) if packed else file  # type: ignore[assignment]
+    source: gzip.GzipFile | BinaryIO = gzip.GzipFile(fileobj=file) if packed else file
     number, read = 0, 0
     while True:
         number += 1

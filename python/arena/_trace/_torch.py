@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn
 
 from .._snapshot import Line, no_collection
 from ..errors import TraceError
@@ -31,10 +31,12 @@ class _PlainUnpickler(pickle._Unpickler):
     def persistent_load(self, pid: object) -> NoReturn:
         raise TraceError("it refers to objects outside, and only plain data is read from a pickle")
 
-    def load_bytearray8(self) -> NoReturn:
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
+    def _refuse_array(self) -> NoReturn:
         raise TraceError("it has an array of bytes, which no snapshot has")
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}  # noqa: RUF012
+    dispatch[pickle.BYTEARRAY8[0]] = _refuse_array
 
 
 def read(trace: Trace, file: BinaryIO, name: str) -> None:
