@@ -8,6 +8,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/lines.hpp"
+#include "trace/pickles.hpp"
 #include "trace/recorder.hpp"
 #include "trace/replay.hpp"
 
@@ -57,6 +58,14 @@ py::object misfit_of(const Replay& replay) {
 }  // namespace
 
 void bind_trace(py::module_& module) {
+  module.def(
+      "check_pickle",
+      [](const py::bytes& data) {
+        const std::string_view bytes = data;
+        const WithoutGil without_gil;
+        check_pickle(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+      },
+      py::arg("data"), "Refuse a pickle that is cut, or asks for more than it has.");
   py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "Writes down what happens in an arena.")
       .def(py::init<>())
       .def("next", &next_chunk, py::arg("milliseconds"), "The next chunk, or None; waits.")

@@ -25,6 +25,10 @@ enum class EventKind : std::uint8_t {
   kScopeEnd,
 };
 
+constexpr bool names_stream(EventKind kind) {
+  return kind == EventKind::kAllocate || kind == EventKind::kRecordStream || kind == EventKind::kFailure;
+}
+
 struct Event {
   EventKind kind;
   std::uint64_t block = 0;  // its number among all allocations

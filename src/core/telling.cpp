@@ -39,11 +39,9 @@ void Arena::tell_live() {
   for (const Block* b : live) tell({EventKind::kAllocate, b->serial, b->requested, b->stream, 0, b->line});
 }
 
+// Before the first request there is no stream at all.
 void Arena::tell(Event event) {
-  using enum EventKind;  // others name no stream, and may come before there is any
-  if (event.kind == kAllocate || event.kind == kRecordStream || event.kind == kFailure) {
-    event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
-  }
+  if (names_stream(event.kind)) event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
   observer_->note(event);
 }
 

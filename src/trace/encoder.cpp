@@ -26,10 +26,6 @@ class Record {
   std::size_t size_ = 0;
 };
 
-bool names_stream(EventKind kind) {
-  return kind == EventKind::kAllocate || kind == EventKind::kFailure || kind == EventKind::kRecordStream;
-}
-
 bool names_block(EventKind kind) { return kind == EventKind::kFree || kind == EventKind::kRecordStream; }
 
 bool has_size(EventKind kind) {

@@ -37,6 +37,7 @@ def test_help_has_an_example_for_every_command() -> None:
     for command in commands:
         assert command in top.stdout
         assert f"arena {command}" in run_arena(command, "--help").stdout.replace("ARENA_CAP=80% ", "")
+    assert "arena replay --compare a.arena b.arena" in " ".join(run_arena("replay", "--help").stdout.split())
     assert run_arena().returncode == 2
     assert run_arena("juggle").returncode == 2
 

@@ -38,7 +38,7 @@ def render(found: Comparison) -> str:
         rows=_rows(found),
         time="checked" if found.axis == "time" else "",
         events="checked" if found.axis == "events" else "",
-        timed="" if all(run.trace.facts.get("timed", True) for run in found.runs) else "disabled",
+        timed="" if all(run.trace.timed for run in found.runs) else "disabled",
         data=json.dumps(_drawn(found), separators=(",", ":")).replace("<", "\\u003c"),
     )
 

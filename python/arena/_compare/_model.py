@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +14,6 @@ from .. import _files
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
-from .._trace._replay import SAMPLES
 
 __all__ = ["FIGURES", "Cell", "Comparison", "Point", "Run"]
 
@@ -38,15 +39,15 @@ class Run:
     settings: dict[str, Any]
     done: Replayed
 
-    @property
+    @functools.cached_property
     def points(self) -> list[Point]:
         """Live and reserved as the trace went on."""
-        every = max(1, len(self.trace) // SAMPLES)
-        played = [min((number + 1) * every, self.done.events) for number in range(len(self.done.samples))]
-        return [
-            Point(seconds, count / len(self.trace), stats.live, stats.reserved)
-            for count, (seconds, stats) in zip(played, self.done.samples, strict=True)
-        ]
+        event, every = self.trace._core.event, range(self.done.events)
+        found = []
+        for seconds, stats in self.done.samples:
+            played = bisect.bisect_right(every, round(seconds * 1e9), key=lambda index: event(index)[1])
+            found.append(Point(seconds, played / len(self.trace), stats.live, stats.reserved))
+        return found
 
     @property
     def stopped(self) -> str:
@@ -141,7 +142,7 @@ class Comparison:
     def axis(self) -> str:
         """What they are drawn over: ``time``, or ``events`` where the times are not comparable, or not known."""
         first = self.runs[0].trace
-        return "time" if all(run.trace is first for run in self.runs) and first.facts.get("timed", True) else "events"
+        return "time" if all(run.trace is first for run in self.runs) and first.timed else "events"
 
     @property
     def caption(self) -> str:

@@ -178,6 +178,11 @@ class Trace:
             kind, time, thread, block, size, stream, line = event(index)
             yield Event(KINDS[kind], time / 1e9, thread, block, size, stream, line)
 
+    @property
+    def timed(self) -> bool:
+        """Whether the times of its events are those of a clock."""
+        return bool(self.facts.get("timed", True))
+
     def _of_kind(self, kind: str) -> Iterator[Event]:
         return (event for event in self if event.kind == kind)
 

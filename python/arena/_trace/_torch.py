@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+from .. import _core
 from .._snapshot import Line, no_collection
 from ..errors import TraceError
 
@@ -19,24 +20,14 @@ GROWTH = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unm
 WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
-class _PlainUnpickler(pickle._Unpickler):
-    """A pickle can name functions to be called when it is read. This one knows none.
-
-    It is the one in Python: the one in C takes as much memory as a number in the file says.
-    """
+class _PlainUnpickler(pickle.Unpickler):
+    """A pickle can name functions to be called when it is read. This one knows none."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise TraceError(f"it names {module}.{name}, and only plain data is read from a pickle")
 
     def persistent_load(self, pid: object) -> NoReturn:
         raise TraceError("it refers to objects outside, and only plain data is read from a pickle")
-
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
-
-    def _refuse_array(self) -> NoReturn:
-        raise TraceError("it has an array of bytes, which no snapshot has")
-
-    dispatch[pickle.BYTEARRAY8[0]] = _refuse_array
 
 
 def read(trace: Trace, file: BinaryIO, name: str) -> None:
@@ -65,8 +56,10 @@ def read(trace: Trace, file: BinaryIO, name: str) -> None:
 
 def _load(file: BinaryIO, name: str) -> Any:
     try:
+        content = file.read()
+        _core.check_pickle(content)
         with no_collection():
-            return _PlainUnpickler(io.BytesIO(file.read())).load()
+            return _PlainUnpickler(io.BytesIO(content)).load()
     except TraceError as error:
         raise TraceError(f"{name} is not read: {error}") from None
     except Exception as error:  # a broken pickle raises anything
@@ -81,6 +74,7 @@ class _Reader:
         self.blocks: dict[int, int] = {}
         self.streams: dict[int, int] = {}
         self.lines: dict[tuple[Line, ...], int] = {}
+        self.known: dict[int, int] = {}  # numbers of lines, by the list of frames
         self.begin = 0
         self.reserved = 0
         self.labels = sorted(
@@ -132,7 +126,13 @@ class _Reader:
             self.trace._core.set_handle(self.streams[handle], handle)
         return self.streams[handle]
 
-    def line(self, frames: Iterable[dict[str, Any]]) -> int:
+    def line(self, frames: Any) -> int:
+        """Entries share the lists of their frames, which live as long as the snapshot does."""
+        if id(frames) not in self.known:
+            self.known[id(frames)] = self.number(frames)
+        return self.known[id(frames)]
+
+    def number(self, frames: Iterable[dict[str, Any]]) -> int:
         lines = tuple(Line(str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames)
         if not lines:
             return 0
