@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import arena
-from arena import Trace, TraceError, UsageError
+from arena import Trace, TraceError, UsageError, _core
 from arena._trace import _file
 from arena._trace._read import KINDS
 
@@ -373,6 +373,26 @@ def test_a_pickle_takes_no_more_memory_than_it_has_bytes(kind: str, tmp_path: Pa
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MIB
+
+
+PLAIN = [1, -5, 1 << 40, 1 << 200, 1.5, None, True, "x" * 300, "ü", b"abc" * 200, (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_what_is_looked_at_before_a_pickle_is_read_knows_every_opcode_of_plain_data(protocol: int) -> None:
+    data: dict[str, Any] = {"a": [*PLAIN, {1}, frozenset({2}), {}, [], ()], "again": PLAIN, "long": "y" * 70_000}
+    for made in (pickle.dumps(data, protocol), pickle._dumps(data, protocol)):
+        _core.check_pickle(made)
+        for cut in (0, 1, 5, 50, 500, len(made) - 1):
+            with pytest.raises(TraceError, match="byte "):
+                _core.check_pickle(made[:cut])
+
+
+def test_a_header_of_nonsense_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.arena"
+    path.write_bytes(_file.header({"device": 5}))
+    with pytest.raises(TraceError, match="has no whole header"):
+        Trace.read(path)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
         facts = json.loads(text) if len(text) == length else None
     except (ValueError, RecursionError):
         facts = None
-    if not isinstance(facts, dict):
+    if not isinstance(facts, dict) or not isinstance(facts.get("device", {}), dict):
         raise TraceError(f"{name} has no whole header")
     return facts
 
