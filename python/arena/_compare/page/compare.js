@@ -30,7 +30,7 @@
       y: run[what],
       hovertext: run[what].map((bytes, i) => `${run.letter}, ${when(run[axis][i])}<br>${what} ${size(bytes)}`),
       hoverinfo: "text",
-      line: { color: paint(run.colour), width: what === "reserved" ? 2 : 1.5, dash: what === "reserved" ? "solid" : "dot" },
+      line: { shape: "hv", color: paint(run.colour), width: what === "reserved" ? 2 : 1.5, dash: what === "reserved" ? "solid" : "dot" },
     };
   }
 
