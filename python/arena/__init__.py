@@ -18,6 +18,7 @@ from . import _core, errors, sim
 from ._arena import Arena, default_arena, metrics, report
 from ._batch import LargestBatch, largest_batch
 from ._buffer import Buffer
+from ._compare import Comparison, compare
 from ._core import DeviceInfo, Driver, Stats, malloc
 from ._fit import Fit, fit
 from ._lines import trace_lines
@@ -34,6 +35,7 @@ __all__ = [
     "Arena",
     "ArenaError",
     "Buffer",
+    "Comparison",
     "DeviceInfo",
     "Driver",
     "DriverError",
@@ -52,6 +54,7 @@ __all__ = [
     "TraceError",
     "UsageError",
     "__version__",
+    "compare",
     "configure",
     "default_arena",
     "driver",

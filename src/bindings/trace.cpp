@@ -10,6 +10,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/lines.hpp"
+#include "trace/pickles.hpp"
 #include "trace/recorder.hpp"
 #include "trace/replay.hpp"
 
@@ -17,6 +18,11 @@ namespace py = pybind11;
 
 namespace arena {
 namespace {
+
+py::tuple chunk_tuple(const Chunk& chunk, const py::object& lines) {
+  const py::bytes bytes(reinterpret_cast<const char*>(chunk.bytes.data()), chunk.bytes.size());
+  return py::make_tuple(chunk.first_event, chunk.events, chunk.next_block, chunk.time, lines, bytes);
+}
 
 py::object next_chunk(Recorder& recorder, int milliseconds) {
   std::optional<Chunk> chunk;
@@ -27,8 +33,16 @@ py::object next_chunk(Recorder& recorder, int milliseconds) {
   if (!chunk) return py::none();
   py::dict lines;
   for (const Line line : chunk->lines) lines[py::int_(line)] = lines::frames(line);
-  const py::bytes bytes(reinterpret_cast<const char*>(chunk->bytes.data()), chunk->bytes.size());
-  return py::make_tuple(chunk->first_event, chunk->events, chunk->next_block, chunk->time, lines, bytes);
+  return chunk_tuple(*chunk, lines);
+}
+
+py::tuple encode(const Trace& trace, Encoder& encoder) {
+  Chunk chunk;
+  {
+    const WithoutGil without_gil;
+    chunk = trace.encode(encoder, encoder.events());
+  }
+  return chunk_tuple(chunk, py::cast(chunk.lines));
 }
 
 py::tuple event_tuple(const TraceEvent& e) {
@@ -65,12 +79,21 @@ py::list samples_of(const Replay& replay) {
 }  // namespace
 
 void bind_trace(py::module_& module) {
+  module.def(
+      "check_pickle",
+      [](const py::bytes& data) {
+        const std::string_view bytes = data;
+        const WithoutGil without_gil;
+        check_pickle(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+      },
+      py::arg("data"), "Refuse a pickle that is cut, or asks for more than it has.");
   py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "Writes down what happens in an arena.")
       .def(py::init<>())
       .def("next", &next_chunk, py::arg("milliseconds"), "The next chunk, or None; waits.")
       .def("end", &Recorder::end, "Note no more events.")
       .def("events", &Recorder::events, "Events noted so far.")
       .def("overflowed", &Recorder::overflowed, "Whether it ended because nobody took the chunks.");
+  py::class_<Encoder>(module, "Encoder", "Writes events as bytes.").def(py::init<>());
   py::class_<Trace, std::shared_ptr<Trace>>(module, "Trace", "Events in order.")
       .def(py::init<>())
       .def(
@@ -94,6 +117,8 @@ void bind_trace(py::module_& module) {
       .def(
           "event", [](const Trace& trace, std::size_t index) { return event_tuple(trace.events().at(index)); },
           py::arg("index"), "An event, as a tuple.")
+      .def("encode", &encode, py::arg("encoder"), "The next chunk of events, with the numbers of its new lines.")
+      .def("set_handle", &Trace::set_handle, py::arg("stream"), py::arg("handle"), "Tell the handle that a stream had.")
       .def("handle_of", &Trace::handle_of, py::arg("stream"), "The handle that a stream had.")
       .def("scope_name", &Trace::scope_name, py::arg("scope"), "The name of a scope.")
       .def_property_readonly("streams", &Trace::streams, "How many there are.");

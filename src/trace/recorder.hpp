@@ -10,22 +10,10 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <unordered_set>
-#include <vector>
 
-#include "core/events.hpp"
+#include "trace/encoder.hpp"
 
 namespace arena {
-
-// What a reader needs to know before it reads the records.
-struct Chunk {
-  std::uint64_t first_event = 0;  // of the recording
-  std::uint64_t events = 0;
-  std::uint64_t next_block = 0;  // the one that is allocated next
-  std::uint64_t time = 0;        // nanoseconds since the recording began
-  std::vector<std::uint8_t> bytes;
-  std::vector<Line> lines;  // that are named here for the first time
-};
 
 class Recorder final : public Observer {
  public:
@@ -41,19 +29,13 @@ class Recorder final : public Observer {
   bool overflowed() const;
 
  private:
-  void begin_chunk(const Event& event);
-  void write(const Event& event, std::uint64_t time);
-  bool is_first(StreamIndex stream);
   void finish_chunk();
 
   mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Chunk> full_;
-  Chunk chunk_;
-  std::uint64_t begin_ = 0, last_ = 0;  // on the steady clock
-  std::uint64_t thread_ = 0, next_block_ = 0, events_ = 0;
-  std::vector<bool> streams_;       // named in this chunk
-  std::unordered_set<Line> lines_;  // named in this recording
+  Encoder encoder_;
+  std::uint64_t begin_;  // on the steady clock
   bool ended_ = false, overflowed_ = false;
 };
 

@@ -7,7 +7,6 @@ namespace {
 
 constexpr std::uint32_t kMostStreams = 64;
 constexpr std::uint64_t kLegacy = 1;
-constexpr std::uint64_t kHighestDefault = 2;  // the null stream, the legacy and the per-thread one
 
 }  // namespace
 
@@ -26,9 +25,7 @@ Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena,
 void Replay::make_streams() {
   const std::uint32_t count = std::clamp<std::uint32_t>(trace_->streams(), 1, kMostStreams);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint64_t handle = trace_->handle_of(i);
-    const bool is_default = handle == 0 ? i == 0 : handle <= kHighestDefault;
-    streams_.push_back(is_default ? nullptr : arena_->device().new_stream());
+    streams_.push_back(trace_->is_default(i) ? nullptr : arena_->device().new_stream());
   }
 }
 

@@ -1,7 +1,5 @@
 #include "trace/trace.hpp"
 
-#include <algorithm>
-
 #include "trace/format.hpp"
 
 namespace arena {
@@ -49,9 +47,27 @@ class Reader {
 
 const std::string& Trace::scope_name(std::uint64_t scope) const {
   static const std::string none;
-  const auto it =
-      std::find_if(scopes_.rbegin(), scopes_.rend(), [&](const auto& entry) { return entry.first == scope; });
-  return it == scopes_.rend() ? none : it->second;
+  const auto it = scopes_.find(scope);
+  return it == scopes_.end() ? none : it->second;
+}
+
+void Trace::set_handle(std::uint32_t stream, std::uint64_t handle) {
+  if (handles_.size() <= stream) handles_.resize(stream + 1, kUnknown);
+  handles_[stream] = handle;
+}
+
+Chunk Trace::encode(Encoder& encoder, std::uint64_t first) const {
+  using enum EventKind;
+  for (std::uint64_t i = first; i < events_.size() && !encoder.is_full(); ++i) {
+    const TraceEvent& e = events_[i];
+    const bool is_scope = e.kind == kScopeBegin || e.kind == kScopeEnd;
+    Event event{e.kind, e.block, e.size, e.stream, written_handle(e.stream), e.line};
+    if (is_scope) event.scope = e.block;
+    if (e.kind == kScopeBegin) event.name = scope_name(e.block);
+    if (encoder.must_part(event)) break;
+    encoder.write(event, e.thread, e.time);
+  }
+  return encoder.take();
 }
 
 void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::uint8_t* data, std::size_t size) {
@@ -69,8 +85,7 @@ void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::u
     if (head == kStreamRecord) {
       reader.number();
       const std::uint32_t number = stream();
-      if (handles_.size() <= number) handles_.resize(number + 1);
-      handles_[number] = reader.number();
+      set_handle(number, reader.number());
       continue;
     }
     TraceEvent event;
@@ -110,7 +125,7 @@ void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::u
       case kScopeBegin:
         event.block = reader.number();
         event.size = reader.number() - 1;
-        scopes_.emplace_back(event.block, reader.text(reader.number()));
+        scopes_[event.block] = reader.text(reader.number());
         break;
       case kScopeEnd:
         event.block = reader.number();

@@ -1,12 +1,14 @@
 // A recorded trace in memory: the events in order, small enough to hold millions of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/errors.hpp"
-#include "core/events.hpp"
+#include "trace/encoder.hpp"
 
 namespace arena {
 
@@ -32,18 +34,32 @@ class Trace {
   void add_chunk(std::uint64_t next_block, std::uint64_t time, const std::uint8_t* data, std::size_t size);
   // Appends one event of a trace that comes from elsewhere.
   void add(const TraceEvent& event) { events_.push_back(event); }
+  // The events from a number on, up to the end of a full chunk. Whoever goes on uses the same encoder.
+  Chunk encode(Encoder& encoder, std::uint64_t first) const;
 
   const std::vector<TraceEvent>& events() const { return events_; }
   // The handle that a stream had, by its number; 0 if it is not known.
-  std::uint64_t handle_of(std::uint32_t stream) const { return stream < handles_.size() ? handles_[stream] : 0; }
+  std::uint64_t handle_of(std::uint32_t stream) const { return is_known(stream) ? handles_[stream] : 0; }
+  // Whether it is one of the default streams; where its handle is not known, the first one is.
+  bool is_default(std::uint32_t stream) const {
+    return is_known(stream) ? handles_[stream] <= kHighestDefault : stream == 0;
+  }
+  void set_handle(std::uint32_t stream, std::uint64_t handle);
   const std::string& scope_name(std::uint64_t scope) const;
   std::uint32_t streams() const { return streams_; }
   void set_streams(std::uint32_t count) { streams_ = std::max(streams_, count); }
 
  private:
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+  static constexpr std::uint64_t kHighestDefault = 2;  // the null stream, the legacy and the per-thread one
+  std::uint64_t written_handle(std::uint32_t stream) const {
+    return stream < handles_.size() ? handles_[stream] : kUnknown;
+  }
+  bool is_known(std::uint32_t stream) const { return written_handle(stream) != kUnknown; }
+
   std::vector<TraceEvent> events_;
   std::vector<std::uint64_t> handles_;
-  std::vector<std::pair<std::uint64_t, std::string>> scopes_;
+  std::unordered_map<std::uint64_t, std::string> scopes_;  // names, by number
   std::uint32_t streams_ = 0;
 };
 

@@ -37,6 +37,7 @@ def test_help_has_an_example_for_every_command() -> None:
     for command in commands:
         assert command in top.stdout
         assert f"arena {command}" in run_arena(command, "--help").stdout.replace("ARENA_CAP=80% ", "")
+    assert "arena replay --compare a.arena b.arena" in " ".join(run_arena("replay", "--help").stdout.split())
     assert run_arena().returncode == 2
     assert run_arena("juggle").returncode == 2
 
@@ -76,7 +77,7 @@ def test_a_trace_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
         (("replay", TRACE, "--cap", "lots"), "arena: cap='lots' is not a size"),
         (("replay", TRACE, "--device", "gpu"), "arena: device='gpu' is not accepted"),
         (("report", "README.md"), "arena: README.md is not JSON"),
-        (("convert", TRACE, "x.pdf"), "does not end with .csv"),
+        (("convert", TRACE, "x.pdf"), "does not end with .arena, .trace, .trace.gz, .csv or .json"),
     ],
 )
 def test_errors_are_one_line_without_a_traceback(arguments: tuple[object, ...], text: str) -> None:

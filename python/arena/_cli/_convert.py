@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from .. import _files
 from .._trace import Trace
+from .._trace._save import FORMATS, format_of, save_counters
+from ..errors import UsageError
 
 __all__ = ["convert"]
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A recording, RMM's log, or PyTorch's snapshot with a history.")],
-    target: Annotated[Path, typer.Argument(help="RMM's log: a .csv file.")],
+    source: Annotated[Path, typer.Argument(help="A recording, arena-trace 1 text, RMM's log, or PyTorch's snapshot.")],
+    target: Annotated[
+        Path, typer.Argument(help="A .arena, .trace, .trace.gz, .csv (RMM's log) or .json (Perfetto) file.")
+    ],
+    to: Annotated[str | None, typer.Option(help=f"If the name does not say it: {', '.join(FORMATS)}.")] = None,
+    cap: Annotated[str | None, typer.Option(help="For Perfetto: the cap of the replay.")] = None,
+    device: Annotated[str | None, typer.Option(help='For Perfetto: the device of the replay, "sim:8GiB".')] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Turn a trace into RMM's log.
+    """Write a trace in another format.
 
+    To Perfetto it is replayed first, so that reserved and every reason are seen; exits with 3 if it does not fit.
     Example: arena convert run.arena run.csv
     """
+    form = format_of(target, to)
+    _files.check(target, overwrite=force)
+    settings = {name: value for name, value in (("cap", cap), ("device", device)) if value is not None}
+    if settings and form != "perfetto":
+        raise UsageError(f"--{next(iter(settings))} is for perfetto, whose counters come from a replay")
     trace = Trace.read(source)
-    written = trace.save(target, overwrite=force)
-    if as_json:
-        print(json.dumps({"events": len(trace), "problem": trace.problem, "wrote": str(written)}))
-        return
     if trace.problem:
         typer.echo(f"arena: {source}: {trace.problem}", err=True)
-    print(f"wrote {written}: {len(trace):,} events\nNext: arena replay {written}")
+    fits = True
+    if form == "perfetto":
+        fits = counters(trace, target, settings, force)
+    else:
+        trace.save(target, to=form, overwrite=force)
+    facts = {"events": len(trace), "problem": trace.problem, "format": form, "wrote": str(target), "fits": fits}
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        then = "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else _next(target)
+        print(f"wrote {target}: {len(trace):,} events\nNext: {then}")
+    raise typer.Exit(0 if fits else 3)
+
+
+def counters(trace: Trace, target: Path, settings: dict[str, Any], force: bool) -> bool:
+    if settings.get("device", "").isdigit():
+        settings = {**settings, "device": int(settings["device"])}
+    done = trace.replay(compact=True, **settings)
+    save_counters(trace, done, target, overwrite=force)
+    if done.error is not None:
+        typer.echo(f"arena: it does not fit: the counters end at event {done.events - 1:,}", err=True)
+    return done.fits
+
+
+def _next(target: Path) -> str:
+    return f"arena replay {shlex.quote(str(target))}"

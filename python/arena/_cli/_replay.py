@@ -17,6 +17,7 @@ from .._report._text import timeline
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
+from . import _compare
 
 __all__ = ["replay"]
 
@@ -25,12 +26,19 @@ LONG = 2_000_000  # events from which a bar is shown
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(help="A recording, RMM's log, or PyTorch's snapshot with a history.")],
-    cap: Annotated[str | None, typer.Option(help='The cap: "4GiB", "80%". Default: all of the device.')] = None,
-    headroom: Annotated[str | None, typer.Option(help="What is left free on the device.")] = None,
-    growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
-    device: Annotated[str | None, typer.Option(help='"sim:8GiB", or the number of a real device.')] = None,
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="A recording, RMM's log, or PyTorch's snapshot with a history."),
+    ],
+    cap: Annotated[list[str] | None, typer.Option(help='The cap: "4GiB", "80%". Default: all of the device.')] = None,
+    headroom: Annotated[list[str] | None, typer.Option(help="What is left free on the device.")] = None,
+    growth: Annotated[list[str] | None, typer.Option(help="The largest piece taken at a time.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help='"sim:8GiB", or the number of a real device.')] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
+    vmm: Annotated[bool, typer.Option("--vmm", help="With virtual memory: the default; after --plain, both.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Side by side: several traces, or options that are given several times.")
+    ] = False,
     save: Annotated[Path | None, typer.Option(help="Save the report of the peak: .html, .json or .txt.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
@@ -38,14 +46,20 @@ def replay(
     """Run a recorded program's allocations through an arena, and tell whether they fit.
 
     Exits with 3 if they do not. Example: arena replay run.arena --cap 4GiB --device sim:8GiB --save report.html
+
+    Two at once: arena replay --compare a.arena b.arena, or arena replay run.arena --cap 4GiB --cap 6GiB
     """
+    given: dict[str, list[Any]] = {"cap": cap or [], "headroom": headroom or [], "growth": growth or []}
+    given["device"] = [int(name) if name.isdigit() else name for name in device or ()]
+    given["vmm"] = [True, False] if plain and vmm else [not plain]
+    if compare or len(traces) > 1 or any(len(values) > 1 for values in given.values()):
+        _compare.compare(traces, {name: values for name, values in given.items() if values}, save, force, as_json)
+    settings: dict[str, Any] = {name: values[0] for name, values in given.items() if values} | {"compact": True}
+    trace = traces[0]
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     read = Trace.read(trace)
     if read.problem:
         console.print(f"arena: {trace}: {read.problem}")
-    settings: dict[str, Any] = {"cap": cap, "headroom": headroom, "growth": growth, "vmm": not plain, "compact": True}
-    if device is not None:
-        settings["device"] = int(device) if device.isdigit() else device
     done = run(read, settings, console)
     written = done.report.save(save, overwrite=force) if save else None
     if as_json:

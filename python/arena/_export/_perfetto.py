@@ -28,21 +28,30 @@ COUNTERS = {
 
 
 def write(
-    path: str | os.PathLike[str], samples: Iterable[Sample], *, name: str = "arena", overwrite: bool = False
+    path: str | os.PathLike[str],
+    samples: Iterable[Sample],
+    *,
+    name: str = "arena",
+    marks: Iterable[tuple[float, str]] = (),
+    overwrite: bool = False,
 ) -> Path:
-    """Write a trace of counters. The samples are read one at a time; figures that one lacks are left out there."""
+    """Write a trace of counters, and of marks: moments that have a name. Samples are read one at a time; figures that
+    one lacks are left out there.
+    """
 
     def chunks() -> Iterator[bytes]:
         yield b'{"displayTimeUnit": "ms", "traceEvents": ['
-        for number, event in enumerate(events(samples, name=name, pid=os.getpid())):
+        for number, event in enumerate(events(samples, name=name, pid=os.getpid(), marks=marks)):
             yield (",\n" if number else "\n").encode() + json.dumps(event, allow_nan=False).encode()
         yield b"\n]}\n"
 
     return _files.write(path, chunks(), overwrite=overwrite)
 
 
-def events(samples: Iterable[Sample], *, name: str, pid: int) -> Iterator[dict[str, Any]]:
-    """The events of the trace: the names of the process and its thread, then the counters."""
+def events(
+    samples: Iterable[Sample], *, name: str, pid: int, marks: Iterable[tuple[float, str]] = ()
+) -> Iterator[dict[str, Any]]:
+    """The events of the trace: the names of the process and its thread, then the counters, then the marks."""
     # Counters are a process's. The thread is the main one: to Perfetto a thread 0 is the kernel's idle one.
     common = {"pid": pid, "tid": pid}
     yield {"ph": "M", "name": "process_name", "ts": 0, **common, "args": {"name": name}}
@@ -55,3 +64,5 @@ def events(samples: Iterable[Sample], *, name: str, pid: int) -> Iterator[dict[s
             values = {title: figures[figure] for figure, title in series.items() if figure in figures}
             if values:
                 yield {"ph": "C", "name": counter, "ts": microseconds, **common, "args": values}
+    for seconds, label in marks:
+        yield {"ph": "i", "s": "p", "name": label, "ts": round(seconds * 1e6, 3), **common}

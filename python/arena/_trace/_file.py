@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import TraceError
 
-__all__ = ["Chunk", "read_chunks", "read_header", "write_chunk", "write_header"]
+__all__ = ["Chunk", "chunk", "header", "lines", "read_chunks", "read_header", "steps", "write_chunk", "write_header"]
 
 MAGIC = b"ARENATRC"
 VERSION = 1
 MOST = 1 << 24  # bytes of a chunk, packed or not
 HEAD = struct.Struct("<4sII")  # tag, length, checksum
-EVENTS, LINES, END = b"EVTS", b"LINE", b"DONE"
+EVENTS, LINES, STEPS, END = b"EVTS", b"LINE", b"STEP", b"DONE"
 
 
 class Chunk(NamedTuple):
@@ -28,13 +28,46 @@ class Chunk(NamedTuple):
 
 
 def write_header(file: BinaryIO, facts: dict[str, Any]) -> None:
-    text = json.dumps(facts).encode()
-    file.write(MAGIC + struct.pack("<II", VERSION, len(text)) + text)
+    file.write(header(facts))
 
 
 def write_chunk(file: BinaryIO, tag: bytes, data: bytes) -> None:
+    file.write(chunk(tag, data))
+
+
+def header(facts: dict[str, Any]) -> bytes:
+    text = json.dumps(facts).encode()
+    return MAGIC + struct.pack("<II", VERSION, len(text)) + text
+
+
+def chunk(tag: bytes, data: bytes) -> bytes:
+    if len(data) > MOST:
+        raise TraceError(f"a chunk of {len(data)} bytes, where {MOST} are the most")
     packed = zlib.compress(data, 1)
-    file.write(HEAD.pack(tag, len(packed), zlib.crc32(packed)) + packed)
+    return HEAD.pack(tag, len(packed), zlib.crc32(packed)) + packed
+
+
+def lines(found: dict[int, Any]) -> Iterator[bytes]:
+    """The chunks that tell what numbers of lines mean."""
+    return (chunk(LINES, json.dumps(dict(batch)).encode()) for batch in _batches(found.items()))
+
+
+def steps(found: Iterable[tuple[int, str]]) -> Iterator[bytes]:
+    """The chunks that tell where steps begin."""
+    return (chunk(STEPS, json.dumps(batch).encode()) for batch in _batches(found))
+
+
+def _batches(items: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+    batch: list[tuple[int, Any]] = []
+    size = 0
+    for item in items:
+        size += len(json.dumps(item))
+        if batch and size > MOST // 2:
+            yield batch
+            batch, size = [], len(json.dumps(item))
+        batch.append(item)
+    if batch:
+        yield batch
 
 
 def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
@@ -51,7 +84,7 @@ def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
         facts = json.loads(text) if len(text) == length else None
     except (ValueError, RecursionError):
         facts = None
-    if not isinstance(facts, dict):
+    if not isinstance(facts, dict) or not isinstance(facts.get("device", {}), dict):
         raise TraceError(f"{name} has no whole header")
     return facts
 

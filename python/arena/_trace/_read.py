@@ -1,19 +1,19 @@
-"""A trace in memory, read from arena's own format or from the text format ``arena-trace 1``."""
+"""A trace in memory, and the reader of arena's own format. Other formats have files of their own."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from .. import _core, _files
+from .. import _core
 from .._snapshot import Line
 from ..errors import TraceError
-from . import _file, _rmm, _torch
+from . import _file, _rmm, _text, _torch
+from ._rows import PACKED, rows
 
 if TYPE_CHECKING:
     from ._replay import Replayed
@@ -34,7 +34,7 @@ KINDS = (
     "scope_begin",
     "scope_end",
 )
-TEXT_MAGIC = b"# arena-trace 1"
+MOST_STREAMS = 1 << 20
 
 
 class Event(NamedTuple):
@@ -72,11 +72,12 @@ class Trace:
         """What is known of the run: device, settings, program."""
         self.lines: dict[int, tuple[Line, ...]] = {}
         """The lines of Python that allocated, by number."""
+        self.steps: list[tuple[int, str]] = []
+        """Where steps of the program begin: the number of the event that follows, and a label."""
         self.problem: str = ""
         """What is wrong with the end of the file, if it does not end well; all before that was read."""
-        self.timed: bool = True
-        """Whether the times of its events are those of a clock."""
         self._core = _core.Trace()
+        self._allocated = 0
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:
@@ -88,10 +89,8 @@ class Trace:
             with source.open("rb") as file:
                 start = file.read(16)
                 file.seek(0)
-                if start[:2] == b"\x1f\x8b":
-                    return cls._read_text(io.BytesIO(_gunzip(file, str(path))), str(path))
-                if start.startswith((TEXT_MAGIC[:8], _rmm.HEADER[:8].encode())):
-                    return cls._read_text(file, str(path))
+                if start.startswith((PACKED, _text.MAGIC[:8].encode(), _rmm.HEADER[:8].encode())):
+                    return cls._read_rows(rows(file, str(path)), str(path))
                 if start[:1] == b"\x80":  # a pickle
                     trace = cls()
                     _torch.read(trace, file, str(path))
@@ -110,7 +109,7 @@ class Trace:
                 break
             try:
                 ended = trace._add(chunk)
-            except (TraceError, ValueError, struct.error) as error:
+            except (TraceError, ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
                 trace.problem = f"chunk at event {len(trace)}: {error}"
                 break
         if not ended and not trace.problem:
@@ -124,46 +123,45 @@ class Trace:
         elif chunk.tag == _file.LINES:
             for number, lines in json.loads(chunk.data).items():
                 self.lines[int(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
+        elif chunk.tag == _file.STEPS:
+            self.steps += [(int(number), str(label)) for number, label in json.loads(chunk.data)]
         return chunk.tag == _file.END
 
     @classmethod
-    def _read_text(cls, file: BinaryIO, name: str) -> Trace:
-        head = file.readline().decode("utf-8", "replace").strip()
-        if head == _rmm.HEADER:
+    def _read_rows(cls, found: Iterator[tuple[int, str]], name: str) -> Trace:
+        _, head = next(found, (1, ""))
+        if head.strip() == _rmm.HEADER:
             trace = cls({"source": "RMM's log"})
-            _rmm.read(trace, file, name)
-            return trace
-        if not head.startswith(TEXT_MAGIC.decode()):
-            raise TraceError(f"{name} is no trace: its first line is not {TEXT_MAGIC.decode()!r}")
-        trace = cls({"source": head.removeprefix(TEXT_MAGIC.decode()).strip()})
-        trace.timed = False  # they are numbers of lines
-        for number, raw in enumerate(file, 2):
-            try:
-                trace._add_text(raw.decode().rstrip("\n"), number)
-            except (ValueError, IndexError, TypeError, OverflowError) as error:
-                raise TraceError(f"{name}, line {number}: {raw[:60]!r} cannot be read: {error}") from None
+            _rmm.read(trace, found, name)
+        elif head.startswith(_text.MAGIC):
+            trace = cls({"source": head.removeprefix(_text.MAGIC).strip(), "timed": False})
+            _text.read(trace, found, name)
+        else:
+            raise TraceError(f"{name} is no trace: its first line is not {_text.MAGIC!r}")
         return trace
 
-    def _add_text(self, line: str, number: int) -> None:
-        kind, *fields = line.split(",")
-        if kind == "a":
-            block, size, stream = (int(field) for field in fields)
-            if stream >= 1 << 20:
-                raise ValueError(f"stream {stream} of at most {1 << 20}")
-            self._append("allocate", number * 1000, 0, block, size, stream)
-        elif kind == "f":
-            (block,) = (int(field) for field in fields)
-            self._append("free", number * 1000, 0, block, 0, 0)
-        elif kind not in ("s", "") and not kind.startswith("#"):
-            raise ValueError("not a, f or s")
-
     def _append(self, kind: str, time: int, thread: int, block: int, size: int, stream: int, line: int = 0) -> None:
+        if stream >= MOST_STREAMS:
+            raise ValueError(f"stream {stream} of at most {MOST_STREAMS}")
         self._core.add(KINDS.index(kind), time, thread, block, size, stream, line)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write it as RMM's log, a ``.csv`` file. Refuses to overwrite unless told."""
-        target = _files.check(path, overwrite=overwrite, endings=(".csv",))
-        return _files.write(target, (f"{line}\n".encode() for line in _rmm.lines_of(self)), overwrite=overwrite)
+    def _allocate(self, time: int, thread: int, size: int, stream: int, line: int = 0) -> int:
+        """Append an allocation and return its block. Blocks are numbered in a row: so they take few bytes."""
+        self._append("allocate", time, thread, self._allocated, size, stream, line)
+        self._allocated += 1
+        return self._allocated - 1
+
+    def save(
+        self, path: str | os.PathLike[str], *, to: str | None = None, overwrite: bool = False, **settings: Any
+    ) -> Path:
+        """Write it, by the extension: ``.arena``, ``.trace`` or ``.trace.gz`` (the text of ``arena-trace 1``), ``.csv``
+        (RMM's log), ``.json`` (counters for Perfetto); or as ``to`` says: ``arena``, ``text``, ``rmm``, ``perfetto``.
+
+        Counters come from a replay; ``settings`` are its settings. Refuses to overwrite unless told.
+        """
+        from ._save import save
+
+        return save(self, path, to=to, overwrite=overwrite, settings=settings)
 
     def __len__(self) -> int:
         return len(self._core)
@@ -175,7 +173,18 @@ class Trace:
         return Event(KINDS[kind], time / 1e9, *rest)
 
     def __iter__(self) -> Iterator[Event]:
-        return (self[index] for index in range(len(self)))
+        event = self._core.event
+        for index in range(len(self)):
+            kind, time, thread, block, size, stream, line = event(index)
+            yield Event(KINDS[kind], time / 1e9, thread, block, size, stream, line)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the times of its events are those of a clock."""
+        return bool(self.facts.get("timed", True))
+
+    def _of_kind(self, kind: str) -> Iterator[Event]:
+        return (event for event in self if event.kind == kind)
 
     def scope_name(self, scope: int) -> str:
         """Return the name of a scope, by its number."""
@@ -189,17 +198,3 @@ class Trace:
         from ._replay import replay
 
         return replay(self, **settings)
-
-
-def _gunzip(file: BinaryIO, name: str) -> bytes:
-    try:
-        with gzip.open(file) as unpacked:
-            data = unpacked.read(MOST_TEXT + 1)
-    except (OSError, EOFError) as error:
-        raise TraceError(f"{name} cannot be unpacked: {error}") from None
-    if len(data) > MOST_TEXT:
-        raise TraceError(f"{name} unpacks to more than {MOST_TEXT} bytes")
-    return data
-
-
-MOST_TEXT = 1 << 32

@@ -53,8 +53,7 @@ class Writer(threading.Thread):
         if chunk is None:
             return
         first, events, next_block, time, lines, data = chunk
-        if lines:
-            _file.write_chunk(self.file, _file.LINES, json.dumps(lines).encode())
+        self.file.writelines(_file.lines(lines))
         _file.write_chunk(self.file, _file.EVENTS, struct.pack("<QQQQ", first, events, next_block, time) + data)
 
 

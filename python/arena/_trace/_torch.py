@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from .._snapshot import Line
+from .. import _core
+from .._snapshot import Line, no_collection
 from ..errors import TraceError
 
 if TYPE_CHECKING:
     from ._read import Trace
 
 __all__ = ["read"]
+
+GROWTH = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -27,12 +32,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read(trace: Trace, file: BinaryIO, name: str) -> None:
     """Add the events of the first device that has any."""
-    try:
-        data = _PlainUnpickler(file).load()
-    except TraceError as error:
-        raise TraceError(f"{name} is not read: {error}") from None
-    except Exception as error:  # a broken pickle raises anything
-        raise TraceError(f"{name} is no whole pickle: {type(error).__name__}: {error}") from None
+    data = _load(file, name)
     histories = data.get("device_traces") if isinstance(data, dict) else None
     if not isinstance(histories, (list, tuple)):
         raise TraceError(f"{name} is no snapshot of PyTorch: it has no device_traces")
@@ -40,46 +40,125 @@ def read(trace: Trace, file: BinaryIO, name: str) -> None:
     if device is None:
         raise TraceError(f"{name} has no history: record it with torch.cuda.memory._record_memory_history()")
     trace.facts.update({"source": "PyTorch's snapshot", "number": device})
-    reader = _Reader(trace)
-    for number, entry in enumerate(histories[device]):
-        try:
+    place = "its segments"
+    try:
+        history = list(histories[device])
+        segments = [one for one in data.get("segments") or () if one.get("device", device) == device]
+        reader = _Reader(trace, data.get("external_annotations") or (), device)
+        place = f"the history of device {device}"
+        reader.begin_with(history, segments)
+        for number, entry in enumerate(history):
+            place = f"entry {number} of device {device}"
             reader.add(entry)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise TraceError(f"{name}, entry {number} of device {device} cannot be read: {error!r}") from None
+    except WRONG as error:
+        raise TraceError(f"{name}, {place} cannot be read: {error!r}") from None
+
+
+def _load(file: BinaryIO, name: str) -> Any:
+    try:
+        content = file.read()
+        _core.check_pickle(content)
+        with no_collection():
+            return _PlainUnpickler(io.BytesIO(content)).load()
+    except TraceError as error:
+        raise TraceError(f"{name} is not read: {error}") from None
+    except Exception as error:  # a broken pickle raises anything
+        raise TraceError(f"{name} is no whole pickle: {type(error).__name__}: {error}") from None
 
 
 class _Reader:
     """Numbers blocks, streams and lines as they come."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, annotations: Iterable[dict[str, Any]], device: int) -> None:
         self.trace = trace
         self.blocks: dict[int, int] = {}
-        self.streams: dict[int, int] = {0: 0}
+        self.streams: dict[int, int] = {}
         self.lines: dict[tuple[Line, ...], int] = {}
-        self.begin: int | None = None
+        self.known: dict[int, int] = {}  # numbers of lines, by the list of frames
+        self.begin = 0
+        self.reserved = 0
+        self.labels = sorted(
+            (int(note["time_us"]) * 1000, str(note["name"]))
+            for note in annotations
+            if note.get("stage", "START") == "START" and note.get("device", device) == device
+        )[::-1]
+
+    def begin_with(self, history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> None:
+        """What was there when the history began: it was not the beginning of the program."""
+        self.begin = int(history[0].get("time_us", 0)) * 1000 if isinstance(history[0], dict) else 0
+        grown = sum(GROWTH.get(entry["action"], 0) * int(entry["size"]) for entry in history if _is_whole(entry))
+        self.reserved = max(0, sum(int(segment["total_size"]) for segment in segments) - grown)
+        if self.reserved:
+            self.trace._append("reserved", 0, 0, 0, self.reserved, 0)
+        for entry in _live_before(history, segments):
+            self.allocate(entry, 0)
 
     def add(self, entry: dict[str, Any]) -> None:
-        action = entry["action"]
-        if action not in ("alloc", "free_requested", "oom"):
-            return
+        action, size = entry["action"], int(entry["size"])
         time = int(entry.get("time_us", 0)) * 1000
-        self.begin = time if self.begin is None else self.begin
+        while self.labels and self.labels[-1][0] <= time:
+            self.trace.steps.append((len(self.trace), self.labels.pop()[1]))
         at = max(0, time - self.begin)
-        stream = self.streams.setdefault(int(entry.get("stream", 0)), len(self.streams))
-        if action == "free_requested":
-            block = self.blocks.pop(int(entry["addr"]), None)  # none: it was live before the history began
-            if block is not None:
-                self.trace._append("free", at, 0, block, 0, stream)
-            return
-        kind, block = ("allocate", len(self.trace)) if action == "alloc" else ("failure", 0)
         if action == "alloc":
-            self.blocks[int(entry["addr"])] = block
-        self.trace._append(kind, at, 0, block, int(entry["size"]), stream, self.line(entry.get("frames", ())))
+            self.free(int(entry["addr"]), at)  # what is given again was freed
+            self.allocate(entry, at)
+        elif action == "free_requested":
+            self.free(int(entry["addr"]), at)
+        elif action == "oom":
+            self.trace._append("failure", at, 0, 0, size, self.stream(entry), self.line(entry.get("frames", ())))
+        elif action in GROWTH:
+            self.reserved = max(0, self.reserved + GROWTH[action] * size)
+            self.trace._append("reserved", at, 0, 0, self.reserved, 0)
 
-    def line(self, frames: Iterable[dict[str, Any]]) -> int:
+    def allocate(self, entry: dict[str, Any], at: int) -> None:
+        line = self.line(entry.get("frames", ()))
+        self.blocks[int(entry["addr"])] = self.trace._allocate(at, 0, int(entry["size"]), self.stream(entry), line)
+
+    def free(self, address: int, at: int) -> None:
+        block = self.blocks.pop(address, None)
+        if block is not None:
+            self.trace._append("free", at, 0, block, 0, 0)
+
+    def stream(self, entry: dict[str, Any]) -> int:
+        handle = int(entry.get("stream", 0))
+        if handle not in self.streams:
+            self.streams[handle] = len(self.streams)
+            self.trace._core.set_handle(self.streams[handle], handle)
+        return self.streams[handle]
+
+    def line(self, frames: Any) -> int:
+        """Entries share the lists of their frames, which live as long as the snapshot does."""
+        if id(frames) not in self.known:
+            self.known[id(frames)] = self.number(frames)
+        return self.known[id(frames)]
+
+    def number(self, frames: Iterable[dict[str, Any]]) -> int:
         lines = tuple(Line(str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames)
         if not lines:
             return 0
         number = self.lines.setdefault(lines, len(self.lines) + 1)
         self.trace.lines[number] = lines
         return number
+
+
+def _is_whole(entry: Any) -> bool:
+    """Others are refused later, with their number."""
+    return isinstance(entry, dict) and isinstance(entry.get("action"), str) and isinstance(entry.get("size"), int)
+
+
+def _live_before(history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What is freed, or is live at the end, and was never allocated in between."""
+    seen: set[int] = set()
+    for entry in filter(_is_whole, history):
+        if entry["action"] in ("alloc", "free_requested") and entry.get("addr") not in seen:
+            seen.add(entry["addr"])
+            if entry["action"] == "free_requested":
+                yield {**entry, "frames": ()}  # those of the free
+    for segment in segments:
+        address = int(segment["address"])
+        for block in segment["blocks"]:
+            address = int(block.get("address", address))
+            if block["state"] == "active_allocated" and address not in seen:
+                size = block.get("requested_size", block["size"])
+                yield {"addr": address, "size": size, "stream": segment["stream"], "frames": block.get("frames", ())}
+            address += int(block["size"])

@@ -1,0 +1,37 @@
+"""``arena replay --compare``: replays side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from .._compare._run import run
+from .._compare._text import WIDTH, renderables
+from .._trace import Trace
+
+__all__ = ["compare"]
+
+
+def compare(traces: list[Path], settings: dict[str, Any], save: Path | None, force: bool, as_json: bool) -> None:
+    """Replay all, show them side by side, and leave with 3 if any does not fit."""
+    from ._replay import run as play
+
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    read = {path: Trace.read(path) for path in dict.fromkeys(traces)}
+    for path, trace in read.items():
+        if trace.problem:
+            console.print(f"arena: {path}: {trace.problem}")
+    found = run(traces, settings, lambda trace, chosen: play(trace, chosen, console), read=read.__getitem__)
+    written = found.save(save, overwrite=force) if save else None
+    if as_json:
+        print(json.dumps({**found.to_dict(), "wrote": str(written) if written else None}, indent=1))
+    else:
+        shown = Console(highlight=False, markup=False, width=WIDTH)
+        for part in renderables(found):
+            shown.print(part)
+        shown.print(f"wrote {written}" if written else "Next: the same with --save compare.html", soft_wrap=True)
+    raise typer.Exit(0 if found.fits else 3)

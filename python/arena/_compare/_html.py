@@ -1,0 +1,83 @@
+"""A comparison as one page that needs no network: words, a table, and live and reserved of all runs in one picture.
+
+Names of files are anybody's text: they go through ``text`` and into the table; the picture knows runs by their letters.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from .._report._html import _file as report_file
+from .._report._html import _hash, _inside_script
+from .._report._parts import text
+from ._model import FIGURES, Cell, Comparison, Run
+
+__all__ = ["render"]
+
+COLOURS = ("requested", "stranded", "releasable", "pending")  # of the style sheet
+
+
+def render(found: Comparison) -> str:
+    """The whole page. Its policy forbids every request and every script but its own."""
+    from plotly.offline import get_plotlyjs
+
+    scripts = {"plotly": _inside_script(get_plotlyjs()), "lines": _inside_script(_file("compare.js"))}
+    sources = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
+    return Template(_file("compare.html")).substitute(
+        {f"script_{name}": script for name, script in scripts.items()},
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {sources}",
+        css=report_file("page.css"),
+        title=text(f"arena: {' and '.join(run.name for run in found.runs)}"),
+        caption=text(found.caption),
+        legend="\n".join(_entry(number, run) for number, run in enumerate(found.runs)),
+        head="".join(f'<th scope="col">{run.letter}</th>' for run in found.runs),
+        base=found.base.letter if found.base else "A",
+        rows=_rows(found),
+        time="checked" if found.axis == "time" else "",
+        events="checked" if found.axis == "events" else "",
+        timed="" if all(run.trace.timed for run in found.runs) else "disabled",
+        data=json.dumps(_drawn(found), separators=(",", ":")).replace("<", "\\u003c"),
+    )
+
+
+def _entry(number: int, run: Run) -> str:
+    chip = f'<span class="chip" style="background:var(--{COLOURS[number]})"></span>'
+    return f"<li>{chip}<b>{run.letter}</b> {text(run.name)}</li>"
+
+
+def _rows(found: Comparison) -> str:
+    fits = "".join(f"<td>{'yes' if run.done.fits else 'no'}</td>" for run in found.runs)
+    rows = [f'<tr><th scope="row">fits</th>{fits}</tr>']
+    for figure in FIGURES:
+        cells = "".join(_cell(cell) for cell in found.row(figure))
+        rows.append(f'<tr><th scope="row">{text(figure.title)}</th>{cells}</tr>')
+    return "\n".join(rows)
+
+
+def _cell(cell: Cell) -> str:
+    value = f"<b>{text(cell.text)} ✓</b>" if cell.best else f"<span>{text(cell.text)}</span>"
+    return f'<td>{value} <span class="change">{text(cell.change)}</span></td>'
+
+
+def _drawn(found: Comparison) -> dict[str, Any]:
+    return {
+        "runs": [
+            {
+                "letter": run.letter,
+                "colour": COLOURS[number],
+                "fits": run.done.fits,
+                "seconds": [round(point.seconds, 6) for point in run.points],
+                "share": [round(point.share, 6) for point in run.points],
+                "live": [point.live for point in run.points],
+                "reserved": [point.reserved for point in run.points],
+            }
+            for number, run in enumerate(found.runs)
+        ]
+    }
+
+
+def _file(name: str) -> str:
+    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
