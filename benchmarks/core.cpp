@@ -22,9 +22,11 @@ namespace arena {
 namespace {
 
 constexpr int kRounds = 7;
-constexpr Bytes kMiB = Bytes{1} << 20, kGiB = Bytes{1} << 30;
+constexpr Bytes kMiB = Bytes{1} << 20;
 
-double now() { return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double best_of(int rounds, const std::function<double()>& measure) {
   double best = measure();
@@ -36,9 +38,9 @@ class Bench {
  public:
   explicit Bench(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {}
 
-  std::unique_ptr<Arena> arena(Bytes cap = 7 * kGiB) const {
+  std::unique_ptr<Arena> arena() const {
     ArenaSettings settings;
-    settings.cap = cap;
+    settings.cap = Device(driver_, 0).total();
     return std::make_unique<Arena>(driver_, 0, settings);
   }
 
@@ -114,7 +116,8 @@ int main(int count, char** arguments) {
   const std::pair<const char*, void (Bench::*)() const> questions[] = {
       {"hot", &Bench::hot}, {"crowded", &Bench::crowded}, {"mixed", &Bench::mixed}};
   for (const auto& [name, ask] : questions) {
-    const bool wanted = std::any_of(arguments + 2, arguments + count, [&](const char* a) { return std::strcmp(a, name) == 0; });
+    const bool wanted =
+        std::any_of(arguments + 2, arguments + count, [&](const char* a) { return std::strcmp(a, name) == 0; });
     if (count == 2 || wanted) (bench.*ask)();
   }
 }

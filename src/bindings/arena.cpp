@@ -138,8 +138,9 @@ py::dict snapshot_of(Arena& arena, bool may_reback) {
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
   return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
                   "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
-                  "plain"_a = snapshot.plain, "next_serial"_a = snapshot.next_serial, "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments,
-                  "handles"_a = handles, "pieces"_a = pieces_of(snapshot));
+                  "plain"_a = snapshot.plain, "next_serial"_a = snapshot.next_serial,
+                  "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments, "handles"_a = handles,
+                  "pieces"_a = pieces_of(snapshot));
 }
 
 void bind_stats(py::module_& module) {
@@ -206,7 +207,8 @@ void bind_arena(py::module_& module) {
            py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"),
            "The address of a new block.")
-      .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(), "Give a block back.")
+      .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
+           "Give a block back.")
       .def(
           "record_stream",
           [](Arena& arena, std::uint64_t address, std::uint64_t stream) {

@@ -80,9 +80,9 @@ void free_block(Arena& core, Block& block) {
 }
 
 void call_hooks(const char* name, const BlockMemory& memory) {
-  PyObject* done =
-      PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id, memory.base.size,
-                            static_cast<unsigned long long>(memory.block->address), reinterpret_cast<Py_ssize_t>(&memory));
+  PyObject* done = PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id,
+                                         memory.base.size, static_cast<unsigned long long>(memory.block->address),
+                                         reinterpret_cast<Py_ssize_t>(&memory));
   if (done == nullptr) PyErr_WriteUnraisable(found.load()->call_hooks);
   Py_XDECREF(done);
 }

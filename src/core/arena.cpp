@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 
@@ -55,7 +56,8 @@ std::unique_ptr<Backing> make_backing(const Device& device, Streams& streams, Ga
 Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings settings)
     : device_(std::move(driver), device),
       settings_(std::move(settings)),
-      plain_(settings_.upstream || !settings_.virtual_memory || !device_.virtual_memory()),
+      plain_(settings_.upstream || !settings_.virtual_memory || !device_.virtual_memory() ||
+             !std::has_single_bit(device_.granule())),
       born_(forks()),
       id_(next_id()),
       streams_(device_, [this](StreamIndex stream) { fronts_.forget(stream); }),
@@ -139,13 +141,13 @@ void Arena::check_budget(const Request& wanted) {
 std::optional<Place> Arena::find_hit(const Request& request) const {
   const std::optional<Place> place = gaps_.find(request.rounded);
   if (!place || !backing_->is_backed(backing_->span_of(place->offset, request.rounded))) return std::nullopt;
-  if (streams_.must_wait(request.stream, gaps_.marks_at(place->offset))) return std::nullopt;
+  if (streams_.must_wait(request.stream, gaps_.marks_of(*place))) return std::nullopt;
   return place;
 }
 
 // Without the lock.
 Block* Arena::take_directly(Bytes size, cu::Stream stream, Line line) {
-  if (current_scope(id_)) return nullptr;
+  if (is_any_scope_entered() && current_scope(id_)) return nullptr;
   const StreamKey key = key_of(stream);
   Front* front = fronts_.find(key);
   return front == nullptr ? nullptr : front->take(key, size, rounded(size), line);
@@ -169,7 +171,8 @@ Block* Arena::take_hit(const Request& wanted) {
     std::optional<Place> place = find_hit(wanted);
     if ((!place || place->new_granules > 0) && empty_fronts()) place = find_hit(wanted);
     if (!place) return nullptr;
-    block = &hand_out(place->offset, wanted);
+    if (!gaps_.take(*place, wanted.rounded)) ++splits_;
+    block = &new_block(place->offset, wanted);
   }
   const std::lock_guard held(wanted.front->lock());
   wanted.front->count_hit();
@@ -328,6 +331,10 @@ void Arena::tidy_streams(Lock& held) {
 
 Block& Arena::hand_out(Offset offset, const Request& wanted) {
   if (!gaps_.take(offset, wanted.rounded)) ++splits_;
+  return new_block(offset, wanted);
+}
+
+Block& Arena::new_block(Offset offset, const Request& wanted) {
   backing_->touch(backing_->span_of(offset, wanted.rounded));
   Block& block = blocks_.add(backing_->address_of(offset));
   block.offset = offset;
@@ -407,20 +414,21 @@ bool Arena::try_free(Block& block) {
 void Arena::take_back(Block& block) {
   const std::uint64_t serial = block.serial;
   Front& front = *block.front;
-  bool kept = false, full = false;
+  using enum Front::Push;
+  Front::Push pushed = kRefused;
   {
     const std::lock_guard held(front.lock());
     block.live = false;
     if (!block.lost) front.discount(block.requested, block.size);
-    full = front.would_keep(block) && !(kept = front.push(block));
+    if (front.would_keep(block)) pushed = front.push(block);
   }
-  if (full) {
+  if (pushed == kFull) {
     empty_front(front);
     const std::lock_guard held(front.lock());
-    kept = front.push(block);
+    pushed = front.push(block);
   }
   if (block.scope) block.scope->remove(block.size);
-  if (!kept) put_down(block);
+  if (pushed != kKept) put_down(block);
   if (observer_) tell({EventKind::kFree, serial});
   check_in_debug();
 }
@@ -443,9 +451,9 @@ void Arena::put_down(Block& block) {
 
 bool Arena::empty_front(Front& front) {
   const std::lock_guard held(front.lock());
-  const bool any = !front.is_empty();
-  while (Block* block = front.pop_any()) put_down(*block);
-  return any;
+  if (front.is_empty()) return false;
+  front.pop_all([&](Block& block) { put_down(block); });
+  return true;
 }
 
 bool Arena::empty_fronts() {

@@ -125,6 +125,7 @@ class Arena {
   std::optional<Offset> back(const Demand& demand, Effort effort, Lock& lock);
   bool order(const Request& request, Offset offset, Lock& lock);
   Block& hand_out(Offset offset, const Request& request);
+  Block& new_block(Offset offset, const Request& request);
   void start(Block& block, const Request& request);
 
   Block& block_at(std::uint64_t address);
@@ -169,7 +170,7 @@ class Arena {
   mutable Mutex mutex_{[this] { pick_up(); }};
   Fronts fronts_;
   std::vector<Laid> laid_;
-  bool is_laid_ = false;  // and no front may be used without the lock
+  bool is_laid_ = false;               // and no front may be used without the lock
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;

@@ -97,14 +97,12 @@ class Backing {
 
   Bytes granule() const { return granule_; }
   Bytes size() const { return granules_.size() * granule_; }  // of the range of offsets
-  Span span_of(Offset offset, Bytes size) const {
-    return {offset / granule_, (offset + size + granule_ - 1) / granule_};
-  }
+  Span span_of(Offset offset, Bytes size) const { return {unit_.count(offset), unit_.count(unit_.up(offset + size))}; }
   bool is_backed(Span span) const;
   bool is_bare(Span span) const;                   // backed nowhere
   bool has_lost(Span span) const;                  // data
   std::uint64_t address_of(Offset offset) const {  // which is backed
-    const Handle& handle = handles_[granules_[offset / granule_].handle];
+    const Handle& handle = handles_[granules_[unit_.count(offset)].handle];
     return handle.address + (offset - handle.begin * granule_);
   }
 
@@ -200,6 +198,7 @@ class Backing {
   Streams& streams_;
   Gaps& gaps_;
   const Bytes granule_;
+  const GranuleSize unit_{granule_};
   const Granules growth_;
   std::vector<Granule> granules_;
   std::vector<Handle> handles_;

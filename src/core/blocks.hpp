@@ -24,7 +24,7 @@ struct Block {
   Block* next = nullptr;   // in its front
   std::uint64_t serial = 0;
   std::uint64_t mark = 0;  // the number of its free in its stream, once somebody needed one
-  std::int64_t born = 0;  // nanoseconds of the steady clock, if its line is known
+  std::int64_t born = 0;   // nanoseconds of the steady clock, if its line is known
   Line line = 0;
   bool live = false;     // in a user's hands; if not, kept by its front
   bool ordinary = true;  // not lost, never pinned, of no scope, used by no other stream: a front may keep it

@@ -59,29 +59,36 @@ Front::Bin* Front::find(Bytes size, const Fits& fits) {
 }
 
 Block* Front::pop(Bytes rounded) {
+  if (pause_ > 0 && rounded == refused_) pause_ = 0;
+  if (kept_ == 0) return nullptr;
   Bin* bin = find(rounded, [&](const Bin& b) { return b.size == rounded && b.first != nullptr; });
   if (bin == nullptr) return nullptr;
   Block* block = bin->first;
   bin->first = block->next;
   --kept_;
+  in_vain_ -= std::min(in_vain_, kWorth);
   return block;
 }
 
-bool Front::push(Block& block) {
-  if (kept_ == kMost) return false;
+Front::Push Front::push(Block& block) {
+  if (pause_ > 0) {
+    --pause_;
+    refused_ = block.size;
+    return Push::kRefused;
+  }
+  if (kept_ == kMost) return Push::kFull;
   Bin* bin = find(block.size, [&](const Bin& b) { return b.size == block.size; });
   if (bin == nullptr) bin = find(block.size, [](const Bin& b) { return b.first == nullptr; });
-  if (bin == nullptr) return false;
+  if (bin == nullptr) return Push::kFull;
   bin->size = block.size;
   block.next = bin->first;
   bin->first = &block;
   ++kept_;
-  return true;
-}
-
-Block* Front::pop_any() {
-  if (kept_ == 0) return nullptr;
-  return pop(std::find_if(bins_.begin(), bins_.end(), [](const Bin& b) { return b.first != nullptr; })->size);
+  if (++in_vain_ == kInVain) {
+    in_vain_ = 0;
+    pause_ = kPause;
+  }
+  return Push::kKept;
 }
 
 void Front::start(Block& block, Bytes requested, std::uint64_t serial, Line line) {
@@ -110,7 +117,7 @@ Block* Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line) {
 bool Front::give(Block& block) {
   if (!lock_.try_lock()) return false;
   const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !block.live || !would_keep(block) || !push(block)) return false;
+  if (!direct_ || !block.live || !would_keep(block) || push(block) != Push::kKept) return false;
   block.live = false;
   discount(block.requested, block.size);
   return true;

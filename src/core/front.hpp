@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/blocks.hpp"
@@ -72,9 +73,16 @@ class alignas(64) Front {
   }
 
   Block* pop(Bytes rounded);
-  bool push(Block& block);  // false if it is full
-  Block* pop_any();
+  enum class Push { kKept, kFull, kRefused };
+  Push push(Block& block);  // which would_keep()
   bool is_empty() const { return kept_ == 0; }
+  template <typename Visit>
+  void pop_all(Visit visit) {
+    for (Bin& bin : bins_) {
+      while (bin.first != nullptr) visit(*std::exchange(bin.first, bin.first->next));
+    }
+    kept_ = 0;
+  }
   template <typename Visit>
   void each_kept(Visit visit) const {
     for (const Bin& bin : bins_) {
@@ -119,6 +127,9 @@ class alignas(64) Front {
   };
   static constexpr std::size_t kBins = 64, kProbes = 4;
   static constexpr std::uint32_t kMost = 128;  // blocks that are kept
+  // Where sizes seldom come twice, keeping blocks is work for nothing: after so many in vain none is kept for a while, or
+  // until the size that was freed last is asked for.
+  static constexpr std::uint32_t kInVain = 256, kPause = 2048, kWorth = 3;
 
   template <typename Fits>
   Bin* find(Bytes size, const Fits& fits);
@@ -127,6 +138,9 @@ class alignas(64) Front {
   bool direct_ = false;
   Keeps keeps_ = Keeps::kNone;
   std::uint32_t kept_ = 0;
+  std::uint32_t in_vain_ = 0;  // pushed, less what was popped, each worth some
+  std::uint32_t pause_ = 0;    // blocks that are not kept from now on
+  Bytes refused_ = 0;          // the size of the last that was not
   std::atomic<cu::Stream> handle_{nullptr};
   std::atomic<std::uint64_t> thread_{0};
   Sums sums_, most_;

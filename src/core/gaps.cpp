@@ -13,19 +13,19 @@ void Gaps::Offer::include(const Offer& other) {
 }
 
 Gaps::Offer Gaps::offer_of(const Gap& gap) const {
-  const Offset first = round_up(gap.begin, granule_), last = round_down(gap.end, granule_);
+  const Offset first = granule_.up(gap.begin), last = granule_.down(gap.end);
   if (first >= last) return {gap.size(), 0, gap.size(), gap.size()};
   const Bytes left = first - gap.begin, right = gap.end - last;
-  return {gap.size(), (last - first) / granule_, std::max(left, right), left + right};
+  return {gap.size(), granule_.count(last - first), std::max(left, right), left + right};
 }
 
 // Where in a gap that is large enough a request touches the fewest new granules, the left edge before the right.
 Place Gaps::place_in(const Gap& gap, Bytes size) const {
-  const Offset first = round_up(gap.begin, granule_), last = round_down(gap.end, granule_);
+  const Offset first = granule_.up(gap.begin), last = granule_.down(gap.end);
   if (first >= last) return {gap.begin, 0};
-  const Bytes middle = (last - first) / granule_;
+  const Bytes middle = granule_.count(last - first);
   const auto cost = [&](Bytes edge) {
-    return size <= edge ? 0 : std::min(middle, (size - edge + granule_ - 1) / granule_);
+    return size <= edge ? 0 : std::min(middle, granule_.count(granule_.up(size - edge)));
   };
   const Bytes from_left = cost(first - gap.begin), from_right = cost(gap.end - last);
   if (from_left <= from_right) return {gap.begin, from_left};
@@ -48,12 +48,16 @@ Gaps::Index Gaps::lowest(Index node, const Enough& enough, const Fits& fits) con
 // take part), k (when an edge takes the rest), or k + 1. Tried in this order; the first two steps are one for requests
 // below a granule.
 std::optional<Place> Gaps::find(Bytes size) const {
-  const auto answer = [&](Index node) { return place_in(nodes_[node].gap, size); };
+  const auto answer = [&](Index node) {
+    Place place = place_in(nodes_[node].gap, size);
+    place.gap = node;
+    return place;
+  };
   const auto no_new = [&](const Offer& o) { return o.edge >= size; };
   if (const Index node = lowest(root_, no_new, no_new); node != kNone) return answer(node);
-  const Bytes whole = size / granule_, rest = size % granule_;
+  const Bytes whole = granule_.count(size), rest = granule_.rest(size);
   if (whole >= 1) {
-    const auto may_fill = [&](const Offer& o) { return o.size >= size && o.edges >= granule_ + rest; };
+    const auto may_fill = [&](const Offer& o) { return o.size >= size && o.edges >= granule_.bytes() + rest; };
     const auto fills = [&](const Offer& o) { return may_fill(o) && o.middle + 1 == whole; };
     if (const Index node = lowest(root_, may_fill, fills); node != kNone) return answer(node);
     const auto large = [&](const Offer& o) { return o.size >= size; };
@@ -77,14 +81,14 @@ Bytes Gaps::largest(Bytes new_granules) const {
 // An upper bound of what gaps with at most this to offer can hold.
 Bytes Gaps::most(const Offer& offer, Bytes new_granules) const {
   if (new_granules == 0) return offer.edge;
-  return std::min(offer.size, new_granules * granule_ + offer.edges);
+  return std::min(offer.size, new_granules * granule_.bytes() + offer.edges);
 }
 
 // Goes only where more can be, and there first where the most can be: hardly more than one path.
 void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
   if (node == kNone || most(nodes_[node].largest, new_granules) <= best) return;
   const Offer& offer = nodes_[node].offer;
-  best = std::max(best, offer.middle <= new_granules ? offer.size : new_granules * granule_ + offer.edge);
+  best = std::max(best, offer.middle <= new_granules ? offer.size : new_granules * granule_.bytes() + offer.edge);
   Index first = nodes_[node].left, second = nodes_[node].right;
   const auto bound = [&](Index child) { return child == kNone ? 0 : most(nodes_[child].largest, new_granules); };
   if (bound(first) < bound(second)) std::swap(first, second);
@@ -93,86 +97,77 @@ void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
 }
 
 // Both neighbours of a place lie on the way to it.
-Gaps::Neighbours Gaps::walk(Offset offset) {
+Gaps::Neighbours Gaps::near(Offset offset) const {
   Neighbours found;
-  way_.clear();
   for (Index node = root_; node != kNone;) {
-    way_.push_back(node);
     const Node& n = nodes_[node];
     if (n.gap.begin <= offset) {
-      found.before = way_.size();
+      found.before = node;
       node = n.right;
     } else {
-      found.after = way_.size();
+      found.after = node;
       node = n.left;
     }
   }
   return found;
 }
 
-// Puts another subtree in the place of the one at the end of a way.
-void Gaps::replace(std::size_t length, Index by) {
-  if (length == 1) {
-    root_ = by;
-    return;
-  }
-  Node& parent = nodes_[at(length - 1)];
-  (parent.left == at(length) ? parent.left : parent.right) = by;
+Gaps::Neighbours Gaps::met(Offset begin, Offset end) const {
+  Neighbours found = near(begin);
+  if (found.before != kNone && nodes_[found.before].gap.end != begin) found.before = kNone;
+  if (found.after != kNone && nodes_[found.after].gap.begin != end) found.after = kNone;
+  return found;
 }
 
-// From the end of a way up to the root, or, from `at_least` on, to where nothing changes.
-void Gaps::update_way(std::size_t length, std::size_t at_least) {
-  for (; length > 0; --length) {
-    const Offer before = nodes_[at(length)].largest;
-    update(at(length));
-    if (length <= at_least && nodes_[at(length)].largest == before) return;
+// From a node that was changed up to the root, or to where nothing changes any more.
+void Gaps::update_from(Index node) {
+  for (; node != kNone; node = nodes_[node].parent) {
+    const Offer before = nodes_[node].largest;
+    update(node);
+    if (nodes_[node].largest == before) return;
   }
 }
 
-void Gaps::drop(std::size_t length) {
-  const Index node = at(length);
-  replace(length, merge(nodes_[node].left, nodes_[node].right));
+void Gaps::drop(Index node) {
+  const Node& n = nodes_[node];
+  const Index parent = n.parent, below = merge(n.left, n.right);
+  if (below != kNone) nodes_[below].parent = parent;
+  if (parent == kNone) {
+    root_ = below;
+  } else {
+    Node& above = nodes_[parent];
+    (above.left == node ? above.left : above.right) = below;
+    update_from(parent);
+  }
   unused_.push_back(node);
   --count_;
 }
 
-// Of two neighbours on one way, the one nearer to the root stays, and becomes both and what lies between them.
-void Gaps::join(std::size_t shorter, std::size_t longer) {
-  Gap& whole = nodes_[at(shorter)].gap;
-  const Gap& part = nodes_[at(longer)].gap;
-  whole.begin = std::min(whole.begin, part.begin);
-  whole.end = std::max(whole.end, part.end);
-  whole.marks.join(part.marks);
-  drop(longer);
-}
-
 void Gaps::add(Gap range) {
-  const Neighbours near = walk(range.begin);
-  const bool meets_before = near.before > 0 && nodes_[at(near.before)].gap.end == range.begin;
-  const bool meets_after = near.after > 0 && nodes_[at(near.after)].gap.begin == range.end;
-  if (!meets_before && !meets_after) return insert(std::move(range));
-  std::size_t length = meets_before ? near.before : near.after, kept = length;
-  if (meets_before && meets_after) {
-    kept = std::min(near.before, near.after);
-    length = std::max(near.before, near.after);
-    join(kept, length--);
+  auto [kept, other] = met(range.begin, range.end);
+  if (kept == kNone) std::swap(kept, other);
+  if (kept == kNone) return insert(std::move(range));
+  if (other != kNone) {
+    range.end = nodes_[other].gap.end;
+    range.marks.join(nodes_[other].gap.marks);
+    drop(other);
   }
-  Node& node = nodes_[at(kept)];
+  Node& node = nodes_[kept];
   node.gap.begin = std::min(node.gap.begin, range.begin);
   node.gap.end = std::max(node.gap.end, range.end);
   node.gap.marks.join(range.marks);
   if (node.gap.marks.count() > 1) node.gap.marks.drop_if(is_reached_);
   node.offer = offer_of(node.gap);
-  update_way(length, kept);
+  update_from(kept);
 }
 
-bool Gaps::take(Offset begin, Bytes size) {
-  const std::size_t length = walk(begin).before;
-  Node& node = nodes_[at(length)];
+bool Gaps::take(Offset begin, Bytes size) { return take_from(floor(begin), begin, size); }
+
+bool Gaps::take_from(Index gap, Offset begin, Bytes size) {
+  Node& node = nodes_[gap];
   const Offset end = begin + size, last = node.gap.end;
   if (node.gap.begin == begin && last == end) {
-    drop(length);
-    update_way(length - 1, length - 1);
+    drop(gap);
     return true;
   }
   const bool leaves_two = node.gap.begin < begin && end < last;
@@ -182,23 +177,21 @@ bool Gaps::take(Offset begin, Bytes size) {
     node.gap.end = begin;
   }
   node.offer = offer_of(node.gap);
-  update_way(length, length);
-  if (leaves_two) insert({end, last, nodes_[at(length)].gap.marks});
+  update_from(gap);
+  if (leaves_two) insert({end, last, nodes_[gap].gap.marks});
   return false;
 }
 
-Gaps::Met Gaps::met_by(Offset begin, Offset end) {
-  const Neighbours near = walk(begin);
-  Met met;
-  if (near.before > 0 && nodes_[at(near.before)].gap.end == begin) met.before = nodes_[at(near.before)].gap;
-  if (near.after > 0 && nodes_[at(near.after)].gap.begin == end) met.after = nodes_[at(near.after)].gap;
-  return met;
+Gaps::Met Gaps::met_by(Offset begin, Offset end) const {
+  const Neighbours found = met(begin, end);
+  Met gaps;
+  if (found.before != kNone) gaps.before = nodes_[found.before].gap;
+  if (found.after != kNone) gaps.after = nodes_[found.after].gap;
+  return gaps;
 }
 
 void Gaps::restore(Offset begin, const Met& met) {
-  const std::size_t length = walk(begin).before;
-  drop(length);
-  update_way(length - 1, length - 1);
+  drop(floor(begin));
   if (met.before) insert(*met.before);
   if (met.after) insert(*met.after);
 }
@@ -216,15 +209,18 @@ Gaps::Index Gaps::new_node(Gap gap) {
   seed_ ^= seed_ >> 17;
   seed_ ^= seed_ << 5;
   const Offer offer = offer_of(gap);
-  nodes_[node] = {seed_, kNone, kNone, std::move(gap), offer, offer};
+  nodes_[node] = {seed_, kNone, kNone, kNone, std::move(gap), offer, offer};
   return node;
 }
 
 void Gaps::update(Index node) {
   Node& n = nodes_[node];
   n.largest = n.offer;
-  if (n.left != kNone) n.largest.include(nodes_[n.left].largest);
-  if (n.right != kNone) n.largest.include(nodes_[n.right].largest);
+  for (const Index child : {n.left, n.right}) {
+    if (child == kNone) continue;
+    n.largest.include(nodes_[child].largest);
+    nodes_[child].parent = node;
+  }
 }
 
 Gaps::Index Gaps::merge(Index left, Index right) {
@@ -267,6 +263,7 @@ void Gaps::insert(Gap gap) {
   while (*place != kNone && nodes_[*place].priority >= node.priority) {
     Node& above = nodes_[*place];
     above.largest.include(node.offer);
+    node.parent = *place;
     place = node.gap.begin < above.gap.begin ? &above.left : &above.right;
   }
   const Index below = *place;
@@ -292,7 +289,7 @@ Gaps::Index Gaps::floor(Offset offset) const {
 
 bool Gaps::consistent() const {
   std::size_t seen = 0;
-  return consistent(root_, 0, ~Offset{0}, seen) && seen == count_;
+  return (root_ == kNone || nodes_[root_].parent == kNone) && consistent(root_, 0, ~Offset{0}, seen) && seen == count_;
 }
 
 // Sorted, never side by side, heap-ordered, and each node knows the largest below it.
@@ -304,7 +301,7 @@ bool Gaps::consistent(Index node, Offset low, Offset high, std::size_t& seen) co
   if (!(largest == n.offer) || n.gap.begin < low || n.gap.begin >= n.gap.end || n.gap.end > high) return false;
   for (const Index child : {n.left, n.right}) {
     if (child == kNone) continue;
-    if (nodes_[child].priority > n.priority) return false;
+    if (nodes_[child].priority > n.priority || nodes_[child].parent != node) return false;
     largest.include(nodes_[child].largest);
   }
   return largest == n.largest && consistent(n.left, low, n.gap.begin - 1, seen) &&

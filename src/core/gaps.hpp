@@ -34,6 +34,7 @@ struct Gap {
 struct Place {
   Offset offset = 0;
   Bytes new_granules = 0;
+  std::uint32_t gap = 0;  // which it lies in, until something changes
 };
 
 class Gaps {
@@ -45,14 +46,18 @@ class Gaps {
   void add(Gap range);
   // Takes a range that lies inside one gap; what is left of that keeps its marks. True if nothing is.
   bool take(Offset begin, Bytes size);
+  bool take(const Place& place, Bytes size) {
+    return take_from(place.gap, place.offset, size);
+  }  // which was just found
   // The gaps that a range meets at its ends; and the same after it was added: the range is no gap any more, they are.
   struct Met {
     std::optional<Gap> before, after;
   };
-  Met met_by(Offset begin, Offset end);
+  Met met_by(Offset begin, Offset end) const;
   void restore(Offset begin, const Met& met);
   std::optional<Place> find(Bytes size) const;
 
+  const Marks& marks_of(const Place& place) const { return nodes_[place.gap].gap.marks; }  // which was just found
   // The marks of the gap that holds an offset.
   const Marks& marks_at(Offset offset) const { return nodes_[floor(offset)].gap.marks; }
   // The largest request that touches at most so many new granules.
@@ -92,6 +97,7 @@ class Gaps {
     std::uint32_t priority = 0;
     Index left = kNone;
     Index right = kNone;
+    Index parent = kNone;
     Gap gap;
     Offer largest;  // of each kind, in the subtree
     Offer offer;
@@ -105,6 +111,7 @@ class Gaps {
   Bytes most(const Offer& offer, Bytes new_granules) const;
   void raise(Index node, Bytes new_granules, Bytes& best) const;
 
+  bool take_from(Index gap, Offset begin, Bytes size);
   Index new_node(Gap gap);
   void update(Index node);
   Index merge(Index left, Index right);
@@ -113,16 +120,13 @@ class Gaps {
   void insert(Gap gap);
   Index floor(Offset offset) const;  // the last gap that begins at or before it
 
-  // The way down to a gap, and what is done at its end.
   struct Neighbours {
-    std::size_t before = 0, after = 0;  // how long the way to them is; 0: there is none
+    Index before = kNone, after = kNone;
   };
-  Neighbours walk(Offset offset);  // to where a gap that begins there is, or would be
-  Index at(std::size_t length) const { return way_[length - 1]; }
-  void replace(std::size_t length, Index by);
-  void update_way(std::size_t length, std::size_t at_least);
-  void drop(std::size_t length);
-  void join(std::size_t shorter, std::size_t longer);
+  Neighbours near(Offset offset) const;            // of a place
+  Neighbours met(Offset begin, Offset end) const;  // by a range
+  void update_from(Index node);
+  void drop(Index node);
   template <typename Visit>
   void visit_all(Index node, Visit& visit) const {
     if (node == kNone) return;
@@ -139,11 +143,10 @@ class Gaps {
     visit_with_middle(nodes_[node].right, visit);
   }
 
-  Bytes granule_;
+  GranuleSize granule_;
   std::function<bool(Mark)> is_reached_;
   std::vector<Node> nodes_;
   std::vector<Index> unused_;
-  std::vector<Index> way_;  // of the last walk, from the root
   Index root_ = kNone;
   std::size_t count_ = 0;
   std::uint32_t seed_ = 2463534242;

@@ -33,7 +33,7 @@ thread_local EnteredScopes entered;
 
 // A scope may end in another thread, or be forgotten: then it is dropped here, when this thread next allocates.
 std::shared_ptr<Scope> current_scope(std::uint64_t owner) {
-  return scopes_entered.load(std::memory_order_relaxed) == 0 ? nullptr : entered.last_of(owner);
+  return is_any_scope_entered() ? entered.last_of(owner) : nullptr;
 }
 
 void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope) { entered.add({owner, std::move(scope)}); }

@@ -19,6 +19,7 @@
 // Sizes and offsets are bytes, unless a name says granules.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace arena {
@@ -39,5 +40,20 @@ inline constexpr Bytes kAlignment = 512;  // of every block: what CuPy promises 
 
 constexpr Bytes round_up(Bytes n, Bytes unit) { return (n + unit - 1) / unit * unit; }
 constexpr Bytes round_down(Bytes n, Bytes unit) { return n / unit * unit; }
+
+// The same for a power of two that only the driver knows: without a division, which would take longer than all the rest.
+class GranuleSize {
+ public:
+  explicit constexpr GranuleSize(Bytes size) : size_(size), bits_(std::countr_zero(size)) {}
+  constexpr Bytes bytes() const { return size_; }
+  constexpr Granules count(Bytes n) const { return n >> bits_; }
+  constexpr Bytes up(Bytes n) const { return (n + size_ - 1) & ~(size_ - 1); }
+  constexpr Bytes down(Bytes n) const { return n & ~(size_ - 1); }
+  constexpr Bytes rest(Bytes n) const { return n & (size_ - 1); }
+
+ private:
+  Bytes size_;
+  int bits_;
+};
 
 }  // namespace arena

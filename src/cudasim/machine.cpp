@@ -17,7 +17,7 @@ constexpr std::uint64_t kStoreSpan = std::uint64_t{2} << 40;
 std::atomic<bool> child_of_driver{false};
 
 std::unique_ptr<Store> new_store() {
-  for (std::uint64_t span = kStoreSpan; span >= (std::uint64_t{64} << 30); span /= 2) {
+  for (std::uint64_t span = kStoreSpan; span >= (std::uint64_t{8} << 30); span /= 2) {
     try {
       return std::make_unique<Store>(span);
     } catch (const std::bad_alloc&) {  // little address space: a sanitizer, or a limit

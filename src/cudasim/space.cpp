@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kWindow = std::uint64_t{8} << 40;
 constexpr std::uint64_t kWindowAlignment = std::uint64_t{1} << 30;
-constexpr std::uint64_t kLeastWindow = std::uint64_t{64} << 30;
+constexpr std::uint64_t kLeastWindow = std::uint64_t{8} << 30;
 // The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can merge with
 // it, at the price of copying what was written to it.
 constexpr std::size_t kManyScattered = 20'000;
