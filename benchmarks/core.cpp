@@ -1,12 +1,14 @@
 // What the core costs without Python, on the simulated driver: one question per name, one JSON object a line.
 //
 //     core LIBCUDASIM [QUESTION ...]
+//     core LIBCUDASIM count hot|mixed PAIRS     so many pairs of calls and nothing else, for somebody who counts instructions
 //
 // Times are nanoseconds, the best of several rounds. `benchmarks/core.py` builds and runs this, and says what it means.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -17,6 +19,7 @@
 
 #include "core/arena.hpp"
 #include "driver/driver.hpp"
+#include "trace/recorder.hpp"
 
 namespace arena {
 namespace {
@@ -75,31 +78,163 @@ class Bench {
     }
   }
 
-  // Sizes that hardly come twice, with so many of them alive.
+  // Sizes that seldom come twice, with so many blocks alive.
+  class Mixed {
+   public:
+    Mixed(Arena& arena, int alive) : arena_(arena), sizes_(20'000) {
+      std::mt19937 chance(1);
+      std::uniform_real_distribution<double> exponent(9, 22 - std::max(0.0, std::log2(alive / 1024.0)));
+      for (Bytes& size : sizes_) size = static_cast<Bytes>(std::exp2(exponent(chance)));
+      for (int i = 0; i < alive; ++i)
+        live_.push_back(&arena_.allocate(sizes_[static_cast<std::size_t>(i)], nullptr, false));
+    }
+    double pairs(std::size_t count) {
+      std::size_t place = 0;
+      const double begin = now();
+      for (std::size_t i = 0; i < count; ++i) {
+        arena_.free(*live_[place]);
+        live_[place] = &arena_.allocate(sizes_[i % sizes_.size()], nullptr, false);
+        place = (place + 37) % live_.size();
+      }
+      return (now() - begin) / static_cast<double>(count);
+    }
+
+   private:
+    Arena& arena_;
+    std::vector<Bytes> sizes_;
+    std::vector<Block*> live_;
+  };
+
   void mixed() const {
     for (const int alive : {16, 256, 4096}) {
       const auto a = arena();
-      std::mt19937 chance(1);
-      std::uniform_real_distribution<double> exponent(9, 22 - std::max(0.0, std::log2(alive / 1024.0)));
-      std::vector<Bytes> sizes(20'000);
-      for (Bytes& size : sizes) size = static_cast<Bytes>(std::exp2(exponent(chance)));
-      std::vector<Block*> live;
-      for (int i = 0; i < alive; ++i) live.push_back(&a->allocate(sizes[static_cast<std::size_t>(i)], nullptr, false));
-      const double ns = best_of(kRounds, [&] {
-        std::size_t place = 0;
-        const double begin = now();
-        for (const Bytes size : sizes) {
-          a->free(*live[place]);
-          live[place] = &a->allocate(size, nullptr, false);
-          place = (place + 37) % live.size();
-        }
-        return (now() - begin) / static_cast<double>(sizes.size());
-      });
+      Mixed mixed(*a, alive);
+      const double ns = best_of(kRounds, [&] { return mixed.pairs(20'000); });
       std::printf("{\"question\": \"mixed\", \"alive\": %d, \"ns\": %.1f}\n", alive, ns);
     }
   }
 
+  // So many streams in turn.
+  void streams() const {
+    for (const int count : {1, 2, 4, 8, 16, 32, 64}) {
+      const auto a = arena();
+      std::vector<cu::Stream> all;
+      for (int i = 0; i < count; ++i) all.push_back(a->device().new_stream());
+      const double ns = best_of(kRounds, [&] {
+        const double begin = now();
+        for (std::size_t i = 0; i < 100'000; ++i) a->free(a->allocate(512, all[i % all.size()], false));
+        return (now() - begin) / 100'000;
+      });
+      std::printf("{\"question\": \"streams\", \"count\": %d, \"ns\": %.1f}\n", count, ns);
+      for (const cu::Stream stream : all) a->device().delete_stream(stream);
+    }
+  }
+
+  // Pairs in a second by so many threads at once, each on a stream of its own.
+  void threads() const {
+    constexpr int kPairs = 2'000'000;
+    for (const int count : {1, 2}) {
+      const auto a = arena();
+      std::vector<cu::Stream> all;
+      for (int i = 0; i < count; ++i) all.push_back(a->device().new_stream());
+      double best = 0;
+      for (int round = 0; round < kRounds; ++round) {
+        std::vector<std::thread> threads;
+        const double begin = now();
+        for (const cu::Stream stream : all) threads.emplace_back([&, stream] { pairs(*a, 512, stream, kPairs); });
+        for (std::thread& thread : threads) thread.join();
+        best = std::max(best, count * kPairs / (now() - begin) * 1e9);
+      }
+      std::printf("{\"question\": \"threads\", \"count\": %d, \"pairs_per_second\": %.0f}\n", count, best);
+      for (const cu::Stream stream : all) a->device().delete_stream(stream);
+    }
+  }
+
+  // 1 GiB, granule by granule: all of it, and the same driver calls alone.
+  void slow() const {
+    constexpr Bytes kGranule = 2 * kMiB;
+    constexpr std::size_t kCount = 512;
+    Times arenas, drivers;
+    for (int round = 0; round < kRounds; ++round) {
+      arenas.include(take_and_trim(kGranule, kCount));
+      drivers.include(call_driver(kGranule, kCount));
+    }
+    std::printf("{\"question\": \"slow\", \"what\": \"take\", \"arena_us\": %.0f, \"driver_us\": %.0f}\n",
+                arenas.take / 1e3, drivers.take / 1e3);
+    std::printf("{\"question\": \"slow\", \"what\": \"trim\", \"arena_us\": %.0f, \"driver_us\": %.0f}\n",
+                arenas.trim / 1e3, drivers.trim / 1e3);
+  }
+
+  // What an event costs that is recorded: half a pair.
+  void recording() const {
+    const auto a = arena();
+    constexpr int kPairs = 20'000;  // as many as there is room for while nobody writes them to a file
+    const double off = best_of(kRounds, [&] { return pairs(*a, 512, nullptr, kPairs); });
+    const double on = best_of(kRounds, [&] {
+      a->observe(std::make_shared<Recorder>());
+      const double ns = pairs(*a, 512, nullptr, kPairs);
+      a->observe(nullptr);
+      return ns;
+    });
+    std::printf("{\"question\": \"recording\", \"off_ns\": %.1f, \"on_ns\": %.1f}\n", off / 2, on / 2);
+  }
+
+  void count(const std::string& question, int pairs_wanted) const {
+    const auto a = arena();
+    if (question == "hot") {
+      pairs(*a, 512, nullptr, pairs_wanted);
+    } else {
+      Mixed(*a, 256).pairs(static_cast<std::size_t>(pairs_wanted));
+    }
+  }
+
  private:
+  struct Times {
+    double take = 1e18, trim = 1e18;
+    void include(const Times& other) {
+      take = std::min(take, other.take);
+      trim = std::min(trim, other.trim);
+    }
+  };
+
+  Times take_and_trim(Bytes granule, std::size_t count) const {
+    ArenaSettings settings;
+    settings.cap = Device(driver_, 0).total();
+    settings.growth = granule;
+    Arena a(driver_, 0, settings);
+    std::vector<Block*> blocks;
+    const double begin = now();
+    for (std::size_t i = 0; i < count; ++i) blocks.push_back(&a.allocate(granule, nullptr, false));
+    const double taken = now();
+    for (Block* block : blocks) a.free(*block);
+    a.synchronize();
+    const double freed = now();
+    a.trim();
+    return {taken - begin, now() - freed};
+  }
+
+  // Every new granule costs a look whether its stream is being captured, and three calls for the memory.
+  Times call_driver(Bytes granule, std::size_t count) const {
+    const Device device(driver_, 0);
+    const std::uint64_t address = device.reserve_addresses(count * granule);
+    std::vector<cu::MemHandle> handles;
+    const double begin = now();
+    for (std::size_t i = 0; i < count; ++i) {
+      static_cast<void>(device.is_capturing(cu::legacy_stream()));
+      handles.push_back(device.create(granule).value());
+      device.map(address + i * granule, granule, handles.back());
+      device.set_access(address + i * granule, granule);
+    }
+    const double taken = now();
+    for (std::size_t i = 0; i < count; ++i) {
+      device.unmap(address + i * granule, granule);
+      device.release(handles[i]);
+    }
+    const double trimmed = now();
+    device.free_addresses(address, count * granule);
+    return {taken - begin, trimmed - taken};
+  }
+
   std::shared_ptr<const Driver> driver_;
 };
 
@@ -113,8 +248,17 @@ int main(int count, char** arguments) {
   auto library = Library::open(arguments[1], why);
   if (!library) return std::fprintf(stderr, "%s\n", why.c_str()), 1;
   const Bench bench(std::make_shared<const Driver>(std::move(*library)));
-  const std::pair<const char*, void (Bench::*)() const> questions[] = {
-      {"hot", &Bench::hot}, {"crowded", &Bench::crowded}, {"mixed", &Bench::mixed}};
+  if (count == 5 && std::strcmp(arguments[2], "count") == 0) {
+    bench.count(arguments[3], std::atoi(arguments[4]));
+    return 0;
+  }
+  const std::pair<const char*, void (Bench::*)() const> questions[] = {{"hot", &Bench::hot},
+                                                                       {"crowded", &Bench::crowded},
+                                                                       {"mixed", &Bench::mixed},
+                                                                       {"streams", &Bench::streams},
+                                                                       {"threads", &Bench::threads},
+                                                                       {"slow", &Bench::slow},
+                                                                       {"recording", &Bench::recording}};
   for (const auto& [name, ask] : questions) {
     const bool wanted =
         std::any_of(arguments + 2, arguments + count, [&](const char* a) { return std::strcmp(a, name) == 0; });

@@ -124,10 +124,10 @@ Granules Arena::limit_with(Bytes device_free) const {
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
 
-Arena::Request Arena::request(Bytes size, cu::Stream stream, Line line, bool may_reback) {
-  const StreamKey key = key_of(stream);
-  const StreamIndex index = streams_.index(key);
-  return {size, rounded(size), index, &fronts_.of(index, key), current_scope(id_), line, may_reback};
+Arena::Request Arena::request(Bytes size, StreamKey stream, Line line, bool may_reback) {
+  Front* front = fronts_.find(stream);
+  if (front == nullptr) front = &fronts_.of(streams_.index(stream), stream);
+  return {size, rounded(size), front->index(), front, current_scope(id_), line, may_reback};
 }
 
 void Arena::check_budget(const Request& wanted) {
@@ -146,15 +146,16 @@ std::optional<Place> Arena::find_hit(const Request& request) const {
 }
 
 // Without the lock.
-Block* Arena::take_directly(Bytes size, cu::Stream stream, Line line) {
-  if (is_any_scope_entered() && current_scope(id_)) return nullptr;
-  const StreamKey key = key_of(stream);
-  Front* front = fronts_.find(key);
-  return front == nullptr ? nullptr : front->take(key, size, rounded(size), line);
+Front::Taken Arena::take_directly(StreamKey stream, Bytes size, Line line) {
+  if (is_any_scope_entered() && current_scope(id_)) return {};
+  Front* front = fronts_.find(stream);
+  Tally* tally = tallies_.find();
+  if (front == nullptr || tally == nullptr) return {};
+  return front->take(stream, size, rounded(size), line, *tally);
 }
 
 Block* Arena::take_kept(const Request& wanted) {
-  if (wanted.scope) return nullptr;  // which blocks that are kept do not know of
+  if (wanted.scope || !wanted.may_be_kept) return nullptr;  // blocks that are kept know of no scope
   Block* block = nullptr;
   {
     const std::lock_guard held(wanted.front->lock());
@@ -174,18 +175,20 @@ Block* Arena::take_hit(const Request& wanted) {
     if (!gaps_.take(*place, wanted.rounded)) ++splits_;
     block = &new_block(place->offset, wanted);
   }
-  const std::lock_guard held(wanted.front->lock());
-  wanted.front->count_hit();
+  ++hits_;
   return block;
 }
 
 Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
   check_process();
-  if (Block* block = take_directly(size, stream, line)) return *block;
+  const StreamKey key = key_of(stream);
+  const Front::Taken taken = take_directly(key, size, line);
+  if (taken.block != nullptr) return *taken.block;
   Lock held = lock();
   if (streams_.are_many()) tidy_streams(held);
   check_still_open(held);
-  const Request wanted = request(size, stream, line, may_reback);
+  Request wanted = request(size, key, line, may_reback);
+  wanted.may_be_kept = !taken.has_none;
   check_budget(wanted);
   if (Block* block = take_hit(wanted)) return *block;
   Block& block = allocate_slowly(wanted, held);
@@ -196,10 +199,13 @@ Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line
 
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return nullptr;
-  if (Block* block = take_directly(size, stream, line)) return block;
+  const StreamKey key = key_of(stream);
+  const Front::Taken taken = take_directly(key, size, line);
+  if (taken.block != nullptr) return taken.block;
   const Lock held(mutex_, std::try_to_lock);
   if (!held || closed_ || streams_.are_many()) return nullptr;
-  const Request wanted = request(size, stream, line, false);
+  Request wanted = request(size, key, line, false);
+  wanted.may_be_kept = !taken.has_none;
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
   return take_hit(wanted);
 }
@@ -351,19 +357,20 @@ Block& Arena::new_block(Offset offset, const Request& wanted) {
 // A block comes into a user's hands.
 void Arena::start(Block& block, const Request& wanted) {
   Front& front = *wanted.front;
+  Tally& tally = tallies_.mine();
   const auto begin = [&] {
     front.start(block, wanted.size, fronts_.next_serial(front, observer_ ? 1 : kSerials), wanted.line);
   };
   {
     const std::lock_guard held(front.lock());
-    if (front.has_room(wanted.size, wanted.rounded)) {
-      front.count(wanted.size, wanted.rounded);
+    if (tally.has_room(wanted.size, wanted.rounded)) {
+      tally.add(wanted.size, wanted.rounded);
       begin();
     }
   }
   if (!block.live) {
     const Fronts::Held held(fronts_);
-    fronts_.count(front, wanted.size, wanted.rounded);
+    tallies_.add(tally, wanted.size, wanted.rounded);
     begin();
   }
   note_peak();
@@ -388,22 +395,32 @@ Block& Arena::find(std::uint64_t address) {
 
 bool Arena::is_over_limit() const { return closed_ || backing_->reserved() > in_granules(settings_.cap); }
 
+bool Arena::give_directly(Block& block) {
+  Tally* tally = tallies_.find();
+  return tally != nullptr && block.front->give(block, *tally);
+}
+
 void Arena::free(Block& block) {
-  if (is_inherited()) return;  // the memory is the parent's
-  if (!block.front->give(block)) free(block.address);
+  if (is_inherited() || give_directly(block)) return;  // a child's memory is the parent's
+  Lock held = lock(When::kAlways);
+  end(block, held);
 }
 
 void Arena::free(std::uint64_t address) {
   if (is_inherited()) return;
   Lock held = lock(When::kAlways);
-  take_back(block_at(address));
+  end(block_at(address), held);
+}
+
+void Arena::end(Block& block, Lock& held) {
+  take_back(block);
   if (!is_over_limit()) return;
   const Relaxed relaxed(device_);
   trim_to(closed_ ? 0 : settings_.reserve, held, false);  // the device may be what calls
 }
 
 bool Arena::try_free(Block& block) {
-  if (is_inherited() || block.front->give(block)) return true;
+  if (is_inherited() || give_directly(block)) return true;
   const Lock held(mutex_, std::try_to_lock);
   if (!held || is_over_limit()) return false;
   take_back(block);
@@ -414,12 +431,13 @@ bool Arena::try_free(Block& block) {
 void Arena::take_back(Block& block) {
   const std::uint64_t serial = block.serial;
   Front& front = *block.front;
+  Tally& tally = tallies_.mine();
   using enum Front::Push;
   Front::Push pushed = kRefused;
   {
     const std::lock_guard held(front.lock());
     block.live = false;
-    if (!block.lost) front.discount(block.requested, block.size);
+    if (!block.lost) tally.remove(block.requested, block.size);
     if (front.would_keep(block)) pushed = front.push(block);
   }
   if (pushed == kFull) {
@@ -508,7 +526,7 @@ void Arena::disown_lost() {
     const std::lock_guard held(block.front->lock());
     block.lost = true;
     block.ordinary = false;
-    block.front->discount(block.requested, block.size);
+    tallies_.mine().remove(block.requested, block.size);
   });
 }
 

@@ -99,6 +99,7 @@ class Arena {
     std::shared_ptr<Scope> scope;
     Line line;
     bool may_reback;
+    bool may_be_kept = true;  // a block for it, by its front
   };
   // A block that its front keeps, put down for those who look.
   struct Laid {
@@ -112,11 +113,11 @@ class Arena {
   Lock lock(When when = When::kOpen) const;
   void check_still_open(Lock& lock);
 
-  Request request(Bytes size, cu::Stream stream, Line line, bool may_reback);
+  Request request(Bytes size, StreamKey stream, Line line, bool may_reback);
   void check_budget(const Request& request);
   // The best place of a request, if that needs nothing of the driver.
   std::optional<Place> find_hit(const Request& request) const;
-  Block* take_directly(Bytes size, cu::Stream stream, Line line);
+  Front::Taken take_directly(StreamKey stream, Bytes size, Line line);
   Block* take_kept(const Request& request);
   Block* take_hit(const Request& request);
   Block& allocate_slowly(const Request& request, Lock& lock);
@@ -129,6 +130,8 @@ class Arena {
   void start(Block& block, const Request& request);
 
   Block& block_at(std::uint64_t address);
+  bool give_directly(Block& block);
+  void end(Block& block, Lock& lock);
   void take_back(Block& block);
   void bind(Block& block);
   Mark mark_of(Block& block);
@@ -177,6 +180,7 @@ class Arena {
   const bool plain_;
   const std::uint32_t born_;  // forks() then
   const std::uint64_t id_;
+  Tallies tallies_{id_};
   Streams streams_;
   Gaps gaps_;
   std::unique_ptr<Backing> backing_;
@@ -186,7 +190,7 @@ class Arena {
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0;
-  std::uint64_t scopes_ = 0, splits_ = 0, failures_ = 0;
+  std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 
 }  // namespace arena

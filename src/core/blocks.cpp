@@ -60,7 +60,7 @@ void Blocks::remove(Block& block) {
   }
   slots_[hole] = {};
   --size_;
-  block = {};
+  if (!block.ordinary) block = {};  // of others, all that matters is written when they are handed out again
   unused_.push_back(&block);
   if (slots_.size() > kFewSlots && 16 * size_ < slots_.size()) resize(slots_.size() / 4);
 }

@@ -11,29 +11,6 @@ std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() 
 
 std::size_t hash(std::uint64_t value) { return static_cast<std::size_t>(value * 0x9E3779B97F4A7C15u >> 32); }
 
-// Shares out how much higher one figure may go in every front: what each had before, if there is so much, and to the
-// one that asked what is left; else parts of that.
-void share(const std::vector<std::unique_ptr<Front>>& fronts, Front& asking, Bytes Sums::* figure, Bytes peak) {
-  Bytes total = 0, wanted = 0;
-  const auto wish = [&](Front& front) {
-    const Bytes now = front.sums().*figure, before = front.most().*figure;
-    return before > now ? before - now : 0;
-  };
-  for (const auto& front : fronts) {
-    total += front->sums().*figure;
-    wanted += wish(*front);
-  }
-  Bytes left = peak - total;
-  const double part = wanted > left ? static_cast<double>(left) / static_cast<double>(wanted) : 1.0;
-  for (const auto& front : fronts) {
-    const Bytes wished = wish(*front);
-    const Bytes given = std::min(left, part == 1.0 ? wished : static_cast<Bytes>(part * static_cast<double>(wished)));
-    front->most().*figure = front->sums().*figure + given;
-    left -= given;
-  }
-  asking.most().*figure += left;
-}
-
 }  // namespace
 
 // Who holds it is at work, or was put to sleep in the midst of it.
@@ -102,24 +79,24 @@ void Front::start(Block& block, Bytes requested, std::uint64_t serial, Line line
   ++allocations_;
 }
 
-Block* Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line) {
-  if (!lock_.try_lock()) return nullptr;
+Front::Taken Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally) {
+  if (!lock_.try_lock()) return {};
   const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !has_room(size, rounded)) return nullptr;
+  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !tally.has_room(size, rounded)) return {};
   Block* block = pop(rounded);
-  if (block == nullptr) return nullptr;
-  count(size, rounded);
+  if (block == nullptr) return {nullptr, true};
+  tally.add(size, rounded);
   ++hits_;
   start(*block, size, serials_.next++, line);
-  return block;
+  return {block};
 }
 
-bool Front::give(Block& block) {
+bool Front::give(Block& block, Tally& tally) {
   if (!lock_.try_lock()) return false;
   const std::lock_guard held(lock_, std::adopt_lock);
   if (!direct_ || !block.live || !would_keep(block) || push(block) != Push::kKept) return false;
   block.live = false;
-  discount(block.requested, block.size);
+  tally.remove(block.requested, block.size);
   return true;
 }
 
@@ -148,7 +125,7 @@ void Fronts::publish(Front& front, StreamKey stream) {
 
 Front& Fronts::of(StreamIndex index, StreamKey stream) {
   while (all_.size() <= index) {
-    all_.push_back(std::make_unique<Front>());
+    all_.push_back(std::make_unique<Front>(static_cast<StreamIndex>(all_.size())));
     all_.back()->set_policy(direct_, keeps_);
   }
   Front& front = *all_[index];
@@ -175,23 +152,6 @@ void Fronts::set_policy(bool direct, Front::Keeps keeps) {
     const std::lock_guard held(front->lock());
     front->set_policy(direct, keeps);
   }
-}
-
-Sums Fronts::sums() const {
-  Sums total;
-  for (const auto& front : all_) {
-    total.requested += front->sums().requested;
-    total.live += front->sums().live;
-  }
-  return total;
-}
-
-void Fronts::count(Front& front, Bytes requested, Bytes size) {
-  front.count(requested, size);
-  const Sums total = sums();
-  peak_ = {std::max(peak_.requested, total.requested), std::max(peak_.live, total.live)};
-  share(all_, front, &Sums::requested, peak_.requested);
-  share(all_, front, &Sums::live, peak_.live);
 }
 
 std::uint64_t Fronts::next_serial(Front& front, std::uint64_t many) {

@@ -3,8 +3,7 @@
 //
 //   - The stream is the same, so there is nothing to wait for.
 //   - The block stays where it was, so no granule is touched, nothing is taken from the driver, and no cap is passed.
-//   - The account is the sum over all fronts. A front may count up to its share of the highest values so far, and only
-//     beyond that it asks the arena, which looks at all of them: so the highest values are exact.
+//   - What is in users' hands is counted by each thread for itself (tally.hpp).
 //
 // What is kept is free. The arena puts it down, among the gaps, before it touches a new granule; and when somebody looks,
 // after which it picks it up again: the same requests meet the same arena, whoever looks, and however often.
@@ -22,6 +21,7 @@
 
 #include "core/blocks.hpp"
 #include "core/streams.hpp"
+#include "core/tally.hpp"
 #include "core/types.hpp"
 
 namespace arena {
@@ -40,24 +40,24 @@ class SpinLock {
   std::atomic<bool> taken_{false};
 };
 
-// Sums over blocks in users' hands.
-struct Sums {
-  Bytes requested = 0;
-  Bytes live = 0;
-};
-
 class alignas(64) Front {
  public:
   // Which of the blocks that are freed it keeps.
   enum class Keeps : std::uint8_t { kNone, kSmall, kAll };
   static constexpr Bytes kSmall = Bytes{64} << 10;
 
-  // Without the arena's lock; null, and false, if that will not do.
-  Block* take(StreamKey stream, Bytes size, Bytes rounded, Line line);
-  bool give(Block& block);
+  // Without the arena's lock. What is not done has to be done with it.
+  struct Taken {
+    Block* block = nullptr;
+    bool has_none = false;  // of that size: no need to try again
+  };
+  Taken take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally);
+  bool give(Block& block, Tally& tally);
 
   // The rest is for those who hold the arena's lock, and with it this one's.
+  explicit Front(StreamIndex index) : index_(index) {}
   SpinLock& lock() { return lock_; }
+  StreamIndex index() const { return index_; }
   bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
     return handle_.load(std::memory_order_relaxed) == stream.stream &&
            thread_.load(std::memory_order_relaxed) == stream.thread;
@@ -90,29 +90,11 @@ class alignas(64) Front {
     }
   }
 
-  // Whether the highest values so far are not exceeded with so much more.
-  bool has_room(Bytes requested, Bytes size) const {
-    return sums_.requested + requested <= most_.requested && sums_.live + size <= most_.live;
-  }
-  void count(Bytes requested, Bytes size) {
-    sums_.requested += requested;
-    sums_.live += size;
-    ++blocks_;
-  }
-  void discount(Bytes requested, Bytes size) {
-    sums_.requested -= requested;
-    sums_.live -= size;
-    --blocks_;
-  }
   // A block that was popped, or is new, comes into a user's hands, counted already.
   void start(Block& block, Bytes requested, std::uint64_t serial, Line line);
 
-  const Sums& sums() const { return sums_; }
-  Sums& most() { return most_; }
-  std::uint64_t blocks() const { return blocks_; }
   std::uint64_t hits() const { return hits_; }
   std::uint64_t allocations() const { return allocations_; }
-  void count_hit() { ++hits_; }
 
   // Numbers for allocations that are its own: [next, end).
   struct Serials {
@@ -134,6 +116,7 @@ class alignas(64) Front {
   template <typename Fits>
   Bin* find(Bytes size, const Fits& fits);
 
+  const StreamIndex index_;
   SpinLock lock_;
   bool direct_ = false;
   Keeps keeps_ = Keeps::kNone;
@@ -143,8 +126,7 @@ class alignas(64) Front {
   Bytes refused_ = 0;          // the size of the last that was not
   std::atomic<cu::Stream> handle_{nullptr};
   std::atomic<std::uint64_t> thread_{0};
-  Sums sums_, most_;
-  std::uint64_t blocks_ = 0, hits_ = 0, allocations_ = 0;
+  std::uint64_t hits_ = 0, allocations_ = 0;
   Serials serials_;
   std::array<Bin, kBins> bins_;
 };
@@ -181,12 +163,6 @@ class Fronts {
   }
   void set_policy(bool direct, Front::Keeps keeps);
 
-  // With all of them locked.
-  Sums sums() const;
-  // Counts a block at a new height, and gives every front a new share of the highest values.
-  void count(Front& front, Bytes requested, Bytes size);
-  const Sums& peak() const { return peak_; }
-
   // A number for an allocation of a front; numbers for its next ones go to the front itself, `many` of them.
   std::uint64_t next_serial(Front& front, std::uint64_t many);
   // The number from which on all that follow are. With all of them locked.
@@ -202,7 +178,6 @@ class Fronts {
   std::array<std::atomic<Front*>, kSlots> slots_{};
   bool direct_ = false;
   Front::Keeps keeps_ = Front::Keeps::kNone;
-  Sums peak_;
   std::uint64_t serials_ = 0;
 };
 

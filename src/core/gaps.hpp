@@ -13,8 +13,11 @@
 // lowest gap that meets a demand is found by going down one path.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -55,17 +58,17 @@ class Gaps {
   };
   Met met_by(Offset begin, Offset end) const;
   void restore(Offset begin, const Met& met);
-  std::optional<Place> find(Bytes size) const;
+  std::optional<Place> find(Bytes wanted) const;
 
   const Marks& marks_of(const Place& place) const { return nodes_[place.gap].gap.marks; }  // which was just found
   // The marks of the gap that holds an offset.
   const Marks& marks_at(Offset offset) const { return nodes_[floor(offset)].gap.marks; }
   // The largest request that touches at most so many new granules.
   Bytes largest(Bytes new_granules) const;
-  Bytes largest_gap() const { return root_ == kNone ? 0 : nodes_[root_].largest.size; }
+  Bytes largest_gap() const { return root_ == kNone ? 0 : bytes(nodes_[root_].largest.size); }
 
   // The largest piece of a gap that lies in touched granules.
-  Bytes largest_edge() const { return root_ == kNone ? 0 : nodes_[root_].largest.edge; }
+  Bytes largest_edge() const { return root_ == kNone ? 0 : bytes(nodes_[root_].largest.edge); }
 
   std::size_t count() const { return count_; }
   template <typename Visit>
@@ -84,15 +87,20 @@ class Gaps {
   using Index = std::uint32_t;
   static constexpr Index kNone = ~Index{0};
 
-  // What a gap, or the best of several, has to offer.
-  struct Offer {
-    Bytes size = 0;
-    Bytes middle = 0;  // in granules
-    Bytes edge = 0;    // the larger of the two; for a gap without a middle, all of it
-    Bytes edges = 0;   // both together
+  // What a gap, or the best of several, has to offer: four numbers that fit into one register, because they are compared
+  // more often than anything else. Bytes are counted in units of the alignment; what does not fit is as good as endless.
+  struct alignas(16) Offer {
+    std::int32_t size = 0;
+    std::int32_t middle = 0;  // in granules
+    std::int32_t edge = 0;    // the larger of the two; for a gap without a middle, all of it
+    std::int32_t edges = 0;   // both together
     void include(const Offer& other);
-    bool operator==(const Offer&) const = default;
+    bool operator==(const Offer& other) const { return std::memcmp(this, &other, sizeof other) == 0; }
   };
+  static std::int32_t units(Bytes size) {
+    return static_cast<std::int32_t>(std::min<Bytes>(size / kAlignment, std::numeric_limits<std::int32_t>::max()));
+  }
+  static Bytes bytes(std::int32_t units) { return static_cast<Bytes>(units) * kAlignment; }
   struct Node {
     std::uint32_t priority = 0;
     Index left = kNone;

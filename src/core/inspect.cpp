@@ -54,12 +54,13 @@ void Arena::note_peak() {
 
 void Arena::add_counts(Stats& s) const {
   const Fronts::Held held(fronts_);
-  const Sums sums = fronts_.sums();
-  s.requested = sums.requested;
-  s.live = sums.live;
+  const Sums sums = tallies_.sums();
+  s.requested = static_cast<Bytes>(sums.requested);
+  s.live = static_cast<Bytes>(sums.live);
+  s.blocks = static_cast<std::uint64_t>(sums.blocks);
+  s.hits = hits_;
   fronts_.each([&](const Front& front) {
     s.allocations += front.allocations();
-    s.blocks += front.blocks();
     s.hits += front.hits();
   });
 }
@@ -78,8 +79,8 @@ Stats Arena::counts() const {
   s.cap = settings_.cap;
   s.headroom = settings_.headroom;
   s.device_total = device_.total();
-  s.peak_requested = fronts_.peak().requested;
-  s.peak_live = fronts_.peak().live;
+  s.peak_requested = static_cast<Bytes>(tallies_.peak().requested);
+  s.peak_live = static_cast<Bytes>(tallies_.peak().live);
   s.peak_reserved = backing_->peak() * granule;
   s.splits = splits_;
   s.failures = failures_;
@@ -243,8 +244,9 @@ void Arena::check() const {
   if (plain_) {
     backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) { segments += address ? size : 0; });
   }
-  const Sums sums = fronts_.sums();
-  demand(requested == sums.requested && live == sums.live, "the sums over all blocks differ from the running counts");
+  const Sums sums = tallies_.sums();
+  demand(requested == static_cast<Bytes>(sums.requested) && live == static_cast<Bytes>(sums.live),
+         "the sums over all blocks differ from the running counts");
   demand(live + others + free == segments, "blocks and gaps do not fill the segments");
 }
 
