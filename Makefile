@@ -2,16 +2,18 @@
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
 # make lint   format, types and declarations; what CI checks beside the tests
-# make bench  the benchmarks
+# make bench  the benchmarks, into docs/benchmarks.md
+# make count  the instructions of the hit path, compared with those that were recorded
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
-CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
+TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
+CXX_FILES := $(shell find src tools benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug lint format bench clean
+.PHONY: demo test debug lint format bench count clean
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -38,11 +40,19 @@ format: $(VENV)/.lint
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: $(VENV)/.package $(VENV)/.test
-	$(BIN)/python benchmarks/driver_calls.py
-	$(BIN)/python benchmarks/traces.py
-	$(BIN)/python benchmarks/inspection.py
-	$(BIN)/python benchmarks/cupy_malloc.py
+# CUPY_PYTHON: a Python whose CuPy has a CUDA runtime, to compare arena with CuPy's own pool
+bench: $(VENV)/.package $(VENV)/.test $(VENV)/.bench build/core_benchmark
+	$(BIN)/python benchmarks/all.py $(if $(CUPY_PYTHON),--cupy-python $(CUPY_PYTHON))
+
+count: $(VENV)/.package build/core_benchmark
+	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
+	$(BIN)/python benchmarks/instructions.py
+
+# From what the package was built of.
+build/core_benchmark: $(VENV)/.package benchmarks/core.cpp benchmarks/CMakeLists.txt
+	$(BIN)/cmake -DARENA_BENCHMARKS=ON $(TREE) >/dev/null
+	$(BIN)/cmake --build $(TREE) --target core_benchmark
+	cp $(TREE)/benchmarks/core_benchmark $@
 
 clean:
 	rm -rf $(VENV) build dist
@@ -77,6 +87,10 @@ $(VENV)/.cupy13: $(VENV)/.python
 # PyTorch's reader of its memory snapshots, which needs nothing else of it: one file of its wheel.
 $(VENV)/torch/_memory_viz.py: $(VENV)/.python
 	$(BIN)/python tools/take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py $@
+
+$(VENV)/.bench: $(VENV)/.python pyproject.toml
+	$(PIP) install $$($(BIN)/python tools/extras.py bench)
+	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py lint)

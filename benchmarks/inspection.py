@@ -1,22 +1,28 @@
 """What it costs to look: stats(), snapshots, reports, remembering lines, recording.
 
-    python benchmarks/inspection.py
+    python benchmarks/inspection.py [--json FILE]
 
 Best of several rounds on the simulated driver. Lines are compared with the same calls without, in one run.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import json
 import platform
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import arena
 
 BLOCKS = 100_000
+Figure = tuple[str, float, str]
+"""What, how much, and in which unit."""
 
 
 def best(function: Callable[[], object], calls: int, rounds: int = 7) -> float:
@@ -39,19 +45,17 @@ def fill(pool: arena.Arena) -> list[arena.Buffer]:
     return buffers
 
 
-def looking() -> None:
+def looking() -> Iterator[Figure]:
     pool = arena.Arena(device="sim:8GiB")
-    empty = best(pool.stats, 5000)
+    yield "stats(), nothing live", best(pool.stats, 5000) * 1e9, "ns"
     buffers = fill(pool)
-    print(f"stats(), nothing live           {empty * 1e9:8.0f} ns")
-    print(f"stats(), {len(buffers):,} blocks        {best(pool.stats, 5000) * 1e9:8.0f} ns")
-    print(f"snapshot()                      {best(pool.snapshot, 1) * 1e3:8.0f} ms")
-    snapshot = pool.snapshot()
-    print(f"  with {len(snapshot.pieces):,} pieces")
-    print(f"report() and its text           {best(lambda: str(pool.report()), 1, 3) * 1e3:8.0f} ms")
+    yield f"stats(), {len(buffers):,} blocks", best(pool.stats, 5000) * 1e9, "ns"
+    yield "snapshot()", best(pool.snapshot, 1) * 1e3, "ms"
+    yield "its pieces", len(pool.snapshot().pieces), ""
+    yield "report() and its text", best(lambda: str(pool.report()), 1, 3) * 1e3, "ms"
 
 
-def lines() -> None:
+def lines() -> Iterator[Figure]:
     pool = arena.Arena(device="sim:8GiB")
     keep = pool.allocate(1000)
 
@@ -64,12 +68,13 @@ def lines() -> None:
             arena.trace_lines(depth > 0, depth=max(1, depth))
             found[depth] = min(found.get(depth, 1.0), best(pair, 20_000, 3))
     arena.trace_lines(False)
-    print(f"allocate() and free()           {found[0] * 1e9:8.0f} ns ({keep.nbytes} bytes)")
+    keep.free()
+    yield "allocate() and free()", found[0] * 1e9, "ns"
     for depth in (1, 4, 16):
-        print(f"  with {depth:>2} lines: {(found[depth] - found[0]) * 1e9:>22.0f} ns more")
+        yield f"with {depth} lines, more", (found[depth] - found[0]) * 1e9, "ns"
 
 
-def recording() -> None:
+def recording() -> Iterator[Figure]:
     pool = arena.Arena(device="sim:8GiB")
     keep = pool.allocate(1000)
 
@@ -83,18 +88,25 @@ def recording() -> None:
             with pool.record(f"{folder}/{turn}.arena"):
                 on = min(on, best(pair, 20_000, 3))
         trace = arena.Trace.read(f"{folder}/0.arena")
-    print(f"recording, an event             {(on - off) / 2 * 1e9:8.0f} ns more ({keep.nbytes} bytes)")
-    begin = time.perf_counter()
-    done = trace.replay(device="sim:8GiB")
-    rate = done.events / (time.perf_counter() - begin)
-    print(f"replaying it                    {rate / 1e6:8.1f} million events a second")
+    keep.free()
+    yield "recording, more an event", (on - off) / 2 * 1e9, "ns"
+    seconds = best(lambda: trace.replay(device="sim:8GiB"), 1, 3)
+    yield "replaying it, events a second", len(trace) / seconds / 1e6, "million"
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the figures there as well")
+    options = parser.parse_args()
     print(f"Python {platform.python_version()}, arena {arena.__version__}, {platform.machine()}")
-    looking()
-    lines()
-    recording()
+    figures = []
+    for figure in itertools.chain(looking(), lines(), recording()):
+        figures.append(figure)
+        what, value, unit = figure
+        print(f"{what:<32}{value:>10,.1f} {unit}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+        print(f"wrote {options.json}")
     return 0
 
 

@@ -1,0 +1,168 @@
+"""All benchmarks, one after the other, into docs/benchmarks.md and its pictures.
+
+    python benchmarks/all.py [--cupy-python PYTHON] [--out FOLDER]
+
+Each question has a script of its own; this runs them and writes what they say. CuPy's own pool needs a CUDA runtime: where the
+CuPy of this Python has none, another Python can be named that has one, and arena.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+import arena
+import core
+import cupy_malloc
+import traces
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(script: str, folder: Path, python: str = sys.executable) -> Any:
+    print(f"--- {script}", flush=True)
+    target = folder / f"{script}.json"
+    environment = {**os.environ, "ARENA_DRIVER": "sim"}
+    subprocess.run([python, ROOT / "benchmarks" / f"{script}.py", "--json", target], env=environment, check=False)
+    return json.loads(target.read_text()) if target.exists() else None
+
+
+def commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = " and changes" if git("status", "--porcelain", "--untracked-files=no") else ""
+    return (git("rev-parse", "--short", "HEAD") or "no commit") + changed
+
+
+def processor() -> str:
+    names = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    return f"{names[0]}, {len(names)} of its cores" if names else platform.machine()
+
+
+def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(titles) + " |"
+    yield "|---" + "|--:" * (len(titles) - 1) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def verdict(kept: bool) -> str:
+    return "kept" if kept else "**missed**"
+
+
+def through_cupy(found: dict[str, Any] | None) -> Iterator[str]:
+    yield "## Through CuPy\n"
+    if found is None or cupy_malloc.OWN not in next(iter(found["malloc"].values())):
+        yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` tells more.\n"
+        return
+    yield "Nanoseconds for a block and its end, beside CuPy's own `MemoryPool` in the same run. CuPy's runtime was one that runs on"
+    yield "the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`.\n"
+    rows = []
+    for what, cases in found.items():
+        for case, row in cases.items():
+            own, ours = row[cupy_malloc.OWN], row["Arena"]
+            bound = cupy_malloc.bound_of(what, case)
+            told = "" if bound is None else f"≤ {bound:g}, {verdict(ours / own <= bound)}"
+            rows.append(
+                [f"`{cupy_malloc.TITLES[what]}`, {case}", f"{own:.0f}", f"{ours:.0f}", f"{ours / own:.2f}", told]
+            )
+    yield from table(["", "CuPy's", "arena", "ratio", "bound"], rows)
+
+
+def in_the_core(rows: core.Rows) -> Iterator[str]:
+    yield "## Without Python\n"
+    yield "Pairs of allocate and free in C++, on the simulated driver. `benchmarks/core.py`.\n"
+    found = [[what, f"{figure:.2f}", bound, verdict(kept)] for what, figure, bound, kept in core.bounds(rows)]
+    yield from table(["", "", "bound", ""], found)
+    mixed = [[f"{row['alive']:,}", f"{row['ns']:.0f}"] for row in rows if row["question"] == "mixed"]
+    yield "Sizes that seldom come twice, so that each is looked for among the gaps:\n"
+    yield from table(["blocks alive", "ns a pair"], mixed)
+    yield "![Time for a pair against live blocks, holes and streams](benchmarks/growth.svg)\n"
+    yield "Time for a hot pair against the number of other live blocks, of free holes, and of streams that are used in turn.\n"
+
+
+def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Real programs\n"
+    yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that, on"
+    yield "[recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
+    rows = []
+    for result in results:
+        best, pytorch = traces.BASELINES[result["trace"]]
+        other = "does not fit" if pytorch is None else f"{pytorch:.1f}"
+        rows.append(
+            [result["trace"], f"{result['smallest_cap']:.3f}", f"{best:.3f}", f"{result['priced_ms']:.1f}", other]
+        )
+    yield from table(["", "arena's cap", "best of the others", "arena, ms", "PyTorch's expandable segments, ms"], rows)
+
+
+def of_looking(figures: list[tuple[str, float, str]]) -> Iterator[str]:
+    yield "## Looking, recording, replaying\n"
+    yield "`benchmarks/inspection.py`, through Python.\n"
+    yield from table(["", ""], [[what, f"{value:,.1f} {unit}".strip()] for what, value, unit in figures])
+
+
+def draw(rows: core.Rows, path: Path) -> None:
+    mpl.rcParams.update({"svg.hashsalt": "arena", "font.size": 9})
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True)
+    for what in ("live", "holes"):
+        points = [(max(1, row["count"]), row["ns"]) for row in rows if row.get("what") == what]
+        axes[0].plot(*zip(*points, strict=True), marker="o", label={"live": "live blocks", "holes": "free holes"}[what])
+    points = [(row["count"], row["ns"]) for row in rows if row["question"] == "streams"]
+    axes[1].plot(*zip(*points, strict=True), marker="o", label="streams")
+    for axis in axes:
+        axis.set_xscale("log")
+        axis.set_ylim(0, max(60.0, 1.2 * max(row["ns"] for row in rows if row["question"] in ("crowded", "streams"))))
+        axis.grid(alpha=0.3)
+        axis.legend()
+    axes[0].set_ylabel("ns for a pair")
+    figure.tight_layout()
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cupy-python", default=sys.executable, help="a Python whose CuPy has a CUDA runtime")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where benchmarks.md goes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = run("core", folder)
+        cupy = run("cupy_malloc", folder, options.cupy_python)
+        programs, figures = run("traces", folder), run("inspection", folder)
+        run("driver_calls", folder)
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    text = [
+        "# Benchmarks\n",
+        f"Written by `make bench` on {today}, at {commit()}: arena {arena.__version__}, Python {platform.python_version()},",
+        f"{processor()}, {platform.system()}. No GPU was there: all of it ran on the simulated driver. Times are the best of",
+        "several rounds on a machine that others use too; ratios are of one run. What misses its bound says so.\n",
+        *through_cupy(cupy),
+        *in_the_core(rows),
+        *of_traces(programs),
+        *of_looking(figures),
+    ]
+    draw(rows, options.out / "benchmarks/growth.svg")
+    (options.out / "benchmarks.md").write_text("\n".join(text).rstrip() + "\n")
+    print(f"wrote {options.out / 'benchmarks.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
