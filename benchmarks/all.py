@@ -2,8 +2,8 @@
 
     python benchmarks/all.py [--cupy-python PYTHON] [--out FOLDER]
 
-Each question has a script of its own; this runs them and writes what they say. CuPy's own pool needs a CUDA runtime: where the
-CuPy of this Python has none, another Python can be named that has one, and arena.
+Each question has a script of its own; this runs them and writes what they say. CuPy's own pool needs a CUDA runtime:
+where the CuPy of this Python has none, another Python can be named that has one, and arena.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def through_cupy(found: dict[str, Any] | None) -> Iterator[str]:
     if found is None or cupy_malloc.OWN not in next(iter(found["malloc"].values())):
         yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` tells more.\n"
         return
-    yield "Nanoseconds for a block and its end, beside CuPy's own `MemoryPool` in the same run. CuPy's runtime was one that runs on"
-    yield "the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`.\n"
+    yield "Nanoseconds for a block and its end, beside CuPy's own `MemoryPool` in the same run. CuPy's runtime was one that"
+    yield "runs on the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`.\n"
     rows = []
     for what, cases in found.items():
         for case, row in cases.items():
@@ -94,13 +94,13 @@ def in_the_core(rows: core.Rows) -> Iterator[str]:
     yield "Sizes that seldom come twice, so that each is looked for among the gaps:\n"
     yield from table(["blocks alive", "ns a pair"], mixed)
     yield "![Time for a pair against live blocks, holes and streams](benchmarks/growth.svg)\n"
-    yield "Time for a hot pair against the number of other live blocks, of free holes, and of streams that are used in turn.\n"
+    yield "Time for a hot pair against the number of other live blocks, of free holes, and of streams used in turn.\n"
 
 
 def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Real programs\n"
-    yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that, on"
-    yield "[recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
+    yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that,"
+    yield "on [recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
     rows = []
     for result in results:
         best, pytorch = traces.BASELINES[result["trace"]]
@@ -148,11 +148,13 @@ def main() -> int:
         programs, figures = run("traces", folder), run("inspection", folder)
         run("driver_calls", folder)
     today = datetime.datetime.now(datetime.timezone.utc).date()
+    versions = f"arena {arena.__version__}, Python {platform.python_version()}"
     text = [
         "# Benchmarks\n",
-        f"Written by `make bench` on {today}, at {commit()}: arena {arena.__version__}, Python {platform.python_version()},",
-        f"{processor()}, {platform.system()}. No GPU was there: all of it ran on the simulated driver. Times are the best of",
-        "several rounds on a machine that others use too; ratios are of one run. What misses its bound says so.\n",
+        f"Written by `make bench` on {today}, at {commit()}: {versions},",
+        f"{processor()}, {platform.system()}. No GPU was there: all of it ran on the simulated driver.",
+        "Times are the best of several rounds on a machine that others use too; ratios are of one run. What misses its",
+        "bound says so.\n",
         *through_cupy(cupy),
         *in_the_core(rows),
         *of_traces(programs),

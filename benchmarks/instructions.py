@@ -3,9 +3,9 @@
     make build/core_benchmark && python benchmarks/instructions.py [--record]
 
 Counts the instructions of a pair of allocate and free, of one size over and over (hot) and of sizes that seldom come
-twice (mixed), as the difference between two runs of different length. Compares them with those in instructions.json, and
-fails if one has risen by more than 5 %. `--record` writes that file anew. Another compiler makes other instructions: what was
-recorded with one is not compared with another, and that is said.
+twice (mixed), as the difference between two runs of different length. Compares them with those in instructions.json,
+and fails if one has risen by more than 5 %. `--record` writes that file anew. Another compiler makes other
+instructions: what was recorded with one is not compared with another, and that is said.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MOST = 1.05
 
 def collected(program: Path, question: str, pairs: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
         done = subprocess.run(
-            ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
-            + [str(program), sim.library(), "count", question, str(pairs)],
+            [*command, str(program), sim.library(), "count", question, str(pairs)],
             capture_output=True,
             text=True,
             check=False,
@@ -43,6 +43,10 @@ def collected(program: Path, question: str, pairs: int) -> int:
     if done.returncode != 0 or found is None:
         sys.exit(f"valgrind failed:\n{done.stderr}")
     return int(found[1])
+
+
+def count(program: Path, question: str) -> float:
+    return round((collected(program, question, MANY) - collected(program, question, FEW)) / (MANY - FEW), 1)
 
 
 def compiler(program: Path) -> str:
@@ -57,12 +61,7 @@ def main() -> int:
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not there: install it (Debian: apt-get install valgrind)")
-    counts = {
-        question: round(
-            (collected(options.program, question, MANY) - collected(options.program, question, FEW)) / (MANY - FEW), 1
-        )
-        for question in ("hot", "mixed")
-    }
+    counts = {question: count(options.program, question) for question in ("hot", "mixed")}
     found = {"compiler": compiler(options.program), "instructions a pair": counts}
     if options.record:
         RECORD.write_text(json.dumps(found, indent=1) + "\n")
