@@ -45,7 +45,7 @@ def collected(program: Path, question: str, pairs: int) -> int:
     return int(found[1])
 
 
-def count(program: Path, question: str) -> float:
+def instructions(program: Path, question: str) -> float:
     return round((collected(program, question, MANY) - collected(program, question, FEW)) / (MANY - FEW), 1)
 
 
@@ -61,7 +61,7 @@ def main() -> int:
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not there: install it (Debian: apt-get install valgrind)")
-    counts = {question: count(options.program, question) for question in ("hot", "mixed")}
+    counts = {question: instructions(options.program, question) for question in ("hot", "mixed")}
     found = {"compiler": compiler(options.program), "instructions a pair": counts}
     if options.record:
         RECORD.write_text(json.dumps(found, indent=1) + "\n")
