@@ -183,6 +183,8 @@ class Bench {
     const auto a = arena();
     if (question == "hot") {
       pairs(*a, 512, nullptr, pairs_wanted);
+    } else if (question == "slow") {
+      take_and_trim(2 * kMiB, static_cast<std::size_t>(pairs_wanted));
     } else {
       Mixed(*a, 256).pairs(static_cast<std::size_t>(pairs_wanted));
     }
@@ -213,13 +215,15 @@ class Bench {
     return {taken - begin, now() - freed};
   }
 
-  // Every new granule costs a look whether its stream is being captured, and three calls for the memory.
+  // Every new granule costs two calls to leave captures alone, a look whether its stream is being captured, and three
+  // for the memory.
   Times call_driver(Bytes granule, std::size_t count) const {
     const Device device(driver_, 0);
     const std::uint64_t address = device.reserve_addresses(count * granule);
     std::vector<cu::MemHandle> handles;
     const double begin = now();
     for (std::size_t i = 0; i < count; ++i) {
+      const Relaxed relaxed(device);
       static_cast<void>(device.is_capturing(cu::legacy_stream()));
       handles.push_back(device.create(granule).value());
       device.map(address + i * granule, granule, handles.back());
