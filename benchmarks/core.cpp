@@ -1,7 +1,7 @@
 // What the core costs without Python, on the simulated driver: one question per name, one JSON object a line.
 //
 //     core LIBCUDASIM [QUESTION ...]
-//     core LIBCUDASIM count hot|mixed PAIRS     so many pairs of calls and nothing else, for somebody who counts instructions
+//     core LIBCUDASIM count hot|mixed|recording|slow PAIRS     so many pairs of calls and nothing else, for somebody who counts instructions
 //
 // Times are nanoseconds, the best of several rounds. `benchmarks/core.py` builds and runs this, and says what it means.
 #include <algorithm>
@@ -181,7 +181,8 @@ class Bench {
 
   void count(const std::string& question, int pairs_wanted) const {
     const auto a = arena();
-    if (question == "hot") {
+    if (question == "recording") a->observe(std::make_shared<Recorder>());
+    if (question == "hot" || question == "recording") {
       pairs(*a, 512, nullptr, pairs_wanted);
     } else if (question == "slow") {
       take_and_trim(2 * kMiB, static_cast<std::size_t>(pairs_wanted));
