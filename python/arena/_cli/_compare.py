@@ -39,6 +39,7 @@ def compare(traces: list[Path], settings: dict[str, Any], save: Path | None, for
             shown.print(part)
         if written:
             shown.print(f"wrote {written}", soft_wrap=True)
-        then = next_after(written) if written else "the same with --save compare.html"
+        to_see = written if written and written.suffix != ".json" else None
+        then = next_after(to_see) if to_see else "the same with --save compare.html"
         shown.print(f"Next: {then}", soft_wrap=True)
     raise typer.Exit(0 if found.fits else 3)

@@ -52,7 +52,9 @@ def convert(
     if as_json:
         print(json.dumps(facts))
     else:
-        then = "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else arena_command("replay", target)
+        then = (
+            "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else arena_command("replay", target)
+        )
         print(f"wrote {target}: {len(trace):,} events\nNext: {then}")
     raise typer.Exit(0 if fits else 3)
 
