@@ -87,6 +87,10 @@ def test_batches_are_predicted(recordings: list[Path]) -> None:
         ((TRACE,), "2 traces and 0 batch sizes"),
         ((TRACE, "--batch-from", "8;16"), "--batch-from 8;16: write batch sizes with commas between them: 8,16"),
         ((TRACE, "--batch-from", "8,8"), "all are of one batch"),
+        (
+            (TRACE, "--batch-from", "8,9", "--batch-to", f"{10**17}"),
+            f"--batch-to={10**17} is not accepted; write batch",
+        ),
         (("--device", "gpu"), "device='gpu' is not a size"),
         (("--outside", "some"), "outside='some' is not a size"),
         (("--growth", "some"), "growth='some' is not a size"),
