@@ -11,7 +11,9 @@ from pathlib import Path
 
 from .errors import UsageError
 
-__all__ = ["check", "free_name", "write"]
+__all__ = ["REPORTS", "check", "free_name", "write"]
+
+REPORTS = (".html", ".json", ".txt")  # what a report may be saved as
 
 
 def write(path: str | os.PathLike[str], chunks: Iterable[bytes], *, overwrite: bool = False) -> Path:

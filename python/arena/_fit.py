@@ -20,6 +20,7 @@ from .errors import UsageError
 __all__ = ["CARDS", "OUTSIDE", "Card", "Fit", "Scaling", "fit"]
 
 CARDS = tuple(size << 30 for size in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 192))
+MOST_BATCH = 1 << 32  # beyond it the arithmetic of a fit would lose bytes
 OUTSIDE = "600MiB"
 Source = Trace | str | PathLike[str]
 
@@ -228,8 +229,8 @@ def _batches(name: str, value: object) -> list[int]:
         return []
     batches = []
     for batch in value if isinstance(value, Iterable) and not isinstance(value, str) else [value]:
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise UsageError(f"{name}={batch!r} is not accepted; write batch sizes, ints from 1")
+        if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH:
+            raise UsageError(f"{name}={batch!r} is not accepted; write batch sizes, ints from 1 to {MOST_BATCH}")
         batches.append(batch)
     return batches
 

@@ -16,8 +16,11 @@ __all__ = ["load"]
 
 def load(path: str | Path) -> Report | Snapshot:
     """Return the report or the snapshot that was saved in a ``.json`` file."""
+    source = Path(path)
+    if source.is_char_device():  # which may have no end
+        raise UsageError(f"{path} is no file")
     try:
-        data = json.loads(Path(path).read_bytes())
+        data = json.loads(source.read_bytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     kind = data.get("format") if isinstance(data, dict) else None

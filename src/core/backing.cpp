@@ -205,6 +205,24 @@ bool Backing::poll() {
   return can_tell;
 }
 
+Backing::Look::Look(Backing& backing) : backing_(backing) {
+  for (const auto& [size, entry] : backing.idle_) {
+    const Handle& handle = backing.handles_[entry.second];
+    if (handle.pending && backing.streams_.are_over(handle.marks)) over_.push_back(entry.second);
+  }
+  for (const Index index : over_) {
+    backing.handles_[index].pending = false;
+    backing.pending_granules_ -= backing.handles_[index].count;
+  }
+}
+
+Backing::Look::~Look() {
+  for (const Index index : over_) {
+    backing_.handles_[index].pending = true;
+    backing_.pending_granules_ += backing_.handles_[index].count;
+  }
+}
+
 std::optional<std::string> Backing::problem() const {
   Granules reserved = 0, spare = 0, idle = 0, pending = 0, touched = 0, pinned = 0;
   for (Index index = 0; index < handles_.size(); ++index) {

@@ -120,6 +120,19 @@ class Backing {
   // Makes the idle handles' marks known, as far as they were reached. False if the driver cannot tell: then the whole
   // device must be waited for.
   bool poll();
+  // For somebody who looks: while it lives, what was reached is known. Then that is forgotten, because what is known
+  // decides what a request takes, and the same requests should meet the same arena, whoever looks.
+  class Look {
+   public:
+    explicit Look(Backing& backing);
+    ~Look();
+    Look(const Look&) = delete;
+    Look& operator=(const Look&) = delete;
+
+   private:
+    Backing& backing_;
+    std::vector<std::uint32_t> over_;
+  };
   // The marks of all idle handles that are not known to have been reached.
   Marks pending_marks() const;
 

@@ -1,5 +1,6 @@
 // How the arena looks at itself: the account, everything there is, why a request fails, and whether all is consistent.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/units.hpp"
@@ -95,11 +96,15 @@ Stats Arena::counts() const {
 Snapshot Arena::snapshot(bool may_reback) {
   Lock held = lock(When::kAlways);
   lay_down();
+  std::optional<Backing::Look> look;
   if (!streams_.any_capturing()) {
     const Relaxed relaxed(device_);
-    if (!backing_->poll()) wait_for_device(held);
-    lay_down();
-    backing_->poll();
+    if (!streams_.can_tell(backing_->pending_marks())) {
+      wait_for_device(held);
+      lay_down();
+      backing_->poll();
+    }
+    look.emplace(*backing_);
   }
   Snapshot snapshot;
   snapshot.stats = figures(may_reback);

@@ -1,5 +1,6 @@
 #include "core/streams.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -160,12 +161,27 @@ bool Streams::order(StreamIndex user, const Marks& marks) {
 }
 
 bool Streams::poll(const Marks& marks) {
-  bool can_tell = true;
-  for (const Mark mark : marks) {
-    if (!reached(mark)) can_tell &= record_after(mark.stream, mark.number) != nullptr;
-  }
+  const bool told = can_tell(marks);
   collect();
-  return can_tell;
+  return told;
+}
+
+bool Streams::can_tell(const Marks& marks) {
+  bool all = true;
+  for (const Mark mark : marks) {
+    if (!reached(mark)) all &= record_after(mark.stream, mark.number) != nullptr;
+  }
+  return all;
+}
+
+bool Streams::are_over(const Marks& marks) const {
+  return std::all_of(marks.begin(), marks.end(), [&](Mark mark) {
+    if (reached(mark)) return true;
+    const auto& records = states_[mark.stream].records;
+    const auto is_after = [&](const Record& record) { return record.number >= mark.number; };
+    const auto it = std::find_if(records.begin(), records.end(), is_after);
+    return it != records.end() && device_.reached(it->event);
+  });
 }
 
 void Streams::collect() {

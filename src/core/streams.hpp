@@ -47,6 +47,9 @@ class Streams {
   bool order(StreamIndex user, const Marks& marks);
   // Asks the driver what has been reached by now, after making sure that it can tell. False as above.
   bool poll(const Marks& marks);
+  bool can_tell(const Marks& marks);
+  // Whether the driver says that the marks were reached. Nobody remembers the answer.
+  bool are_over(const Marks& marks) const;
   // Events that are reached after the marks. To be waited for without the arena's lock, and then polled.
   std::vector<cu::Event> events_after(const Marks& marks);
 

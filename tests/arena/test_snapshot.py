@@ -65,7 +65,7 @@ def test_a_snapshot_asks_what_the_streams_have_done_by_now(make: MakeArena, cu: 
         cu.ok("cuStreamSynchronize", stream)
     assert pool.stats().pending > 0  # stats() asks nobody
     assert {piece.state for piece in pool.snapshot().pieces} == {"releasable"}
-    assert pool.stats().pending == 0
+    assert pool.stats().pending > 0  # the next request meets the same arena, whoever looked
 
 
 def test_a_snapshot_is_plain_data(make: MakeArena) -> None:

@@ -73,7 +73,7 @@ def test_a_trace_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (("replay", "/nowhere"), "arena: /nowhere cannot be read: No such file or directory"),
-        (("replay", "README.md"), "arena: README.md is no trace of arena"),
+        (("replay", "README.md"), "arena: README.md is no trace: it is neither"),
         (("replay", TRACE, "--cap", "lots"), "arena: cap='lots' is not a size"),
         (("replay", TRACE, "--device", "gpu"), "arena: device='gpu' is not accepted"),
         (("report", "README.md"), "arena: README.md is not JSON"),
@@ -105,7 +105,7 @@ def test_a_saved_snapshot_becomes_a_report(tmp_path: Path) -> None:
         assert "of a cap of 64 MiB are reserved" in shown.stdout
         assert json.loads(run_arena("report", tmp_path / name, "--json").stdout)["account"]["requested"] == 1000
     page = run_arena("report", tmp_path / "s.json", "--save", tmp_path / "p.html")
-    assert page.stdout == f"wrote {tmp_path / 'p.html'}\n"
+    assert page.stdout == f"wrote {tmp_path / 'p.html'}\nNext: open {tmp_path / 'p.html'}\n"
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import arena
 from arena import Trace, UsageError
-from arena._compare._text import binned
+from arena._compare._text import CHART_WIDTH, binned
 
 from ..programs import ROOT
 from ..report.browser import Tab, browser, contrast
@@ -54,7 +54,7 @@ def test_two_traces_one_of_which_does_not_fit() -> None:
 
 def test_virtual_memory_and_plain_segments(tmp_path: Path) -> None:
     done = run_arena("replay", PIPELINE, "--plain", "--vmm", "--save", tmp_path / "c.json")
-    assert done.stdout.endswith(f"wrote {tmp_path / 'c.json'}\n")
+    assert done.stdout.endswith(f"wrote {tmp_path / 'c.json'}\nNext: the same with --save compare.html\n")
     runs = json.loads((tmp_path / "c.json").read_text())["runs"]
     assert [run["name"] for run in runs] == ["virtual memory", "plain"]
     assert [run["settings"]["vmm"] for run in runs] == [True, False]
@@ -101,9 +101,16 @@ def test_the_chart_shows_the_peaks_of_what_falls_into_a_column() -> None:
     found = arena.compare(Trace.read(VGG), cap=["600MiB", "1200MiB"], device="sim:8GiB")
     stopped, whole = (binned(run, found) for run in found.runs)
     points = found.runs[1].points
-    assert max(column.live for column in whole if column) == max(point.live for point in points)
-    assert None not in whole
-    assert stopped[-1] is None  # it ends where it did not fit
+    assert max(live for live, _ in whole) == max(point.live for point in points)
+    assert (len(whole), len(stopped) < len(whole)) == (CHART_WIDTH, True)  # it ends where it did not fit
+
+
+def test_the_chart_shows_what_is_held_until_it_changes(tmp_path: Path) -> None:
+    trace = tmp_path / "run.trace"
+    trace.write_text("# arena-trace 1\n" + "a,0,8388608,0\nf,0\n" + "a,1,0,0\nf,1\n" * 2000)
+    found = arena.compare(trace, cap=["16MiB", "32MiB"])
+    columns = binned(found.runs[0], found)
+    assert [live for live, _ in columns if live >= 8 << 20] == [8 << 20]  # for a moment, and no longer
 
 
 def test_traces_with_the_same_name_are_told_apart_and_an_empty_one_is_no_error(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_the_report_of_the_end_shows_what_is_alive_then(script: Any, tmp_path: P
     done = script(code, options=("--report", path))
     assert json.loads(path.read_text())["account"]["requested"] == 3 * MIB
     assert f"wrote {path}: the report of the end\n" in done.stderr
-    assert done.stderr.splitlines()[-1] == f"Next: arena report {path} --save report.html"
+    assert done.stderr.splitlines()[-1] == f"Next: arena report {path} --save {path.with_suffix('.html')}"
 
 
 def test_every_arena_has_a_report_and_a_recording(script: Any, tmp_path: Path) -> None:

@@ -181,8 +181,8 @@ def test_records_of_nonsense_are_refused_with_the_place(seed: int) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "is no trace of arena"),
-        (b"PK\3\4 something else", "is no trace of arena"),
+        (b"", "is no trace: it is empty"),
+        (b"PK\3\4 something else", "is no trace: it is neither"),
         (b"ARENATRC\x02\0\0\0\0\0\0\0", "is of version 2; this arena reads 1"),
         (b"ARENATRC\x01\0\0\0\xff\xff\xff\xff{}", "has no whole header"),
         (b"# arena-trace 1\na,1,x,0\n", "line 2: 'a,1,x,0' cannot be read"),

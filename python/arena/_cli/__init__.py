@@ -6,6 +6,7 @@ program's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -18,7 +19,6 @@ from . import _convert, _demo, _fit, _info, _replay, _report, _run
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="GPU memory for Python, under a cap, with an account of every byte.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,15 +44,46 @@ def options(
         os.environ["ARENA_DEBUG"] = "1"
 
 
+# What Python calls by another name.
+OPTIONS = {"overwrite=True": "--force", "batch_from": "--batch-from", "batch_to": "--batch-to"}
+
+
 def main() -> None:
     """Run the command line; errors are told in one line."""
     try:
-        app()
-    except ArenaError as error:
+        try:
+            app(prog_name="arena")
+        finally:
+            flush()
+    except BrokenPipeError:  # of a reader who has seen enough
+        discard_output()
+        sys.exit(1)
+    except (ArenaError, OSError) as error:
         if os.environ.get("ARENA_DEBUG"):
             raise
-        print(f"arena: {str(error).splitlines()[0].replace('overwrite=True', '--force')}", file=sys.stderr)
+        discard_output()
+        print(f"arena: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:  # of a reader who has seen enough
-        sys.stderr.close()
-        sys.exit(1)
+
+
+def one_line(error: ArenaError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'standard output'}: {error.strerror}"
+    text = str(error).partition("\n")[0]
+    for name, option in OPTIONS.items():
+        text = text.replace(name, option)
+    return text
+
+
+def flush() -> None:
+    """Not only at the very end, where nothing could be said."""
+    with contextlib.suppress(ValueError, AttributeError):  # a program may have closed it, or never had it
+        sys.stdout.flush()
+
+
+def discard_output() -> None:
+    """What could not be written is not tried again when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

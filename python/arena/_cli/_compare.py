@@ -11,6 +11,8 @@ from rich.console import Console
 
 from .._compare._run import run
 from .._compare._text import WIDTH, renderables
+from .._files import REPORTS, check
+from .._next import next_after
 from .._trace import Trace
 
 __all__ = ["compare"]
@@ -20,6 +22,8 @@ def compare(traces: list[Path], settings: dict[str, Any], save: Path | None, for
     """Replay all, show them side by side, and leave with 3 if any does not fit."""
     from ._replay import run as play
 
+    if save:
+        check(save, overwrite=force, endings=REPORTS)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     read = {path: Trace.read(path) for path in dict.fromkeys(traces)}
     for path, trace in read.items():
@@ -33,5 +37,9 @@ def compare(traces: list[Path], settings: dict[str, Any], save: Path | None, for
         shown = Console(highlight=False, markup=False, width=WIDTH)
         for part in renderables(found):
             shown.print(part)
-        shown.print(f"wrote {written}" if written else "Next: the same with --save compare.html", soft_wrap=True)
+        if written:
+            shown.print(f"wrote {written}", soft_wrap=True)
+        to_see = written if written and written.suffix != ".json" else None
+        then = next_after(to_see) if to_see else "the same with --save compare.html"
+        shown.print(f"Next: {then}", soft_wrap=True)
     raise typer.Exit(0 if found.fits else 3)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .. import _files
+from .._next import arena_command
 from .._trace import Trace
 from .._trace._save import FORMATS, format_of, save_counters
 from ..errors import UsageError
+from ._words import device_of
 
 __all__ = ["convert"]
 
@@ -35,7 +36,8 @@ def convert(
     """
     form = format_of(target, to)
     _files.check(target, overwrite=force)
-    settings = {name: value for name, value in (("cap", cap), ("device", device)) if value is not None}
+    settings: dict[str, Any] = {} if cap is None else {"cap": cap}
+    settings |= {} if device is None else {"device": device_of(device)}
     if settings and form != "perfetto":
         raise UsageError(f"--{next(iter(settings))} is for perfetto, whose counters come from a replay")
     trace = Trace.read(source)
@@ -50,20 +52,16 @@ def convert(
     if as_json:
         print(json.dumps(facts))
     else:
-        then = "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else _next(target)
+        then = (
+            "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else arena_command("replay", target)
+        )
         print(f"wrote {target}: {len(trace):,} events\nNext: {then}")
     raise typer.Exit(0 if fits else 3)
 
 
 def counters(trace: Trace, target: Path, settings: dict[str, Any], force: bool) -> bool:
-    if settings.get("device", "").isdigit():
-        settings = {**settings, "device": int(settings["device"])}
     done = trace.replay(compact=True, **settings)
     save_counters(trace, done, target, overwrite=force)
     if done.error is not None:
         typer.echo(f"arena: it does not fit: the counters end at event {done.events - 1:,}", err=True)
     return done.fits
-
-
-def _next(target: Path) -> str:
-    return f"arena replay {shlex.quote(str(target))}"

@@ -38,7 +38,7 @@ def demo(
     Needs no GPU and no network, and some seconds. Example: arena demo --open
     """
     default = _files.free_name(PAGE) if PAGE.exists() and not force else PAGE
-    target = _files.check(save or default, overwrite=force, endings=(".html", ".json", ".txt"))
+    target = _files.check(save or default, overwrite=force, endings=_files.REPORTS)
     done = compare()
     written = done.report.save(target, overwrite=force)
     if as_json:

@@ -16,9 +16,11 @@ from rich.table import Table
 from .._fit import OUTSIDE, Fit
 from .._fit import fit as find_fit
 from .._fitting._caps import LARGEST, Progress
+from .._next import arena_command, exact_size
 from .._sizes import format_size as size
 from .._trace import Trace
 from ..errors import UsageError
+from ._words import device_of
 
 __all__ = ["fit"]
 
@@ -53,7 +55,7 @@ def fit(
         found = find_fit(
             read if len(read) > 1 else read[0],
             cap=cap,
-            device=int(device) if device is not None and device.isdigit() else device,
+            device=None if device is None else device_of(device),
             outside=outside,
             batch_from=before,
             batch_to=after,
@@ -209,5 +211,6 @@ def following(found: Fit, traces: list[str]) -> str:
         least, most = max(1, found.largest.at_least), found.largest.at_most or 4 * found.largest.batch
         return f"try it for real, with arena.largest_batch(function, {least}, {most})"
     if found.scaling:
-        return f"arena fit {' '.join(traces)} --batch-from {','.join(map(str, found.scaling.batches))} --device 24GiB"
-    return f"arena replay {traces[0]} --cap {found.comfortable_cap >> 20}MiB --save report.html"
+        batches = ",".join(map(str, found.scaling.batches))
+        return arena_command("fit", *traces, "--batch-from", batches, "--device", "24GiB")
+    return arena_command("replay", traces[0], "--cap", exact_size(found.comfortable_cap), "--save", "report.html")

@@ -12,12 +12,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .._files import REPORTS, check
+from .._next import arena_command, exact_size, next_after
 from .._report._model import Holder
 from .._report._text import timeline
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
 from . import _compare
+from ._words import device_of
 
 __all__ = ["replay"]
 
@@ -28,7 +31,7 @@ LONG = 2_000_000  # events from which a bar is shown
 def replay(
     traces: Annotated[
         list[Path],
-        typer.Argument(metavar="TRACE...", help="A recording, RMM's log, or PyTorch's snapshot with a history."),
+        typer.Argument(metavar="TRACE", help="A recording, RMM's log, or PyTorch's snapshot with a history."),
     ],
     cap: Annotated[list[str] | None, typer.Option(help='The cap: "4GiB", "80%". Default: all of the device.')] = None,
     headroom: Annotated[list[str] | None, typer.Option(help="What is left free on the device.")] = None,
@@ -50,12 +53,14 @@ def replay(
     Two at once: arena replay --compare a.arena b.arena, or arena replay run.arena --cap 4GiB --cap 6GiB
     """
     given: dict[str, list[Any]] = {"cap": cap or [], "headroom": headroom or [], "growth": growth or []}
-    given["device"] = [int(name) if name.isdigit() else name for name in device or ()]
+    given["device"] = [device_of(name) for name in device or ()]
     given["vmm"] = [True, False] if plain and vmm else [not plain]
     if compare or len(traces) > 1 or any(len(values) > 1 for values in given.values()):
         _compare.compare(traces, {name: values for name, values in given.items() if values}, save, force, as_json)
     settings: dict[str, Any] = {name: values[0] for name, values in given.items() if values} | {"compact": True}
     trace = traces[0]
+    if save:
+        check(save, overwrite=force, endings=REPORTS)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     read = Trace.read(trace)
     if read.problem:
@@ -65,7 +70,7 @@ def replay(
     if as_json:
         print(json.dumps({**facts(done), "report": str(written) if written else None}, indent=1))
     else:
-        show(done, written, str(trace))
+        show(done, written, [str(trace), *(("--device", device[0]) if device else ())])
     raise typer.Exit(0 if done.fits else 3)
 
 
@@ -97,7 +102,7 @@ def facts(done: Replayed) -> dict[str, Any]:
     }
 
 
-def show(done: Replayed, written: Path | None, trace: str) -> None:
+def show(done: Replayed, written: Path | None, again: list[str]) -> None:
     stats, size = done.stats, format_size
     console = Console(highlight=False, markup=False, soft_wrap=True)
     cap = size(stats.cap)
@@ -118,8 +123,15 @@ def show(done: Replayed, written: Path | None, trace: str) -> None:
     console.print(f"{stats.driver_calls:,} driver calls, {stats.maps:,} maps, {stats.rebacked:,} re-backings{priced}")
     if written:
         console.print(f"wrote {written}")
-    else:
-        console.print(f"Next: arena replay {trace} --cap {cap.replace(' ', '')} --save report.html")
+    console.print(f"Next: {following(done, written, again)}")
+
+
+def following(done: Replayed, written: Path | None, again: list[str]) -> str:
+    if written:
+        return next_after(written)
+    if not done.fits:
+        return arena_command("fit", again[0])
+    return arena_command("replay", *again, "--cap", exact_size(done.stats.peak_reserved), "--save", "report.html")
 
 
 def held(done: Replayed) -> Iterator[str]:

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from .._files import REPORTS, check
 from .._load import load
+from .._next import arena_command, next_after
 from .._report import Report
 from .._report._text import renderables
 
@@ -28,13 +30,15 @@ def report(
     """
     found = load(file)
     made = found if isinstance(found, Report) else Report.of(found)
+    if save is not None:
+        check(save, overwrite=force, endings=REPORTS)
     if as_json:
         print(json.dumps(made.to_dict(), indent=1))
     elif save is None:
         console = Console(highlight=False, markup=False, width=80)
         for part in renderables(made):
             console.print(part)
-        console.print(f"Next: arena report {file} --save report.html", soft_wrap=True)
+        console.print(f"Next: {arena_command('report', file, '--save', 'report.html')}", soft_wrap=True)
     if save is not None:
         written = made.save(save, overwrite=force)
-        print(f"wrote {written}", file=typer.get_text_stream("stderr") if as_json else None)
+        typer.echo(f"wrote {written}\nNext: {next_after(written)}", err=as_json)

@@ -5,13 +5,9 @@ Names of files are anybody's text: they go through ``text`` and into the table; 
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
-from string import Template
 from typing import Any
 
-from .._report._html import _file as report_file
-from .._report._html import _hash, _inside_script
+from .._report._page import file_of, fill
 from .._report._parts import text
 from ._model import FIGURES, Cell, Comparison, Run
 
@@ -21,15 +17,11 @@ COLOURS = ("requested", "stranded", "releasable", "pending")  # of the style she
 
 
 def render(found: Comparison) -> str:
-    """The whole page. Its policy forbids every request and every script but its own."""
-    from plotly.offline import get_plotlyjs
-
-    scripts = {"plotly": _inside_script(get_plotlyjs()), "lines": _inside_script(_file("compare.js"))}
-    sources = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
-    return Template(_file("compare.html")).substitute(
-        {f"script_{name}": script for name, script in scripts.items()},
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {sources}",
-        css=report_file("page.css"),
+    """The whole page."""
+    return fill(
+        file_of(__package__, "compare.html"),
+        {"lines": file_of(__package__, "compare.js")},
+        _drawn(found),
         title=text(f"arena: {' and '.join(run.name for run in found.runs)}"),
         caption=text(found.caption),
         legend="\n".join(_entry(number, run) for number, run in enumerate(found.runs)),
@@ -39,7 +31,6 @@ def render(found: Comparison) -> str:
         time="checked" if found.axis == "time" else "",
         events="checked" if found.axis == "events" else "",
         timed="" if all(run.trace.timed for run in found.runs) else "disabled",
-        data=json.dumps(_drawn(found), separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 
@@ -77,7 +68,3 @@ def _drawn(found: Comparison) -> dict[str, Any]:
             for number, run in enumerate(found.runs)
         ]
     }
-
-
-def _file(name: str) -> str:
-    return (files(__package__) / "page" / name).read_text(encoding="utf-8")

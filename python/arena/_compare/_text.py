@@ -10,16 +10,15 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .._report._timeline import LIVE, RESERVED, mark, most_of
 from .._sizes import format_size
-from ._model import FIGURES, Cell, Comparison, Point, Run
+from ._model import FIGURES, Cell, Comparison, Run
 
 __all__ = ["render", "render_json", "renderables"]
 
 WIDTH = 80
 CHART_WIDTH, CHART_ROWS = 66, 4
 COLOURS = ("blue", "red", "green", "magenta")
-EIGHTHS = " ▁▂▃▄▅▆▇█"
-FREE = "░"
 BESIDE = 3  # runs whose changes stand beside the figures; of more, below
 
 
@@ -48,7 +47,7 @@ def renderables(found: Comparison) -> Iterator[RenderableType]:
     yield Text(f"* the best of those that fit; shares are changes from {base}", style="dim")
     yield Text()
     over = "time" if found.axis == "time" else "events"
-    yield Text(f"█ live, {FREE} reserved beyond it, over {over}, all on one scale:")
+    yield Text(f"{LIVE[-1]} live, {RESERVED} reserved beyond it, over {over}, all on one scale:")
     most = max((point.reserved for run in found.runs for point in run.points), default=0)
     for run, colour in zip(found.runs, COLOURS, strict=False):
         yield from chart(run, found, most, colour)
@@ -81,9 +80,10 @@ def chart(run: Run, found: Comparison, most: int, colour: str) -> Iterator[Text]
         label = run.letter if row == CHART_ROWS - 1 else ""
         line = Text(f"{label:>2} ", style=f"bold {colour}")
         for column in columns:
-            line.append(*_block(column, row, most, colour))
+            shown = mark(*(value * CHART_ROWS / most - row for value in column)) if most else " "
+            line.append(shown, style="dim" if shown == RESERVED else colour)
         if row == CHART_ROWS - 1:
-            line.append(f" {format_size(most)}", style="dim")
+            line.append(" " * (CHART_WIDTH - len(columns)) + f" {format_size(most)}", style="dim")
         yield line
     end = f"stopped: {run.stopped}" if run.stopped else ""
     yield Text(f"   {'─' * CHART_WIDTH}", style="dim")
@@ -91,27 +91,12 @@ def chart(run: Run, found: Comparison, most: int, colour: str) -> Iterator[Text]
         yield Text(f"   {end}", style="bold red")
 
 
-def _block(point: Point | None, row: int, most: int, colour: str) -> tuple[str, str]:
-    if point is None or not most:
-        return " ", ""
-    scale = CHART_ROWS * 8 / most
-    live, reserved = round(point.live * scale) - row * 8, round(point.reserved * scale) - row * 8
-    if live <= 0 < reserved:
-        return FREE, "dim"
-    return EIGHTHS[max(0, min(8, live))], colour
-
-
-def binned(run: Run, found: Comparison) -> list[Point | None]:
-    """The highest of what falls into a column; where nothing does, as before."""
+def binned(run: Run, found: Comparison) -> list[tuple[int, int]]:
+    """Live and reserved, the most of each column, up to where the run ended."""
     span = max((point.seconds for one in found.runs for point in one.points), default=0.0) or 1.0
-    columns: list[Point | None] = [None] * CHART_WIDTH
-    for point in run.points:
-        place = point.seconds / span if found.axis == "time" else point.share
-        number = min(CHART_WIDTH - 1, int(place * CHART_WIDTH))
-        held = columns[number] or point
-        columns[number] = point._replace(live=max(held.live, point.live), reserved=max(held.reserved, point.reserved))
-    last: Point | None = None
-    ends = max((number for number, point in enumerate(columns) if point is not None), default=-1)
-    for number in range(ends + 1):
-        last = columns[number] = columns[number] or last
-    return columns
+    shares = [point.seconds / span if found.axis == "time" else point.share for point in run.points]
+    places = [min(CHART_WIDTH - 1, int(share * CHART_WIDTH)) for share in shares]
+    columns = max(places, default=-1) + 1
+    live = most_of(zip(places, (point.live for point in run.points), strict=True), columns)
+    reserved = most_of(zip(places, (point.reserved for point in run.points), strict=True), columns)
+    return list(zip(live, reserved, strict=True))

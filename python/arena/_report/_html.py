@@ -6,15 +6,11 @@ Names of files and scopes are anybody's text: all of it goes through ``text``, a
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
-import json
-from importlib.resources import files
-from string import Template
 from typing import Any
 
 from ._model import Report
+from ._page import file_of, fill
 from ._parts import (
     account_table,
     bars,
@@ -39,17 +35,11 @@ __all__ = ["render", "render_inline"]
 
 
 def render(report: Report) -> str:
-    """The whole page. Its policy forbids every request and every script but its own."""
-    from plotly.offline import get_plotlyjs
-
-    scripts = {name: _file(f"{name}.js") for name in ("map", "timeline", "charts")}
-    scripts["plotly"] = get_plotlyjs()
-    scripts = {name: _inside_script(script) for name, script in scripts.items()}
-    sources = " ".join(f"'sha256-{_hash(script)}'" for script in scripts.values())
-    return Template(_file("page.html")).substitute(
-        {f"script_{name}": script for name, script in scripts.items()},
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src {sources}",
-        css=_file("page.css"),
+    """The whole page."""
+    return fill(
+        file_of(__package__, "page.html"),
+        {name: file_of(__package__, f"{name}.js") for name in ("map", "timeline", "charts")},
+        _drawn(report),
         title=text(f"arena: {report.device['name'] or 'device'} {report.made}"),
         headline=headline(report),
         verdict=verdict(report),
@@ -67,7 +57,6 @@ def render(report: Report) -> str:
         legend=legend(),
         timeline=timeline_part(report),
         counts=counts_table(report),
-        data=json.dumps(_drawn(report), separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 
@@ -115,16 +104,3 @@ def _timeline(report: Report) -> dict[str, Any] | None:
     if report.timeline is None:
         return None
     return {**dataclasses.asdict(report.timeline), "failed": bool(report.verdict)}
-
-
-def _file(name: str) -> str:
-    return (files(__package__) / "page" / name).read_text(encoding="utf-8")
-
-
-def _inside_script(script: str) -> str:
-    """Nothing in a script may look like its end. (In a string of JavaScript, ``<\\/`` is ``</``.)"""
-    return script.replace("</script", "<\\/script")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol
 
 from .._sizes import format_size
 from ._model import FIGURES, Samples
 
-__all__ = ["Point", "chart", "instant", "make", "seconds", "squeeze", "thin", "thin_indices", "words"]
+__all__ = [
+    "Point",
+    "chart",
+    "instant",
+    "make",
+    "mark",
+    "most_of",
+    "seconds",
+    "squeeze",
+    "thin",
+    "thin_indices",
+    "words",
+]
 
 BUCKETS = 650  # of which three samples each are kept
 ROWS = 8
@@ -133,16 +145,20 @@ def column_of(samples: Samples, index: int, columns: int) -> int:
 
 
 def squeeze(samples: Samples, name: str, columns: int) -> list[int]:
-    """The most in each column; where there is no sample, what was before."""
-    values = samples.figures[name]
+    """The most in each column of what was sampled."""
+    places = (column_of(samples, index, columns) for index in range(len(samples.at)))
+    return most_of(zip(places, samples.figures[name], strict=True), columns)
+
+
+def most_of(placed: Iterable[tuple[int, int]], columns: int) -> list[int]:
+    """The most in each column, of values with their columns, in order; where there is none, what was before."""
     found: list[int | None] = [None] * columns
     last = [0] * columns
-    for index, value in enumerate(values):
-        column = column_of(samples, index, columns)
+    for column, value in placed:
         found[column] = max(value, found[column] or 0)
         last[column] = value
     result: list[int] = []
-    before = values[0]
+    before = next((most for most in found if most is not None), 0)
     for most, after in zip(found, last, strict=True):
         result.append(before if most is None else most)
         before = before if most is None else after

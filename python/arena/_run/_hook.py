@@ -30,7 +30,9 @@ def whose_allocator() -> str:
     if not isinstance(cupy, ModuleType):
         return "not imported" if is_there() else "not installed"
     try:
-        return "arena" if cupy.cuda.get_allocator() == _core.malloc else "another"
+        allocator = cupy.cuda.get_allocator()
+        own = allocator == _core.malloc or isinstance(getattr(allocator, "__self__", None), _core.Allocator)
+        return "arena" if own else "another"
     except AttributeError:
         return "another"
 

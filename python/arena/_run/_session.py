@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _arena, _files, _oom
+from .._next import arena_command, exact_size, next_after
 from .._report import Report
 from .._sizes import format_size
 from .._trace import _record
@@ -20,7 +21,6 @@ from . import _hook
 
 __all__ = ["Session"]
 
-REPORTS = (".html", ".json", ".txt")
 MOST_WRITTEN = 10  # while the program runs: one that catches the error may fail a thousand times
 ABOUT_CUPY = {
     "another": "the program gave CuPy another allocator: what that took is not counted",
@@ -36,7 +36,7 @@ class Session:
 
     def __init__(self, *, report: Path | None, record: Path | None, force: bool, as_json: bool) -> None:
         # Absolute, because the program may go elsewhere.
-        self.report = checked(report, force, REPORTS) if report else None
+        self.report = checked(report, force, _files.REPORTS) if report else None
         self.plan = _record.Plan(checked(record, force), overwrite=force) if record else None
         if report and self.plan and self.report == self.plan.path:
             raise UsageError(f"{report} cannot be both the report and the recording; give two names")
@@ -147,9 +147,8 @@ def peaks(pool: dict[str, Any]) -> str:
 def next_step(facts: dict[str, Any]) -> str:
     if facts["recordings"]:
         pool = next(iter(facts["arenas"]), None)
-        cap = f" --cap {format_size(pool['peak_reserved']).replace(' ', '')}" if pool and pool["peak_reserved"] else ""
-        return f"arena replay {facts['recordings'][0]['path']}{cap}"
+        cap = ("--cap", exact_size(pool["peak_reserved"])) if pool and pool["peak_reserved"] else ()
+        return arena_command("replay", facts["recordings"][0]["path"], *cap)
     if facts["reports"]:
-        path = facts["reports"][0]
-        return f"arena report {path} --save report.html" if path.endswith(".json") else f"open {path}"
+        return next_after(Path(facts["reports"][0]))
     return "the same with --report report.html, or with --record run.arena"

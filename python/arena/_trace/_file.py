@@ -73,7 +73,12 @@ def _batches(items: Iterable[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]
 def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
     start = file.read(len(MAGIC) + 8)
     if start[: len(MAGIC)] != MAGIC:
-        raise TraceError(f"{name} is no trace of arena: it does not begin with {MAGIC.decode()}")
+        problem = (
+            "it is empty"
+            if not start
+            else "it is neither a recording of arena, nor arena-trace 1 text, RMM's log or PyTorch's snapshot"
+        )
+        raise TraceError(f"{name} is no trace: {problem}")
     if len(start) < len(MAGIC) + 8:
         raise TraceError(f"{name} ends in its header")
     version, length = struct.unpack("<II", start[len(MAGIC) :])

@@ -1,0 +1,125 @@
+"""What happens to people at a terminal: full disks, odd names, and typing what they are told to type."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import arena
+
+from .test_cli import TRACE, run_arena
+
+DEMO = """
+import arena, cupy
+pool = arena.Arena(cap="1GiB")
+cupy.cuda.set_allocator(pool.malloc)
+array = cupy.empty(100)
+"""
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Under a name that a shell would take apart, and with a peak that is no round number for people."""
+    path = tmp_path / "it's a run.arena"
+    with arena.Arena(device="sim:4GiB") as pool, pool.record(path):
+        buffers = [pool.allocate(1 << 20) for _ in range(1406)]
+        del buffers
+    return path
+
+
+@pytest.mark.parametrize("command", [("info",), ("replay", TRACE, "--json"), ("replay", TRACE)])
+def test_output_that_cannot_be_written_is_told_in_one_line(command: tuple[object, ...]) -> None:
+    line = shlex.join([sys.executable, "-m", "arena", *map(str, command)])
+    for unbuffered in ("", "PYTHONUNBUFFERED=1 "):
+        done = subprocess.run(
+            ["sh", "-c", f"ARENA_DRIVER=sim {unbuffered}{line} > /dev/full"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        assert (done.returncode, done.stderr) == (1, "arena: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("report", "/nowhere"), "arena: /nowhere: No such file or directory"),
+        (("report", "."), "arena: .: Is a directory"),
+        (("report", "/dev/zero"), "arena: /dev/zero is no file"),
+        (("report", "x" * 300), "File name too long"),
+        (("replay", TRACE, "--save", "x" * 300 + ".html"), "File name too long"),
+        (("replay", TRACE, "--save", "/proc/report.html"), "arena: /proc/report.html: No such file or directory"),
+        (("replay", TRACE, "--device", "²"), "arena: device='²' is not accepted"),
+        (("convert", TRACE, "/tmp/never.json", "--device", "²"), "arena: device='²' is not accepted"),
+        (("fit", TRACE, TRACE), "0 batch sizes in --batch-from; give one for each trace"),
+        (("replay", "/dev/null"), "arena: /dev/null is no trace: it is empty"),
+    ],
+)
+def test_what_the_system_refuses_is_told_in_one_line(arguments: tuple[object, ...], text: str) -> None:
+    done = run_arena(*arguments)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert text in done.stderr
+    assert "Traceback" in run_arena("--debug", *arguments).stderr
+
+
+@pytest.mark.parametrize("target", ["report.pdf", "nowhere/report.html", "there.html"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, target: str) -> None:
+    (tmp_path / "there.html").write_text("mine")
+    broken = tmp_path / "broken.trace"
+    broken.write_text("# arena-trace 1\na,0,what,0\n")  # to read it would be an error of its own
+    for traces in ((broken,), (broken, broken, "--compare")):
+        done = run_arena("replay", *traces, "--save", tmp_path / target)
+        assert (done.returncode, target in done.stderr, "broken" in done.stderr) == (1, True, False)
+    assert (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_what_is_told_to_be_typed_next_works(recording: Path, tmp_path: Path) -> None:
+    def typed(*arguments: object) -> tuple[str, ...]:
+        done = run_arena(*arguments)
+        assert done.returncode == 0, done.stderr
+        *_, last = done.stdout.splitlines()
+        assert last.startswith("Next: arena "), last
+        return tuple(str(tmp_path / word) if word == "report.html" else word for word in shlex.split(last)[2:])
+
+    again = typed("replay", recording)
+    assert again[:2] == ("replay", str(recording))
+    assert "wrote" in run_arena(*again).stdout
+    assert typed("fit", recording)[0] == "replay"
+    report = typed("replay", recording, "--save", tmp_path / "a report.json")
+    assert report == ("report", str(tmp_path / "a report.json"), "--save", str(tmp_path / "a report.html"))
+    shown = run_arena(*report)
+    assert shown.stdout.splitlines()[-1] == f"Next: open '{tmp_path / 'a report.html'}'"
+    assert typed("report", tmp_path / "a report.json")[:2] == report[:2]
+    assert typed("convert", recording, tmp_path / "other run.trace") == ("replay", str(tmp_path / "other run.trace"))
+    tight = run_arena("replay", recording, "--cap", "20MiB")
+    assert tight.stdout.splitlines()[-1] == f"Next: arena fit {shlex.quote(str(recording))}"
+
+
+def test_the_cap_that_a_run_is_told_is_enough(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import cupy\narrays = [cupy.empty(1 << 20, 'u1') for _ in range(1406)]\n")
+    done = run_arena("run", "--growth", "2MiB", "--record", tmp_path / "a run.arena", program)
+    last = shlex.split(done.stderr.splitlines()[-1])
+    assert last == ["Next:", "arena", "replay", str(tmp_path / "a run.arena"), "--cap", "1406MiB"]
+    assert run_arena(*last[2:]).returncode == 0
+
+
+def test_an_arena_of_the_program_in_cupy_is_no_stranger(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(DEMO)
+    done = run_arena("run", "--json", tmp_path / "program.py")
+    facts = json.loads(done.stderr.splitlines()[-1])
+    assert (facts["cupy"], facts["arenas"][0]["cap"]) == ("arena", 1 << 30)
+
+
+def test_completion_is_for_the_command_however_it_was_started() -> None:
+    shown = run_arena("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "complete -o default -F _arena_completion arena\n" in shown.stdout
+    words = {"COMP_WORDS": "arena replay --c", "COMP_CWORD": "2", "_ARENA_COMPLETE": "complete_bash"}
+    assert run_arena(**words).stdout.split() == ["--cap", "--compare"]
+    assert "Example: arena replay" in run_arena("--help").stdout
