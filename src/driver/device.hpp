@@ -78,18 +78,22 @@ class Device {
 // driver can be told so. To be used where no captured work depends on what the calls do.
 class Relaxed {
  public:
-  explicit Relaxed(const Device& device) : device_(device) { exchange(); }
-  ~Relaxed() { exchange(); }
+  explicit Relaxed(const Device& device) : device_(device), is_relaxed_(exchange()) {}
+  ~Relaxed() {
+    if (is_relaxed_ && !exchange()) exchange();  // or the thread would stay so
+  }
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
 
  private:
-  void exchange() {
-    if (device_.can_relax()) device_.driver_->functions().cuThreadExchangeStreamCaptureMode(&mode_);
+  bool exchange() {
+    return device_.can_relax() &&
+           device_.driver_->functions().cuThreadExchangeStreamCaptureMode(&mode_) == cu::Result::kSuccess;
   }
 
   const Device& device_;
   cu::CaptureMode mode_ = cu::CaptureMode::kRelaxed;
+  bool is_relaxed_;  // after the mode, which it needs
 };
 
 }  // namespace arena
