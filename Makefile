@@ -1,6 +1,7 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
+# make faults every call of the driver that the arena makes fails with every documented error; CI tries a part of that
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks
 
@@ -11,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug lint format bench clean
+.PHONY: demo test debug faults lint format bench clean
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -24,6 +25,9 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+
+faults: $(VENV)/.package $(VENV)/.test
+	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
