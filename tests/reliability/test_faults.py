@@ -6,6 +6,7 @@ every call fails with every error; ``make faults`` does that.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -139,7 +140,22 @@ def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Mac
                 assert (said.call, said.name) == (function, error)
             else:
                 assert isinstance(said, OutOfMemoryError), (nth, error, said)
-                assert error == "CUDA_ERROR_OUT_OF_MEMORY", (nth, error, said)
+                if error != "CUDA_ERROR_OUT_OF_MEMORY":
+                    expected = ("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "a stream is being captured")
+                    assert (error, said.verdict) == expected, nth
+
+
+def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine: Machine) -> None:
+    pool = arena.Arena(cap="8MiB")
+    stream, graph = machine.streams[1], ctypes.c_void_p()
+    machine("cuStreamBeginCapture", stream, 0)
+    sim.fail("cuThreadExchangeStreamCaptureMode", "CUDA_ERROR_UNKNOWN", times=2)
+    with pytest.raises(DriverError, match="cuThreadExchangeStreamCaptureMode failed"):
+        pool.allocate(1000)
+    pool.allocate(1000).free()
+    machine("cuStreamEndCapture", stream, ctypes.byref(graph))  # or it would be refused
+    machine("cuGraphDestroy", graph)
+    pool.close()
 
 
 def test_a_primary_context_that_is_not_released_at_once_is_released_after_all() -> None:
