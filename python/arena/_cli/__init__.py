@@ -56,3 +56,12 @@ def main() -> None:
     except BrokenPipeError:  # of a reader who has seen enough
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        if os.environ.get("ARENA_DEBUG"):
+            raise
+        print(f"arena: {_file_of(error)}{error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _file_of(error: OSError) -> str:
+    return "" if error.filename is None else f"{str(error.filename)[:200]}: ".replace("\n", " ")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _files
+from .._numbers import as_device
 from .._trace import Trace
 from .._trace._save import FORMATS, format_of, save_counters
 from ..errors import UsageError
@@ -56,8 +57,8 @@ def convert(
 
 
 def counters(trace: Trace, target: Path, settings: dict[str, Any], force: bool) -> bool:
-    if settings.get("device", "").isdigit():
-        settings = {**settings, "device": int(settings["device"])}
+    if "device" in settings:
+        settings = {**settings, "device": as_device(settings["device"])}
     done = trace.replay(compact=True, **settings)
     save_counters(trace, done, target, overwrite=force)
     if done.error is not None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from .._fit import OUTSIDE, Fit
 from .._fit import fit as find_fit
 from .._fitting._caps import LARGEST, Progress
+from .._numbers import as_device, is_number
 from .._sizes import format_size as size
 from .._trace import Trace
 from ..errors import UsageError
@@ -53,7 +54,7 @@ def fit(
         found = find_fit(
             read if len(read) > 1 else read[0],
             cap=cap,
-            device=int(device) if device is not None and device.isdigit() else device,
+            device=as_device(device) if device is not None else None,
             outside=outside,
             batch_from=before,
             batch_to=after,
@@ -72,7 +73,7 @@ def numbers(name: str, text: str | None) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(is_number(part) for part in parts):
         raise UsageError(f"{name} {text}: write batch sizes with commas between them: 8,16")
     return [int(part) for part in parts]
 

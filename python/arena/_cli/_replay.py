@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .._numbers import as_device
 from .._report._model import Holder
 from .._report._text import timeline
 from .._sizes import format_size
@@ -50,7 +51,7 @@ def replay(
     Two at once: arena replay --compare a.arena b.arena, or arena replay run.arena --cap 4GiB --cap 6GiB
     """
     given: dict[str, list[Any]] = {"cap": cap or [], "headroom": headroom or [], "growth": growth or []}
-    given["device"] = [int(name) if name.isdigit() else name for name in device or ()]
+    given["device"] = [as_device(name) for name in device or ()]
     given["vmm"] = [True, False] if plain and vmm else [not plain]
     if compare or len(traces) > 1 or any(len(values) > 1 for values in given.values()):
         _compare.compare(traces, {name: values for name, values in given.items() if values}, save, force, as_json)
