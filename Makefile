@@ -2,6 +2,7 @@
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
 # make faults every call of the driver that the arena makes fails with every documented error; CI tries a part of that
+# make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks
 
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug faults lint format bench clean
+.PHONY: demo test test-gpu debug faults lint format bench clean
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -25,6 +26,9 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+
+test-gpu: $(VENV)/.package $(VENV)/.test
+	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
 
 faults: $(VENV)/.package $(VENV)/.test
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
