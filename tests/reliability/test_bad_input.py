@@ -130,13 +130,12 @@ TEXTS = [
 ]
 # `run` and `demo` take long, and have tests of their own: what they take is listed here, so that it is not forgotten.
 ELSEWHERE = {"run": "tests/cli/test_run.py", "demo": "tests/cli/test_demo.py"}
-TRACE = "benchmarks/traces/vgg.csv.gz"
 COMMANDS = {
     "info": [],
-    "replay": [TRACE],
+    "replay": ["{trace}"],
     "report": ["{report}"],
-    "fit": [TRACE],
-    "convert": [TRACE, "{folder}/out.arena", "--force"],
+    "fit": ["{trace}"],
+    "convert": ["{trace}", "{folder}/out.arena", "--force"],
 }
 
 CALL = """
@@ -164,8 +163,11 @@ def test_every_command_is_listed() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_refuses_what_cannot_be_meant_in_words(command: str, make: MakeArena, tmp_path: Path) -> None:
-    report = make(cap="8MiB").report().save(tmp_path / "r.json")
-    places = {"report": str(report), "folder": str(tmp_path)}
+    pool = make(cap="8MiB")
+    with pool.record(tmp_path / "run.arena"):
+        pool.allocate(1000).free()
+    report = pool.report().save(tmp_path / "r.json")
+    places = {"report": str(report), "trace": str(tmp_path / "run.arena"), "folder": str(tmp_path)}
     good = [text.format(**places) for text in COMMANDS[command]]
     parsed = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     options = [o.opts[0] for o in parsed.params if o.param_type_name == "option" and not o.is_flag]
@@ -219,7 +221,7 @@ def leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from leaves(data[key], (*path, key))
 
 
-BAD = [None, True, -1, 1 << 62, 10**30, 1.5, float("nan"), float("inf"), "x", "\ud800", [], {}, [[]]]
+BAD = [None, True, -1, 1 << 62, 10**30, float("nan"), "\ud800", [], {}]
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "report"])
