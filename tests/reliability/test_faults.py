@@ -58,6 +58,7 @@ ERRORS = {
     "cuEventQuery": "INVALID_HANDLE INVALID_VALUE LAUNCH_FAILED",
     "cuEventSynchronize": "INVALID_HANDLE INVALID_CONTEXT LAUNCH_FAILED",
 }
+CAPTURED = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
 KINDS = ["virtual", "plain"]
 
 
@@ -115,7 +116,9 @@ def test_the_program_calls_all_that_is_made_to_fail_and_nothing_else(machine: Ma
 def faults(function: str, calls: int) -> Iterator[tuple[int, str]]:
     errors = [f"CUDA_ERROR_{name}" for name in ERRORS[function].split()]
     if ALL:
-        yield from ((nth, error) for nth in range(1, calls + 1) for error in errors)
+        pairs = [(nth, error) for nth in range(1, calls + 1) for error in errors]
+        # An arena that is told of a capture at its end leaves its memory as it is, as it should.
+        yield from (pair for pair in pairs if pair[0] <= FIRST or pair[1] != CAPTURED)
     else:
         for nth in range(1, min(calls, FIRST) + 1):
             yield from {(nth, errors[nth % len(errors)]), (nth, errors[(nth + 1) % len(errors)])}
@@ -141,8 +144,7 @@ def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Mac
             else:
                 assert isinstance(said, OutOfMemoryError), (nth, error, said)
                 if error != "CUDA_ERROR_OUT_OF_MEMORY":
-                    expected = ("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "a stream is being captured")
-                    assert (error, said.verdict) == expected, nth
+                    assert (error, said.verdict) == (CAPTURED, "a stream is being captured"), nth
 
 
 def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine: Machine) -> None:
