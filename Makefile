@@ -1,6 +1,8 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
+# make faults every call of the driver that the arena makes fails with every documented error; CI tries a part of that
+# make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
@@ -13,7 +15,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -n
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug lint format bench count clean
+.PHONY: demo test test-gpu debug faults lint format bench count clean
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -26,6 +28,12 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+
+test-gpu: $(VENV)/.package $(VENV)/.test
+	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
+
+faults: $(VENV)/.package $(VENV)/.test
+	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .

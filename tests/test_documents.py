@@ -42,6 +42,13 @@ def test_every_outcome_that_is_promised_names_a_test_that_exists() -> None:
     assert set(named) - named_tests(ROOT / "tests/arena") == set()
 
 
+@pytest.mark.parametrize("name", ["reliability", "hardware"])
+def test_every_promise_names_tests_that_exist(name: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / f"docs/{name}.md").read_text()))
+    assert named - named_tests(ROOT / "tests") == set()
+    assert len(named) > 10
+
+
 def test_every_test_of_virtual_memory_is_in_the_table_of_rules() -> None:
     table = (ROOT / "docs/driver-rules.md").read_text()
     path = ROOT / "tests/simulated/test_virtual_memory.py"

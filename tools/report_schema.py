@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
-from arena._report._json import _required
 from arena._report._model import FORMAT, VERSION, Block, Report
+from arena._typed import fields_of, required
 
 NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(kind):
-        fields = {name: schema_of(hint) for name, hint in get_type_hints(kind).items()}
-        required = [name for name in fields if name in _required(kind)]
-        return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+        fields = {name: schema_of(hint) for name, hint in fields_of(kind).items()}
+        needed = [name for name in fields if name in required(kind)]
+        return {"type": "object", "properties": fields, "required": needed, "additionalProperties": False}
     if get_origin(kind) is list:
         return {"type": "array", "items": schema_of(get_args(kind)[0])}
     if get_origin(kind) is dict:

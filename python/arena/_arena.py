@@ -17,7 +17,7 @@ from . import _core
 from ._buffer import Buffer
 from ._lines import from_environment
 from ._numbers import as_size, as_stream
-from ._oom import tell
+from ._oom import of_size, tell
 from ._poolapi import PoolMethods
 from ._report import Report, Reports
 from ._scope import Scope
@@ -124,7 +124,7 @@ class Arena(PoolMethods, _core.Allocator):
         try:
             ptr = core.allocate(min(size, _LARGEST), stream, False)
         except OutOfMemoryError as error:
-            ptr = self._allocate_after_all(core, min(size, _LARGEST), stream, error)
+            ptr = self._allocate_after_all(core, size, stream, error)
         buffer = Buffer(core, ptr, size, self._device)  # owned before anybody is told
         if self._on_pressure:
             self._tell_pressure(core)
@@ -317,14 +317,14 @@ class Arena(PoolMethods, _core.Allocator):
             if function is not None:
                 self._calling.now = True
                 try:
-                    _call(functools.partial(function, error))
+                    _call(functools.partial(function, of_size(error, size)))
                 finally:
                     self._calling.now = False
             try:
-                return core.allocate(size, stream, self._may_compact())
+                return core.allocate(min(size, _LARGEST), stream, self._may_compact())
             except OutOfMemoryError as again:
                 error = again.with_traceback(None)  # or it and this frame would keep each other, and all frames' arrays
-        raise tell(self, error) from None
+        raise tell(self, of_size(error, size)) from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:
         reserved, cap = core.reserved(), core.cap()

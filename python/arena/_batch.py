@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._core import Allocator
 from .errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def largest_batch(function: Callable[[int], object], low: int, high: int, *, poo
         from ._arena import default_arena
 
         pool = default_arena()
+    if not isinstance(pool, Allocator):
+        raise UsageError(f"pool={pool!r} is no arena.Arena")
     tried: dict[int, int | None] = {}
     tried[low] = best = _peak_of(function, low, pool)
     below, above = low, high + 1

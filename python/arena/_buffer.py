@@ -16,18 +16,23 @@ __all__ = ["Buffer"]
 class Buffer:
     """A piece of device memory. It is freed by :meth:`free`, at the end of a ``with`` block, or when dropped."""
 
-    __slots__ = ("__weakref__", "_device", "_owner", "nbytes", "ptr")
-
-    ptr: int
-    """The address, a multiple of 512; of 256, if ``upstream=`` gives no better."""
-    nbytes: int
-    """The bytes that were asked for."""
+    __slots__ = ("__weakref__", "_device", "_nbytes", "_owner", "_ptr")
 
     def __init__(self, arena: _core.Arena, ptr: int, nbytes: int, device: int) -> None:
         self._owner = [arena]  # emptied by whoever frees it: one thread only can pop it
         self._device = device
-        self.ptr = ptr
-        self.nbytes = nbytes
+        self._ptr = ptr
+        self._nbytes = nbytes
+
+    @property
+    def ptr(self) -> int:
+        """The address, a multiple of 512; of 256, if ``upstream=`` gives no better."""
+        return self._ptr
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that were asked for."""
+        return self._nbytes
 
     def free(self) -> None:
         """Give the memory back. A second call does nothing."""

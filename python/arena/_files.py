@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .errors import UsageError
 
-__all__ = ["REPORTS", "check", "free_name", "write"]
+__all__ = ["REPORTS", "check", "free_name", "to_read", "write"]
 
 REPORTS = (".html", ".json", ".txt")  # what a report may be saved as
 
@@ -58,6 +58,16 @@ def check(path: str | os.PathLike[str], *, overwrite: bool = False, endings: tup
         if not target.is_file():  # such as /dev/null, which would be replaced
             raise UsageError(f"{target} is not a regular file; give the name of one")
     return target
+
+
+def to_read(path: str | os.PathLike[str]) -> Path:
+    """The path of a file that somebody asked to read."""
+    source = Path(path)
+    if not os.fspath(path) or "\0" in str(source):
+        raise UsageError(f"{path!r} is no path; give the name of the file to read")
+    if source.is_char_device() or source.is_block_device():  # such as /dev/zero, which has no end
+        raise UsageError(f"{source} is a device; give the name of a file")
+    return source
 
 
 def free_name(path: Path, number: int = 2) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
 from . import _core
 from ._fitting._batches import LargestFit, Prediction, Predictor
@@ -131,7 +130,7 @@ def fit(
     if not isinstance(vmm, bool):
         raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
     limit = _limit(cap, device, outside)
-    read = [source if isinstance(source, Trace) else Trace.read(Path(source)) for source in sources]
+    read = [source if isinstance(source, Trace) else Trace.read(source) for source in sources]
     piece = resolve("growth", growth, LARGEST)
 
     def replays_of(trace: Trace, before: int) -> Replays:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from . import _core
+from ._numbers import is_number
 from .errors import UsageError
 
 __all__ = ["from_environment", "pass_over", "trace_lines"]
@@ -40,7 +41,7 @@ def from_environment() -> None:
     if _read:
         return
     text = os.environ.get("ARENA_LINES", "").strip()
-    if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
+    if text and not (is_number(text) and int(text) <= MOST):
         raise UsageError(f"ARENA_LINES={text!r} is not accepted; write a number of lines, 1 to {MOST}, or 0 for none")
     _read = True
     if text:

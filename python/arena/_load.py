@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ._files import to_read
 from ._report import Report
 from ._report._model import FORMAT as REPORT
 from ._snapshot import FORMAT as SNAPSHOT
@@ -16,9 +17,7 @@ __all__ = ["load"]
 
 def load(path: str | Path) -> Report | Snapshot:
     """Return the report or the snapshot that was saved in a ``.json`` file."""
-    source = Path(path)
-    if source.is_char_device():  # which may have no end
-        raise UsageError(f"{path} is no file")
+    source = to_read(path)
     try:
         data = json.loads(source.read_bytes())
     except (ValueError, RecursionError) as error:

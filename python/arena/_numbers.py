@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["as_size", "as_stream"]
+__all__ = ["as_device", "as_size", "as_stream", "is_number"]
 
 
 def as_size(size: Any) -> int:
@@ -34,3 +34,17 @@ def as_stream(stream: Any) -> int:
     if not isinstance(number, int) or not 0 <= number < 1 << 64:
         raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
     return number
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number that somebody may have meant: Python refuses to read very long ones.
+
+    >>> is_number("12"), is_number("-1"), is_number("9" * 5000)
+    (True, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def as_device(text: str) -> int | str:
+    """A device as it is typed: its number, or ``sim:8GiB``."""
+    return int(text) if is_number(text) else text

@@ -46,6 +46,14 @@ def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
     return OutOfMemoryError(text, verdict, requested, largest, account, tuple(holders))
 
 
+def of_size(error: OutOfMemoryError, size: int) -> OutOfMemoryError:
+    """The error of a request that was for more than the core can be told of."""
+    if error.requested == size:
+        return error
+    text, verdict, _, *rest = error.args
+    return OutOfMemoryError(f"out of memory: {size:,} bytes{text[text.index(' asked') :]}", verdict, size, *rest)
+
+
 def who_holds(snapshot: Snapshot) -> list[str]:
     """By line if lines are traced, otherwise by size: what one would look at first."""
     live = snapshot.live

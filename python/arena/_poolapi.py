@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ._numbers import as_size
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,12 +56,10 @@ class PoolMethods:
         if size is not None and fraction is not None:
             raise UsageError("size and fraction cannot be given together: they may not mean the same")
         if fraction is not None:
-            if not 0 <= fraction <= 1:
+            if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
                 raise UsageError(f"fraction={fraction!r} is not accepted; write a number from 0 to 1")
             size = int(fraction * self._total)
-        if size is not None and size < 0:
-            raise UsageError(f"size={size!r} is negative; a limit is 0 or more bytes")
-        self.set_cap(min(int(size), self._total) if size else self._total)
+        self.set_cap(min(as_size(size), self._total) if size is not None and size != 0 else self._total)
 
     def get_limit(self) -> int:
         """Return the cap in bytes; 0 if there is none, which is to say all of the device."""

@@ -19,22 +19,24 @@ class Scope:
     It counts what the thread allocates that entered it, bytes after rounding, until they are freed by whomever.
     """
 
-    __slots__ = ("_arena", "_core", "_ended", "_name", "budget")
-
-    budget: int | None
-    """The most that may be live in it; none if ``None``."""
+    __slots__ = ("_arena", "_budget", "_core", "_ended", "_name")
 
     def __init__(self, arena: _core.Arena, name: str, budget: int | None) -> None:
         self._arena = arena
         self._name = name
         self._core: _core.Scope | None = None
         self._ended = False
-        self.budget = budget
+        self._budget = budget
 
     @property
     def name(self) -> str:
         """Its name."""
         return self._name
+
+    @property
+    def budget(self) -> int | None:
+        """The most that may be live in it; none if ``None``."""
+        return self._budget
 
     @property
     def live(self) -> int:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import gc
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _files
+from ._typed import make
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from ._since import Since
 
-__all__ = ["Handle", "Line", "Piece", "Segment", "Snapshot", "no_collection"]
+__all__ = ["MOST_GRANULES", "Handle", "Line", "Piece", "Segment", "Snapshot", "check_account", "no_collection"]
 
 FORMAT = "arena-snapshot"
 VERSION = 1
 
 _ASKED = ("device_free", "largest")  # for which others are asked, so not at every peak
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
+_PEAK = [*(name for name in _STATS if name not in _ASKED), "largest_free"]
+_REASONS = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
+_STATES = ("live", "pending", "releasable", "stranded")
 
 
 def _figures(stats: _core.Stats) -> dict[str, int]:
@@ -171,16 +176,10 @@ class Snapshot:
         """Read what :meth:`save` wrote."""
         if data.get("version") != VERSION:
             raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
-        try:
-            fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
-            fields["segments"] = [Segment(*row) for row in fields["segments"]]
-            fields["handles"] = [Handle(*row) for row in fields["handles"]]
-            fields["pieces"] = [
-                Piece._make([*row[:8], tuple(Line(*line) for line in row[8]), row[9]]) for row in fields["pieces"]
-            ]
-            return cls(**fields)
-        except (KeyError, TypeError, IndexError) as error:
-            raise UsageError(f"this is no whole snapshot of arena: {error}") from None
+        fields = {name: value for name, value in data.items() if name not in ("format", "version")}
+        snapshot: Snapshot = make(cls, fields, "snapshot")
+        _check(snapshot)
+        return snapshot
 
     @property
     def live(self) -> list[Piece]:
@@ -196,3 +195,43 @@ class Snapshot:
         from ._export import _torch
 
         return _torch.write(self, path, overwrite=overwrite)
+
+
+def check_account(figures: dict[str, int], known: Iterable[str], where: str) -> None:
+    """All figures are there, and the reasons add up."""
+    for name in known:
+        if figures.get(name, -1) < 0:
+            raise UsageError(f"{where}.{name} should be a number from 0 up")
+    total = sum(figures[name] for name in _REASONS)
+    if total != figures["reserved"] or figures["live"] != figures["requested"] + figures["rounding"]:
+        raise UsageError(f"{where} does not add up: {total} bytes have a reason, {figures['reserved']} are reserved")
+
+
+MOST_GRANULES = 1 << 22  # of all segments: several times what the addresses of the largest devices have
+
+
+def _check(snapshot: Snapshot) -> None:
+    """What was read from a file is used to count by: it must be what an arena can have said."""
+    check_account(snapshot.stats, _STATS, "snapshot.stats")
+    check_account(snapshot.peak, _PEAK, "snapshot.peak")
+    segments = sorted(snapshot.segments)
+    if snapshot.granule < 512 or any(size < 0 or size % snapshot.granule for _, size in segments):
+        raise UsageError(f"snapshot.granule={snapshot.granule} is not what the sizes of segments are multiples of")
+    if sum(segment.size for segment in segments) // snapshot.granule > MOST_GRANULES:
+        raise UsageError(f"the segments of the snapshot have more than {MOST_GRANULES} granules")
+    handles = sorted((address, size) for address, size in snapshot.handles if address is not None)
+    for name, ranges in (("handle", handles), ("piece", [piece[:2] for piece in snapshot.pieces])):
+        _check_ranges(name, ranges, segments)
+    wrong = {piece.state for piece in snapshot.pieces} - set(_STATES)
+    if wrong:
+        raise UsageError(f"the state of a piece should be one of {', '.join(_STATES)}, not {min(wrong)!r}")
+
+
+def _check_ranges(name: str, ranges: Sequence[tuple[int, int]], segments: list[Segment]) -> None:
+    """They lie in segments, by address, and not on each other."""
+    begins, end = [segment.address for segment in segments], 0
+    for address, size in ranges:
+        at = bisect.bisect_right(begins, address) - 1
+        if at < 0 or size <= 0 or address < end or address + size > sum(segments[at]):
+            raise UsageError(f"the {name} of {size} bytes at {address:#x} is in no segment, or on another {name}")
+        end = address + size

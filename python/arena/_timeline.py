@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING
 
-from ._core import Stats
+from ._core import Allocator, Stats
 from ._snapshot import _figures
 from .errors import UsageError
 
@@ -46,6 +46,8 @@ class Timeline:
     """
 
     def __init__(self, pool: Arena, interval: float | None = None) -> None:
+        if not isinstance(pool, Allocator):
+            raise UsageError(f"pool={pool!r} is no arena.Arena")
         if interval is not None and not _is_duration(interval):
             raise UsageError(f"interval={interval!r} is not accepted; write seconds above 0 (0.1)")
         self._pool = pool

@@ -44,4 +44,14 @@ void quietly(const Function& function) {
   }
 }
 
+// For what gives something back for the last time: nobody else will, so one refusal is not the end of it.
+template <typename Function>
+void insist(const Function& function) {
+  try {
+    function();
+  } catch (const Error&) {
+    quietly(function);
+  }
+}
+
 }  // namespace arena

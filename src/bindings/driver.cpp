@@ -20,7 +20,9 @@ namespace {
 std::shared_ptr<Driver> open(const std::optional<py::object>& given) {
   const auto chosen = [&] {
     if (!given) return choice_from_environment();
-    return parse_choice(py::module_::import("os").attr("fspath")(*given).cast<std::string>(), "choice");
+    const std::string text = py::module_::import("os").attr("fsencode")(*given).cast<std::string>();
+    if (text.find('\0') == std::string::npos) return parse_choice(text, "choice");
+    throw UsageError("choice=" + py::repr(*given).cast<std::string>() + " has a NUL in it, which no path has");
   };
   const Choice choice = chosen();
   const WithoutGil without_gil;

@@ -68,15 +68,14 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
 }
 
 Arena::~Arena() {
-  try {
-    if (!streams_.any_capturing()) {  // a capture would not survive the wait
-      device_.synchronize();
-      return;
-    }
-  } catch (const Error&) {
-  }
+  bool is_done = false;
+  insist([&] {
+    if (streams_.any_capturing()) return;  // a capture would not survive the wait
+    device_.synchronize();
+    is_done = true;
+  });
   // The device may be using the memory: losing it is safe, unmapping it is not.
-  backing_->abandon();
+  if (!is_done) backing_->abandon();
 }
 
 bool Arena::is_inherited() const { return born_ != forks(); }

@@ -34,7 +34,7 @@ bool Plain::is_calling() { return calls > 0; }
 
 Plain::~Plain() {
   for (const Handle& handle : handles_) {
-    if (handle.give_back) quietly(handle.give_back);
+    if (handle.give_back) insist(handle.give_back);
   }
 }
 
@@ -120,7 +120,7 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock
   if (!at) {
     if (memory) {
       const Calling calling(lock);
-      quietly(memory->give_back);
+      insist(memory->give_back);
       memory.reset();
     }
     remove_handle(index);

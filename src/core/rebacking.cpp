@@ -57,8 +57,13 @@ void Stitched::replace(Index index, Span keep) {
   }
   std::exception_ptr lost;  // one granule that is lost must not take the others along
   for (std::size_t i = 0; i < kept.size(); ++i) {
+    const auto put = [&] { put_back(kept[i], marks, staged.data() + i * granule_, keep); };
     try {
-      put_back(kept[i], marks, staged.data() + i * granule_, keep);
+      try {
+        put();
+      } catch (const Error&) {
+        put();  // nothing else holds the data now
+      }
     } catch (const Error&) {
       granules_[kept[i]].lost = granules_[kept[i]].blocks > 0;
       if (!lost) lost = std::current_exception();
@@ -73,19 +78,21 @@ void Stitched::replace(Index index, Span keep) {
   if (lost) std::rethrow_exception(lost);
 }
 
-// Backs a granule with a handle of its own and copies its data there, with a second try: nothing else holds it now.
+// Backs a granule with a handle of its own, as far as it is not from a first try, and copies its data there.
 void Stitched::put_back(Granules at, const Marks& marks, const char* data, Span keep) {
-  Index small = create(1);
-  if (small == kNone) small = take_spare(1, 1);
-  if (small == kNone && (small = harvest(1, 1, keep)) != kNone) unmap(small);
-  if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
-  if (!remount(small, at, marks)) throw Error("the device has no room for what it had just held; data was lost");
-  if (handles_[small].touched == 0) return;
-  try {
-    device_.copy_from_host(address_at(at), data, granule_);
-  } catch (const Error&) {
-    device_.copy_from_host(address_at(at), data, granule_);
+  if (granules_[at].handle == kNone) {
+    Index small = take_spare(1, 1);
+    if (small == kNone) small = create(1);
+    if (small == kNone && (small = harvest(1, 1, keep)) != kNone) unmap(small);
+    if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
+    if (!map(small, at)) throw Error("the device has no room for what it had just held; data was lost");
+    handles_[small].marks = marks;
   }
+  const Handle& handle = handles_[granules_[at].handle];
+  if (!handle.accessible && !allow({granules_[at].handle})) {
+    throw Error("the device does not open what it had just held; data was lost");
+  }
+  if (handle.touched > 0) device_.copy_from_host(address_at(at), data, granule_);
 }
 
 // Maps a handle under what may be live data, with the marks of the handle that was there before.

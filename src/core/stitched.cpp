@@ -23,10 +23,10 @@ Stitched::~Stitched() {
   if (abandoned_) return;
   for (const Handle& handle : handles_) {
     if (handle.count == 0) continue;
-    if (handle.mapped) quietly([&] { device_.unmap(address_at(handle.begin), handle.count * granule_); });
-    quietly([&] { device_.release(handle.id); });
+    if (handle.mapped) insist([&] { device_.unmap(address_at(handle.begin), handle.count * granule_); });
+    insist([&] { device_.release(handle.id); });
   }
-  quietly([&] { device_.free_addresses(address_, size()); });
+  insist([&] { device_.free_addresses(address_, size()); });
 }
 
 bool Stitched::could_hold(const Demand& demand, Granules limit) const {

@@ -45,12 +45,7 @@ bool has_ended(std::uint64_t thread) {
 }  // namespace
 
 Streams::~Streams() {
-  const auto forget = [&](cu::Event event) {
-    try {
-      device_.delete_event(event);
-    } catch (const Error&) {  // the driver is gone, and its events with it
-    }
-  };
+  const auto forget = [&](cu::Event event) { insist([&] { device_.delete_event(event); }); };
   for (State& state : states_) {
     for (const Record& record : state.records) forget(record.event);
   }

@@ -1,4 +1,5 @@
-// Taking and giving back contexts. Giving back reports nothing: it happens while errors are on their way, too.
+// Taking and giving back contexts. Giving back reports nothing, for it happens while errors are on their way, too; what
+// is refused is tried once more, or the context would stay with a thread, or a process, that did not ask for it.
 #include "driver/context.hpp"
 
 namespace arena {
@@ -7,7 +8,10 @@ PrimaryContext::PrimaryContext(const Driver& driver, cu::Device device) : driver
   driver_.check(driver_.functions().cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
 }
 
-PrimaryContext::~PrimaryContext() { driver_.functions().cuDevicePrimaryCtxRelease(device_); }
+PrimaryContext::~PrimaryContext() {
+  const auto release = [&] { return driver_.functions().cuDevicePrimaryCtxRelease(device_); };
+  if (release() != cu::Result::kSuccess) release();
+}
 
 // Mostly it is the current one already, as in every program on the CUDA runtime.
 ContextScope::ContextScope(const Driver& driver, cu::Context context) : driver_(driver) {
@@ -19,8 +23,10 @@ ContextScope::ContextScope(const Driver& driver, cu::Context context) : driver_(
 }
 
 ContextScope::~ContextScope() {
+  if (!pushed_) return;
   cu::Context ours = nullptr;
-  if (pushed_) driver_.functions().cuCtxPopCurrent(&ours);
+  const auto pop = [&] { return driver_.functions().cuCtxPopCurrent(&ours); };
+  if (pop() != cu::Result::kSuccess) pop();
 }
 
 }  // namespace arena

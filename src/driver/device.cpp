@@ -142,6 +142,15 @@ std::optional<bool> Device::is_capturing(cu::Stream stream) const {
   return status != cu::CaptureStatus::kNone;
 }
 
+Relaxed::Relaxed(const Device& device) : device_(device) {
+  if (!device.can_relax() || exchange() == cu::Result::kSuccess) return;
+  device.driver_->check(exchange(), "cuThreadExchangeStreamCaptureMode");  // rather none than one that spoils a capture
+}
+
+Relaxed::~Relaxed() {
+  if (device_.can_relax() && exchange() != cu::Result::kSuccess) exchange();  // or the thread would stay so
+}
+
 void Device::copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const {
   const ContextScope scope(*driver_, context_.get());
   driver_->check(count().cuMemcpyDtoH(to, from, size), "cuMemcpyDtoH");

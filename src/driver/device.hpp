@@ -75,18 +75,16 @@ class Device {
 };
 
 // While it lives, this thread's calls do not spoil captures that other streams or threads have under way, where the
-// driver can be told so. To be used where no captured work depends on what the calls do.
+// driver can be told so. To be used where no captured work depends on what the calls do. Throws if the driver refuses.
 class Relaxed {
  public:
-  explicit Relaxed(const Device& device) : device_(device) { exchange(); }
-  ~Relaxed() { exchange(); }
+  explicit Relaxed(const Device& device);
+  ~Relaxed();
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed&) = delete;
 
  private:
-  void exchange() {
-    if (device_.can_relax()) device_.driver_->functions().cuThreadExchangeStreamCaptureMode(&mode_);
-  }
+  cu::Result exchange() { return device_.driver_->functions().cuThreadExchangeStreamCaptureMode(&mode_); }
 
   const Device& device_;
   cu::CaptureMode mode_ = cu::CaptureMode::kRelaxed;

@@ -313,7 +313,7 @@ def test_the_json_is_as_its_schema_says(busy: tuple[arena.Arena, list[arena.Buff
         ("[1]", "is neither a report nor a snapshot"),
         ('{"format": "arena-report", "version": 99}', "of version 99; this arena reads 1"),
         ('{"format": "arena-report", "version": 1}', "report should have the fields made, "),
-        ('{"format": "arena-snapshot", "version": 1}', "no whole snapshot"),
+        ('{"format": "arena-snapshot", "version": 1}', "snapshot should have the fields device, "),
         ('{"format": "arena-snapshot", "version": "x"}', "of version 'x'"),
     ],
 )

@@ -69,8 +69,8 @@ class Cu:
     Integers are passed as 64-bit words, which is what the calling convention does with narrower ones too.
     """
 
-    def __init__(self) -> None:
-        self.lib = ctypes.CDLL(str(sim.library()))
+    def __init__(self, library: str | None = None) -> None:
+        self.lib = ctypes.CDLL(library or str(sim.library()))
 
     def __getattr__(self, name: str) -> Callable[..., str]:
         for symbol in (name + "_v2", name):

@@ -10,10 +10,10 @@ import typer
 
 from .. import _files
 from .._next import arena_command
+from .._numbers import as_device
 from .._trace import Trace
 from .._trace._save import FORMATS, format_of, save_counters
 from ..errors import UsageError
-from ._words import device_of
 
 __all__ = ["convert"]
 
@@ -37,7 +37,7 @@ def convert(
     form = format_of(target, to)
     _files.check(target, overwrite=force)
     settings: dict[str, Any] = {} if cap is None else {"cap": cap}
-    settings |= {} if device is None else {"device": device_of(device)}
+    settings |= {} if device is None else {"device": as_device(device)}
     if settings and form != "perfetto":
         raise UsageError(f"--{next(iter(settings))} is for perfetto, whose counters come from a replay")
     trace = Trace.read(source)

@@ -17,10 +17,10 @@ from .._fit import OUTSIDE, Fit
 from .._fit import fit as find_fit
 from .._fitting._caps import LARGEST, Progress
 from .._next import arena_command, exact_size
+from .._numbers import as_device, is_number
 from .._sizes import format_size as size
 from .._trace import Trace
 from ..errors import UsageError
-from ._words import device_of
 
 __all__ = ["fit"]
 
@@ -55,7 +55,7 @@ def fit(
         found = find_fit(
             read if len(read) > 1 else read[0],
             cap=cap,
-            device=None if device is None else device_of(device),
+            device=None if device is None else as_device(device),
             outside=outside,
             batch_from=before,
             batch_to=after,
@@ -74,7 +74,7 @@ def numbers(name: str, text: str | None) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(is_number(part) for part in parts):
         raise UsageError(f"{name} {text}: write batch sizes with commas between them: 8,16")
     return [int(part) for part in parts]
 

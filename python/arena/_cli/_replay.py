@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from .._files import REPORTS, check
 from .._next import arena_command, exact_size, next_after
+from .._numbers import as_device
 from .._report._model import Holder
 from .._report._text import timeline
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
 from . import _compare
-from ._words import device_of
 
 __all__ = ["replay"]
 
@@ -53,7 +53,7 @@ def replay(
     Two at once: arena replay --compare a.arena b.arena, or arena replay run.arena --cap 4GiB --cap 6GiB
     """
     given: dict[str, list[Any]] = {"cap": cap or [], "headroom": headroom or [], "growth": growth or []}
-    given["device"] = [device_of(name) for name in device or ()]
+    given["device"] = [as_device(name) for name in device or ()]
     given["vmm"] = [True, False] if plain and vmm else [not plain]
     if compare or len(traces) > 1 or any(len(values) > 1 for values in given.values()):
         _compare.compare(traces, {name: values for name, values in given.items() if values}, save, force, as_json)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from .._lines import trace_lines
+from .._numbers import is_number
 from .._run import Session, run_program
 from .._run._main import NoProgramError, check_script
 from .._sizes import parse_size
@@ -76,7 +77,7 @@ def choose_device(device: str) -> None:
         if not parse_size(device.removeprefix("sim:"), 0, "device"):
             raise UsageError(f'device={device!r} has no memory; write the size of a simulated device, "sim:8GiB"')
         os.environ.update(ARENA_DRIVER="sim", CUDASIM_DEVICES="1", CUDASIM_MEMORY=device.removeprefix("sim:"))
-    elif not (device.isascii() and device.isdigit()):
+    elif not is_number(device):
         raise UsageError(f'device={device!r} is not accepted; write a number from 0 up, or "sim:8GiB"')
     elif chosen == "sim":
         raise UsageError(f'device={device}: ARENA_DRIVER=sim; write the size of a simulated device, "sim:8GiB"')

@@ -14,6 +14,7 @@ from .. import _files
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
+from ..errors import UsageError
 
 __all__ = ["FIGURES", "Cell", "Comparison", "Point", "Run"]
 
@@ -153,6 +154,8 @@ class Comparison:
 
     def row(self, figure: Figure) -> list[Cell]:
         """A figure of each run. Changes and the best are of those that fit."""
+        if not isinstance(figure, Figure):
+            raise UsageError(f"{figure!r} is no figure of a comparison")
         values = [figure.of(run.done) for run in self.runs]
         known = [value for value, run in zip(values, self.runs, strict=True) if value is not None and run.done.fits]
         base = figure.of(self.base.done) if self.base else None

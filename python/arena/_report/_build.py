@@ -62,10 +62,9 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
         pins=find_pins(snapshot),
         caption="",
         **extra,
+        _pieces=snapshot.pieces,
     )
-    report = dataclasses.replace(report, caption=caption(report), notes=notes(report, snapshot.may_move))
-    object.__setattr__(report, "_pieces", snapshot.pieces)
-    return report
+    return dataclasses.replace(report, caption=caption(report), notes=notes(report, snapshot.may_move))
 
 
 ACCOUNT = (*REASONS, "live", "reserved", "compactable", "cap", "headroom")
@@ -190,12 +189,14 @@ def alone_on(handles: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[
     at = 0
     for piece in pieces:
         address, size, state = piece[:3]
-        while ends[at] <= address:
+        while at < len(ends) and ends[at] <= address:
             at += 1
+        if at == len(ends):
+            break  # what lies there was lost, and has no handle
         if state == "stranded":
             free[at] += size
         elif state == "live":
-            for index in range(at, bisect.bisect_left(ends, address + size) + 1):
+            for index in range(at, min(bisect.bisect_left(ends, address + size) + 1, len(ends))):
                 counts[index] += 1
                 sole[index] = piece
     return [(piece if count == 1 else None, size) for piece, count, size in zip(sole, counts, free, strict=True)]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files
-from .._snapshot import Line, Snapshot
+from .._snapshot import Line, Piece, Snapshot
+from ..errors import UsageError
 
 __all__ = ["FIGURES", "REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
 
@@ -182,25 +183,31 @@ class Report:
     """When in a replayed run it was made, in words."""
     timeline: Samples | None = None
     """How the account came to this, if somebody sampled it."""
+    _pieces: Sequence[Piece] | Sequence[Block] = dataclasses.field(default=(), repr=False, compare=False)
 
     @functools.cached_property
     def blocks(self) -> list[Block]:
         """Blocks and free pieces by address, no more than a screen can show. Found when it is first asked for."""
         from ._build import downsample
 
-        return downsample(getattr(self, "_pieces", []))
+        blocks = [piece for piece in self._pieces if isinstance(piece, Block)]  # of a report that was saved
+        return blocks or downsample([piece for piece in self._pieces if isinstance(piece, Piece)])
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, device_name: str = "", simulated: bool = False, **extra: Any) -> Report:
         """Make the report of a snapshot."""
         from ._build import build
 
+        if not isinstance(snapshot, Snapshot):
+            raise UsageError(f"{snapshot!r} is no snapshot; give what pool.snapshot() returned")
         return build(snapshot, device_name=device_name, simulated=simulated, **extra)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data, as in a ``.json`` file."""
         blocks = [dataclasses.asdict(block) for block in self.blocks]
-        return {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self), "blocks": blocks}
+        fields = dataclasses.asdict(dataclasses.replace(self, _pieces=()))
+        del fields["_pieces"]
+        return {"format": FORMAT, "version": VERSION, **fields, "blocks": blocks}
 
     @classmethod
     def from_dict(cls, data: Any) -> Report:
@@ -240,6 +247,8 @@ class Reports(tuple[Report, ...]):
     def save(self, path: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write a file for each, by the extension: ``report.html``, and if there are several ``report-0.html``, ..."""
         target = Path(path)
+        if not target.name:
+            raise UsageError(f"{path!r} is no path; give the name of the file to write")
         names = [target.with_stem(f"{target.stem}-{number}") for number in range(len(self))]
         paths = [target] if len(self) == 1 else names
         return [report.save(name, overwrite=overwrite) for report, name in zip(self, paths, strict=True)]

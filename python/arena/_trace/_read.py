@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from .. import _core
+from .._files import to_read
 from .._snapshot import Line
 from ..errors import TraceError
 from . import _file, _rmm, _text, _torch
@@ -80,13 +81,12 @@ class Trace:
         self._allocated = 0
 
     @classmethod
-    def read(cls, path: str | Path) -> Trace:
+    def read(cls, path: str | os.PathLike[str]) -> Trace:
         """Read a trace: arena's own format, PyTorch's snapshot with a history, or, packed by gzip or not, the text of
         ``arena-trace 1`` or RMM's log.
         """
-        source = Path(path)
         try:
-            with source.open("rb") as file:
+            with to_read(path).open("rb") as file:
                 start = file.read(16)
                 file.seek(0)
                 if start.startswith((PACKED, _text.MAGIC[:8].encode(), _rmm.HEADER[:8].encode())):

@@ -1,0 +1,223 @@
+"""A program that makes an arena call all of the driver that it ever calls, in steps that do not need each other.
+
+It uses functions of the driver that the arena does not call, so that the calls that are counted are the arena's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import arena
+from arena import ArenaError, sim
+
+from ..simulated.conftest import fresh
+from ..simulated.cu import Cu
+
+CAP = 24  # units: granules, or what plain segments are counted in
+VIRTUAL_UNIT, PLAIN_UNIT = 64 << 10, 2 << 20
+WRITTEN = 64 << 10  # bytes of a buffer, from its beginning
+OWN_CALLS = {
+    "cuMemsetD8Async",
+    "cuMemcpyDtoHAsync",
+    "cuStreamSynchronize",
+    "cuStreamBeginCapture",
+    "cuStreamEndCapture",
+}
+OWN_CALLS |= {"cuGraphDestroy", "cuCtxSetCurrent"}
+
+
+class Machine:
+    """A small simulated device with three streams, and no context current in this thread."""
+
+    def __init__(self) -> None:
+        fresh(memory=4 * CAP * PLAIN_UNIT, granularity=VIRTUAL_UNIT)
+        self.cu = Cu()
+        self.context = self.cu.start()
+        self.streams = [0, self.cu.stream(), self.cu.stream()]
+        self.cu.ok("cuCtxSetCurrent", 0)
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        assert self.has_no_context(), "the arena left its context behind"
+        self.cu.ok("cuCtxSetCurrent", self.context)
+        try:
+            self.cu.ok(name, *arguments)
+        finally:
+            self.cu.ok("cuCtxSetCurrent", 0)
+
+    def has_no_context(self) -> bool:
+        """Whether every call left this thread as it was."""
+        return self.cu.cuMemsetD8Async(0, 0, 0, 0) == "CUDA_ERROR_INVALID_CONTEXT"
+
+    def is_relaxed(self) -> bool:
+        """Whether this thread was left in another mode of capture than it was."""
+        mode = ctypes.c_uint(0)
+        self.cu.ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        return mode.value != 0
+
+
+class Program:
+    """Steps with an arena. Every buffer holds a pattern, which is looked at before the buffer is freed."""
+
+    def __init__(self, machine: Machine, *, vmm: bool) -> None:
+        self.machine = machine
+        self.vmm = vmm
+        self.unit = VIRTUAL_UNIT if vmm else PLAIN_UNIT
+        self.pool: arena.Arena | None = None
+        self.held: list[tuple[arena.Buffer, int, int]] = []
+        self.values = 0
+        self.refused: list[ArenaError] = []  # without what was on its way then, which would keep the arena
+
+    def steps(self) -> Iterator[Callable[[], object]]:
+        yield self.open
+        yield self.grow
+        yield self.share_between_streams
+        yield self.record_a_stream
+        yield self.look
+        yield self.trim
+        yield self.wait
+        yield self.move_live_data
+        yield self.capture
+        yield self.reserve_and_cap
+        yield self.fill_up
+        yield self.compact
+        yield self.drop_all
+        yield self.close
+
+    def run(self, after_each: Callable[[Program], None] = lambda program: None) -> None:
+        for step in self.steps():
+            try:
+                step()
+            except ArenaError as error:
+                error.__context__ = None
+                self.refused.append(error.with_traceback(None))
+                if self.pool is None:
+                    return
+                self.drop_all()  # nothing is refused twice
+            after_each(self)
+
+    @property
+    def arena(self) -> arena.Arena:
+        assert self.pool is not None
+        return self.pool
+
+    def take(self, units: float, stream: int = 0) -> arena.Buffer:
+        number = self.machine.streams[stream]
+        buffer = self.arena.allocate(int(units * self.unit), number)
+        self.values = self.values % 255 + 1
+        self.machine("cuMemsetD8Async", buffer.ptr, self.values, min(buffer.nbytes, WRITTEN), number)
+        self.held.append((buffer, self.values, number))
+        return buffer
+
+    def check(self, buffer: arena.Buffer, value: int, stream: int) -> None:
+        size = min(buffer.nbytes, WRITTEN)
+        data = ctypes.create_string_buffer(size)
+        self.machine("cuMemcpyDtoHAsync", data, buffer.ptr, size, stream)
+        self.machine("cuStreamSynchronize", stream)
+        assert data.raw.count(value) == size, f"{buffer} does not hold what was written"
+
+    def drop(self, *buffers: arena.Buffer) -> None:
+        for entry in [entry for entry in self.held if entry[0] in buffers]:
+            self.check(*entry)
+            self.held.remove(entry)
+            entry[0].free()
+
+    def open(self) -> None:
+        self.pool = arena.Arena(
+            cap=CAP * self.unit, growth=8 * self.unit, headroom=self.unit, compact=True, vmm=self.vmm
+        )  # with headroom the device is asked what is free
+
+    def grow(self) -> None:
+        for size, stream in ((1, 1), (2, 2), (4, 0), (0.5, 0), (0.1, 1)):
+            self.take(size, stream)
+
+    def share_between_streams(self) -> None:
+        """What one stream freed goes to the other: an event, and a wait of the device."""
+        first = self.take(3, 1)
+        self.drop(first)
+        second = self.take(3, 2)
+        self.drop(second)
+        self.drop(self.take(6, 0))
+
+    def record_a_stream(self) -> None:
+        buffer = self.take(2, 1)
+        buffer.record_stream(self.machine.streams[2])
+        self.drop(buffer)
+        self.drop(self.take(2, 0))
+
+    def look(self) -> None:
+        self.arena.stats()
+        self.arena.snapshot()
+
+    def trim(self) -> None:
+        self.drop(*[buffer for buffer, _, _ in self.held if buffer.nbytes < self.unit])
+        self.arena.trim()
+
+    def wait(self) -> None:
+        """A request needs what a stream is still using."""
+        self.drop_all()
+        self.arena.trim()
+        first, between, last = self.take(8, 1), self.take(8, 0), self.take(8, 1)
+        with sim.temporarily(delay=1000):
+            for buffer in (first, last):
+                self.machine("cuMemsetD8Async", buffer.ptr, 0, WRITTEN, self.machine.streams[1])
+        self.held = [entry for entry in self.held if entry[0] is between]
+        first.free()
+        last.free()
+        self.drop(self.take(12, 2), between)
+
+    def move_live_data(self) -> None:
+        """Large handles are full of small blocks, and every other one goes: under the cap of later there is room for a
+        large block only where the others lie."""
+        try:
+            self.arena.set_cap(3 * CAP * self.unit)
+            small = [self.take(1, index % 3) for index in range(CAP)]
+            self.drop(*small[::2])
+        finally:
+            self.arena.set_cap(CAP * self.unit)
+        if self.vmm:
+            self.take(10, 1)
+        self.drop_all()
+
+    def capture(self) -> None:
+        self.drop(self.take(2, 1))
+        self.arena.trim()
+        stream, graph = self.machine.streams[1], ctypes.c_void_p()
+        self.machine("cuStreamBeginCapture", stream, 1)
+        try:
+            kept = [self.arena.allocate(self.unit, stream), self.arena.allocate(2 * self.unit, self.machine.streams[2])]
+            self.arena.trim()
+            kept.clear()
+        finally:
+            self.machine("cuStreamEndCapture", stream, ctypes.byref(graph))
+            self.machine("cuGraphDestroy", graph)
+
+    def reserve_and_cap(self) -> None:
+        self.arena.reserve(12 * self.unit)
+        try:
+            self.arena.set_cap(10 * self.unit)
+        finally:
+            self.arena.set_cap(CAP * self.unit)
+
+    def fill_up(self) -> None:
+        """More than there is: every way to make room is tried, in vain."""
+        self.take(9, 2)
+        buffer = self.take(5, 1)
+        try:
+            self.take(CAP, 1)
+        except arena.OutOfMemoryError as error:
+            if error.verdict not in ("cap reached", "headroom kept"):
+                raise
+        self.drop(buffer)
+
+    def compact(self) -> None:
+        self.arena.trim(compact=self.vmm)
+
+    def drop_all(self) -> None:
+        self.drop(*[buffer for buffer, _, _ in self.held])
+
+    def close(self) -> None:
+        last = self.arena.allocate(self.unit)
+        self.arena.close()
+        last.free()

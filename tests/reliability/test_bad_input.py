@@ -1,0 +1,258 @@
+"""Everything public is called with what cannot be meant: wrong types, huge and negative numbers, strange texts, objects
+that answer with exceptions. New functions and commands fail here until somebody lists them in ``bad_input.py``."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import arena
+from arena import Report, UsageError, sim
+from arena._cli import app
+
+from ..arena.conftest import MIB, MakeArena
+from ..programs import ROOT
+from . import bad_input
+
+# Plain data, and what other functions make: nobody is meant to call these classes.
+MADE = {"Buffer", "Comparison", "DeviceInfo", "Driver", "Fit", "LargestBatch", "Recording", "Replayed", "Report"}
+MADE |= {"Reports", "Scope", "Snapshot", "Stats", "sim.Access", "sim.Census", "sim.Race", "sim.Settings"}
+FLAGS = {"sim.reset"}  # takes what is true or false alone, and would end all that the others are called on
+ERRORS = {"ArenaError", "DriverError", "OutOfMemoryError", "TraceError", "UsageError"}
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Every public function, class and method that takes something, by name."""
+    for prefix, module in (("", arena), ("sim.", sim)):
+        for name in module.__all__:
+            what = getattr(module, name)
+            if inspect.isclass(what) and name not in ERRORS:
+                yield prefix + name, what
+                inherited = {*dir(tuple), *dir(type)}
+                yield from ((f"{prefix}{name}.{m}", getattr(what, m)) for m in dir(what) if m not in inherited)
+            elif inspect.isroutine(what):
+                yield prefix + name, what
+
+
+def parameters(name: str, what: Any) -> list[str]:
+    if name == "Driver.open":
+        return ["choice"]  # compiled, and says nothing of itself
+    if name == "Driver.devices":
+        return []
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    found = inspect.signature(what).parameters.values()
+    return [parameter.name for parameter in found if parameter.name != "self" and parameter.kind not in kinds]
+
+
+def test_everything_public_is_listed_with_all_that_it_takes() -> None:
+    world = bad_input.World()
+    listed = {name: good for calls in bad_input.GROUPS.values() for name, (_, good) in calls(world).items()}
+    os.chdir(ROOT)
+    for name, what in public():
+        if not callable(what) or name.split(".")[-1].startswith("_") or name in MADE | FLAGS:
+            continue
+        taken = parameters(name, what)
+        has_more = any(p.kind is p.VAR_KEYWORD for p in _signature(what))
+        assert name in listed or not (taken or has_more), f"{name} is not in tests/reliability/bad_input.py"
+        missing = set(taken) - set(listed.get(name, ()))
+        assert not missing or name in ("Arena.malloc", "malloc"), f"{name} is not called with bad {missing}"
+
+
+def _signature(what: Any) -> list[inspect.Parameter]:
+    try:
+        return [*inspect.signature(what).parameters.values()]
+    except ValueError:
+        return []
+
+
+def test_nothing_public_can_be_set(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    buffer, scope = pool.allocate(1000), pool.scope("scope")
+    for thing in (pool, buffer, scope, pool.stats(), pool.snapshot(), pool.report(), arena.Timeline(pool)):
+        for name in (name for name in dir(type(thing)) if not name.startswith("_")):
+            if not callable(getattr(type(thing), name, None)):
+                with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+                    setattr(thing, name, -1)
+
+
+@pytest.mark.parametrize("group", bad_input.GROUPS)
+def test_what_cannot_be_meant_is_a_clear_error_and_nothing_leaks(group: str) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
+    command = [sys.executable, "-m", "tests.reliability.bad_input", group]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=ROOT,
+        env={**clean, "ARENA_DRIVER": "sim"},
+    )
+    lines = done.stdout.splitlines()
+    wrong = [line for line in lines if line.startswith("WRONG")]
+    assert wrong == []
+    assert (done.returncode, lines[-1]) == (0, "done"), f"it ended at {lines[-1]}: {done.stderr[-2000:]}"
+
+
+def test_a_size_beyond_all_sizes_is_named_as_it_was_asked(make: MakeArena) -> None:
+    with pytest.raises(
+        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes asked"
+    ) as caught:
+        make(cap="8MiB").allocate(1 << 70)
+    assert (caught.value.requested, caught.value.largest) == (1 << 70, 8 * MIB)
+
+
+TEXTS = [
+    "",
+    "x",
+    "-1",
+    "nan",
+    "inf",
+    "1e999",
+    "9" * 5000,
+    "\udcff",
+    "\u202eé名",
+    "%s%n",
+    "/",
+    "/nowhere/x",
+    "/dev/full",
+]
+# `run` and `demo` take long, and have tests of their own: what they take is listed here, so that it is not forgotten.
+ELSEWHERE = {"run": "tests/cli/test_run.py", "demo": "tests/cli/test_demo.py"}
+COMMANDS = {
+    "info": [],
+    "replay": ["{trace}"],
+    "report": ["{report}"],
+    "fit": ["{trace}"],
+    "convert": ["{trace}", "{folder}/out.arena", "--force"],
+}
+
+CALL = """
+import io, json, sys, contextlib
+from arena._cli import main
+for line in sys.stdin:
+    sys.argv = ["arena", *json.loads(line)]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException as error:
+        code = repr(error)
+    print(json.dumps([code, said.getvalue()]), flush=True)
+"""
+
+
+def test_every_command_is_listed() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(commands) == set(COMMANDS) | set(ELSEWHERE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_refuses_what_cannot_be_meant_in_words(command: str, make: MakeArena, tmp_path: Path) -> None:
+    pool = make(cap="8MiB")
+    with pool.record(tmp_path / "run.arena"):
+        pool.allocate(1000).free()
+    report = pool.report().save(tmp_path / "r.json")
+    places = {"report": str(report), "trace": str(tmp_path / "run.arena"), "folder": str(tmp_path)}
+    good = [text.format(**places) for text in COMMANDS[command]]
+    parsed = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    options = [o.opts[0] for o in parsed.params if o.param_type_name == "option" and not o.is_flag]
+    lines = [[command, *good, option, text] for option in options for text in TEXTS]
+    lines += [
+        [command, *[text if i == at else part for i, part in enumerate(good)]]
+        for at in range(len(good))
+        for text in TEXTS
+    ]
+    environment = {**os.environ, "ARENA_DRIVER": "sim", "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-c", CALL],
+        input="\n".join(map(json.dumps, lines)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=ROOT,
+        env=environment,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(lines), f"{lines[len(answers)]} ended it: {done.stderr[-2000:]}"
+    for line, (code, said) in zip(lines, answers, strict=True):
+        assert code in (0, 1, 2, 3), (line, code)
+        assert "Traceback" not in said, line
+        if code == 1:
+            assert said.startswith("arena: "), (line, said)
+            assert len(said.splitlines()) == 1, (line, said)
+
+
+@pytest.fixture
+def saved(make: MakeArena) -> dict[str, dict[str, Any]]:
+    pool = make(cap="64MiB")
+    with pool.scope("scope"):
+        kept = [pool.allocate(size) for size in (1000, 3 * MIB, 5000)]
+    timeline = arena.Timeline(pool)
+    timeline.sample()
+    kept.pop(1).free()
+    snapshot = pool.snapshot()
+    data = {"format": "arena-snapshot", "version": 1, **dataclasses.asdict(snapshot)}
+    report = pool.report(timeline=timeline).to_dict()
+    return {"snapshot": json.loads(json.dumps(data)), "report": json.loads(json.dumps(report))}
+
+
+def leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values in plain data, the outer ones too."""
+    if path:
+        yield path
+    if isinstance(data, (dict, list)):
+        for key in data if isinstance(data, dict) else range(min(len(data), 2)):
+            yield from leaves(data[key], (*path, key))
+
+
+BAD = [None, True, -1, 1 << 62, 10**30, float("nan"), "\ud800", [], {}]
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "report"])
+def test_a_file_with_one_wrong_value_is_refused_or_shown(saved: Any, kind: str, tmp_path: Path) -> None:
+    """No value makes the reader, or who shows what it read, take memory or time without bounds, or fail otherwise."""
+    path = tmp_path / "file.json"
+    for place in leaves(saved[kind]):
+        for value in BAD:
+            data = copy.deepcopy(saved[kind])
+            inner = data
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = value
+            path.write_text(json.dumps(data))
+            try:
+                found = arena.load(path)
+                report = found if isinstance(found, Report) else Report.of(found)
+                assert str(report)
+                assert report._repr_html_()
+            except UsageError:
+                pass
+            except Exception as error:
+                raise AssertionError(f"{'.'.join(map(str, place))} = {value!r}") from error
+
+
+def test_a_report_keeps_its_blocks_when_a_part_is_replaced(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    kept = pool.allocate(1000)
+    report = pool.report()
+    for one in (report, Report.from_dict(report.to_dict())):
+        again = dataclasses.replace(one, verdict="cap reached")
+        assert (again.verdict, again.blocks) == ("cap reached", report.blocks)
+    assert len(report.blocks) == 2
+    kept.free()
