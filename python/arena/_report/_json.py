@@ -8,9 +8,19 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
-from ._model import FIGURES, FORMAT, VERSION, Block, Report, Samples
+from ._model import FIGURES, FORMAT, REASONS, VERSION, Block, Report, Samples
 
 __all__ = ["read", "render"]
+
+MOST = 1 << 64  # of any number: renderers count on it
+NAMES = {  # that renderers look for
+    "account": (*REASONS, "live", "reserved", "compactable", "cap", "headroom"),
+    "peak": (*REASONS, "live", "reserved", "peak_requested", "peak_live"),
+    "fragmentation": ("now", "peak"),
+    "largest": ("now", "after_trim"),
+    "counts": ("allocations", "blocks", "hits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits"),
+}
+DEVICE = {"number": int, "name": str, "simulated": bool, "total": int, "free": int, "others": int}
 
 
 def render(report: Report) -> str:
@@ -24,9 +34,18 @@ def read(data: Any) -> Report:
         raise UsageError(f"this report is of version {data.get('version')!r}; this arena reads {VERSION}")
     fields = {name: value for name, value in data.items() if name not in ("format", "version", "blocks")}
     report: Report = _make(Report, fields, "report")
+    _check_names(report)
     _check(report.timeline)
     vars(report)["blocks"] = _make(list[Block], data.get("blocks"), "report.blocks")
     return report
+
+
+def _check_names(report: Report) -> None:
+    for name, wanted in NAMES.items():
+        if missing := [key for key in wanted if key not in getattr(report, name)]:
+            raise UsageError(f"report.{name} should have {', '.join(missing)}")
+    for name, kind in DEVICE.items():
+        _make(kind, report.device.get(name), f"report.device.{name}")
 
 
 def _check(timeline: Samples | None) -> None:
@@ -53,7 +72,16 @@ def _make(kind: Any, value: Any, where: str) -> Any:
         return {name: _make(get_args(kind)[1], item, f"{where}.{name}") for name, item in value.items()}
     if kind is Any or _is(kind, value):
         return value
-    raise UsageError(f"{where} should be {getattr(kind, '__name__', kind)}, not {value!r}")
+    raise UsageError(f"{where} should be {_words(kind)}, not {_short(value)}")
+
+
+def _words(kind: Any) -> str:
+    name = str(getattr(kind, "__name__", kind))
+    return f"{name} from 0 to 2^64" if int in (get_args(kind) or (kind,)) else name
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60] if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
 
 
 def _required(kind: Any) -> set[str]:
@@ -67,4 +95,6 @@ def _is(kind: Any, value: Any) -> bool:
     kinds = get_args(kind) or (kind,)
     if isinstance(value, bool):
         return bool in kinds
-    return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
+    if isinstance(value, (int, float)):
+        return (type(value) in kinds or float in kinds) and abs(value) < MOST and (type(value) is float or value >= 0)
+    return isinstance(value, tuple(kinds))
