@@ -1,6 +1,8 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
+# make sanitize  the tests of the compiled parts, and some of Python's, under AddressSanitizer, UBSan and ThreadSanitizer
+# make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks
 
@@ -9,9 +11,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
-CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
+CXX_FILES := $(shell find src tools tests/native tests/fuzz -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug lint format bench clean
+.PHONY: demo test debug sanitize sanitize-native fuzz lint format bench clean
+
+# Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does.
+CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Checked \
+  -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
+FUZZ_SECONDS ?= 60
+FUZZ_READERS := own text rmm torch saved
+FUZZ_TARGETS := core decoders $(FUZZ_READERS)
+# Python and its libraries are not built with the sanitizer, which therefore has to be there before them, and keeps no
+# count of what they leave behind. What raises through C++ needs the C++ library from the beginning, too.
+SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so) $$($(CXX) -print-file-name=libstdc++.so)"
+SANITIZED_TESTS := tests/arena/test_arena.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
+  tests/arena/test_plain.py tests/trace/test_trace.py tests/fuzz
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -24,6 +40,36 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+
+sanitize: sanitize-native build/asan/python/arena/.copied $(VENV)/.test
+	$(SANITIZED_PYTHON) PYTHONPATH=build/asan/python $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
+
+sanitize-native: $(VENV)/.build
+	$(CMAKE_CHECKED) -B build/tsan -DARENA_SANITIZE=thread -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
+	$(BIN)/cmake --build build/tsan
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/tests/native/native_tests
+	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_TESTS=ON >/dev/null
+	$(BIN)/cmake --build build/asan
+	UBSAN_OPTIONS=print_stacktrace=1 build/asan/tests/native/native_tests
+
+build/asan/python/arena/.copied: sanitize-native
+	mkdir -p build/asan/python && cp -r python/arena build/asan/python/
+	cp build/asan/src/bindings/_core*.so build/asan/src/cudasim/libcudasim.so build/asan/python/arena/
+	@touch $@
+
+# libFuzzer's own way to run several at a time is for one target; make's is for several.
+fuzz: $(VENV)/.package $(VENV)/.fuzz
+	CXX=$$(sh tools/get_clang.sh) $(CMAKE_CHECKED) -B build/fuzz -DARENA_SANITIZE=address,undefined -DARENA_FUZZ=ON -DARENA_PYTHON=OFF >/dev/null
+	$(BIN)/cmake --build build/fuzz
+	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
+
+# New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
+FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
+  -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
+fuzz-%:
+	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
+	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,ASAN_OPTIONS=detect_leaks=0 build/fuzz/tests/fuzz/fuzz_$*) \
+	  $(FUZZ_OPTIONS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -77,6 +123,11 @@ $(VENV)/.cupy13: $(VENV)/.python
 # PyTorch's reader of its memory snapshots, which needs nothing else of it: one file of its wheel.
 $(VENV)/torch/_memory_viz.py: $(VENV)/.python
 	$(BIN)/python tools/take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py $@
+
+# atheris has wheels for some Pythons only; readers.py does without, and says so.
+$(VENV)/.fuzz: $(VENV)/.python pyproject.toml
+	$(PIP) install $$($(BIN)/python tools/extras.py fuzz) || echo "atheris could not be installed: see tests/fuzz/README.md"
+	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py lint)

@@ -169,6 +169,8 @@ class Snapshot:
     @classmethod
     def _from_dict(cls, data: dict[str, Any]) -> Snapshot:
         """Read what :meth:`save` wrote."""
+        from ._whole import check
+
         if data.get("version") != VERSION:
             raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
         try:
@@ -179,8 +181,8 @@ class Snapshot:
                 Piece._make([*row[:8], tuple(Line(*line) for line in row[8]), row[9]]) for row in fields["pieces"]
             ]
             found = cls(**fields)
-            _check(found)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+            check(found, _STATS, [*(name for name in _STATS if name not in _ASKED), "largest_free"])
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
             raise UsageError(f"this is no whole snapshot of arena: {error}") from None
         return found
 
@@ -198,41 +200,3 @@ class Snapshot:
         from ._export import _torch
 
         return _torch.write(self, path, overwrite=overwrite)
-
-
-_MOST = 1 << 64
-_STATES = ("live", "pending", "releasable", "stranded")
-
-
-def _check(found: Snapshot) -> None:
-    """Whether all is of the kind that it should be: whoever looks at a snapshot counts on it."""
-    _check_kinds("it", (found.arena, found.plain, found.may_move), (str, bool, bool))
-    _check_numbers("it", found.device, found.granule, found.largest_free, found.next_serial)
-    for name, figures, needed in (
-        ("stats", found.stats, _STATS),
-        ("peak", found.peak, [*(name for name in _STATS if name not in _ASKED), "largest_free"]),
-    ):
-        _check_numbers(name, *(figures[key] for key in needed), *figures.values())
-    for segment in found.segments:
-        _check_numbers("segments", *segment)
-    for handle in found.handles:
-        _check_numbers("handles", handle.address or 0, handle.size)
-    for p in found.pieces:
-        _check_numbers("pieces", p.address, p.size, p.requested, p.stream, p.serial)
-        _check_kinds("pieces", (p.scope, p.pinned, 0.0 if p.age is None else float(p.age)), (str, bool, float))
-        if p.state not in _STATES or p.size == 0 or not 0 <= (p.age or 0) < _MOST:
-            raise ValueError(f"a piece of {p.size!r} bytes, {p.state!r}, of age {p.age!r}")
-        for line in p.lines:
-            _check_kinds("lines", line, (str, int, str))
-
-
-def _check_numbers(where: str, *numbers: Any) -> None:
-    for number in numbers:
-        if type(number) is not int or not 0 <= number < _MOST:
-            raise ValueError(f"{str(number)[:60]!r} in {where} is no number from 0 to 2^64")
-
-
-def _check_kinds(where: str, values: tuple[Any, ...], kinds: tuple[type, ...]) -> None:
-    for value, kind in zip(values, kinds, strict=True):
-        if type(value) is not kind:
-            raise ValueError(f"{where} has a {type(value).__name__} where a {kind.__name__} belongs")

@@ -14,7 +14,7 @@ namespace {
 using test::Sim;
 
 constexpr Bytes kMiB = Bytes{1} << 20, kMemory = 64 * kMiB;
-constexpr const char* kFunctions[] = {"cuMemCreate",     "cuMemMap",      "cuMemSetAccess", "cuEventRecord",
+constexpr const char* kFunctions[] = {"cuMemCreate",       "cuMemMap",      "cuMemSetAccess", "cuEventRecord",
                                       "cuStreamWaitEvent", "cuEventCreate", "cuMemAlloc",     "cuMemGetInfo"};
 constexpr const char* kErrors[] = {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN"};
 
@@ -39,12 +39,11 @@ class Input {
 class Machine {
  public:
   Machine() {
-    sim.set("granularity", "2MiB");
-    const Device device(sim.driver(), 0);
     for (int i = 0; i < 3; ++i) streams.push_back(device.new_stream());
     streams.push_back(nullptr);
   }
   Sim sim{"64MiB"};
+  Device device{sim.driver(), 0};  // whose context the streams live in
   std::vector<cu::Stream> streams;
 };
 
@@ -60,9 +59,9 @@ class Player {
     for (int step = 0; step < 200 && !input_.is_empty(); ++step) {
       try {
         act(input_.below(16));
-      } catch (const OutOfMemory& error) {
-        check_largest(error);
-      } catch (const DriverError&) {
+      } catch (const OutOfMemory&) {
+      } catch (const DriverError& error) {
+        if (!failing_) std::fprintf(stderr, "%s\n", error.what());
         CHECK(failing_);
       } catch (const UsageError&) {
         CHECK(closed_);
@@ -104,11 +103,17 @@ class Player {
   void allocate() {
     const Bytes size = input_.size();
     const unsigned how = input_.byte();
-    may_reback_ = how % 4 != 0;
+    const bool may_reback = how % 4 != 0;
     const cu::Stream stream = some_stream();
     Block* block = how >= 128 ? arena_->try_allocate(size, stream) : nullptr;
-    if (block == nullptr) block = &arena_->allocate(size, stream, may_reback_, how % 3);
-    hold(*block, size);
+    try {
+      if (block == nullptr) block = &arena_->allocate(size, stream, may_reback, how % 3);
+      return hold(*block, size);
+    } catch (const OutOfMemory& error) {
+      if (failing_ || closed_ || error.largest() == 0) return;
+      block = &arena_->allocate(error.largest(), stream, may_reback);  // which it says would have passed
+      hold(*block, error.largest());
+    }
   }
   void hold(Block& block, Bytes size) {
     CHECK(block.size >= size && block.address % kAlignment == 0);
@@ -129,17 +134,15 @@ class Player {
     CHECK_THROWS(UsageError, arena_->free(held.address));
   }
   void record_stream() {
-    if (!held_.empty()) arena_->record_stream(held_[input_.below(static_cast<unsigned>(held_.size()))].address, some_stream());
+    if (!held_.empty())
+      arena_->record_stream(held_[input_.below(static_cast<unsigned>(held_.size()))].address, some_stream());
   }
   void set_cap() {
     cap_ = std::min(kMemory, input_.size());
     highest_cap_ = std::max(highest_cap_, arena_->reserved());
     arena_->set_cap(cap_);
   }
-  void reserve() {
-    may_reback_ = true;
-    arena_->reserve(input_.size() / 2);
-  }
+  void reserve() { arena_->reserve(input_.size() / 2); }
   void begin_scope() {
     const unsigned budget = input_.byte();
     if (scopes_.size() < 8) {
@@ -172,12 +175,6 @@ class Player {
     arena_->close();
   }
 
-  // What an error says would have passed does pass.
-  void check_largest(const OutOfMemory& error) {
-    if (failing_ || closed_ || error.largest() == 0) return;
-    Block& block = arena_->allocate(error.largest(), nullptr, may_reback_);
-    hold(block, error.largest());
-  }
   void check() {
     arena_->validate();
     const Stats s = arena_->stats();
@@ -203,7 +200,7 @@ class Player {
   std::vector<std::shared_ptr<Scope>> scopes_;
   Bytes cap_ = 0, highest_cap_ = 0;
   std::uint64_t marks_ = 0;
-  bool failing_ = false, closed_ = false, may_reback_ = true;
+  bool failing_ = false, closed_ = false;
 };
 
 }  // namespace

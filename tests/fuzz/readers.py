@@ -1,20 +1,23 @@
 """Fuzzing of everything that reads a file: ``readers.py TARGET [options of libFuzzer] [FILE or FOLDER ...]``.
 
 Whatever a file holds, only an ``ArenaError`` may come out of reading it, and what was read can be replayed, saved and
-read again. With atheris, libFuzzer looks for inputs that reach new code; without it (there is no wheel for every Python)
-the corpus is run and changed by chance, which finds less.
+read again. With atheris, libFuzzer looks for inputs that reach new code; without it (not every Python has a wheel) the
+corpus is run and changed by chance, which finds less.
 """
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import random
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 try:
     import atheris
@@ -24,16 +27,19 @@ except ImportError:
 if atheris is not None:
     with atheris.instrument_imports(include=["arena"]):
         import arena
-        from arena import _load
-        from arena._report import _html, _json, _text
-        from arena._trace import _file, _read, _replay, _rmm, _rows, _save, _torch
+        from arena._trace import _file
 else:
     import arena
+import contextlib
+
 from arena._trace import _file
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = b"\xff\xfe"  # between the parts of a trace of arena's own
 TAGS = (_file.EVENTS, _file.LINES, _file.STEPS, _file.END, b"ELSE")
+CORPUS = Path(__file__).parent / "corpus"
+VALUES: list[Any] = ["delete", None, True, 0, 1, 7, 512, -1, 1 << 21, (1 << 64) - 1, 1 << 64, 10**400]
+VALUES += [0.0, -1.5, 1e300, float("nan"), float("inf"), "", "live", "\ud800", "[bold]<b>\n", [], [[]], {}, {"a": 1}]
 MOST_EVENTS = 3000  # that are replayed
 
 
@@ -63,10 +69,8 @@ def trace(data: bytes) -> None:
         for name in ("again.arena", "again.trace", "again.csv", "again.json"):
             settings = {"device": "sim:1GiB"} if name.endswith("json") else {}
             save(found, FOLDER / name, settings)
-    try:
+    with contextlib.suppress(arena.ArenaError):
         assert found.replay(device="sim:1GiB", cap="256MiB", compact=True).report.granule
-    except arena.ArenaError:
-        pass
 
 
 def save(found: arena.Trace, path: Path, settings: dict[str, str]) -> None:
@@ -82,8 +86,32 @@ def save(found: arena.Trace, path: Path, settings: dict[str, str]) -> None:
         arena.Trace.read(path)
 
 
+def edited(data: bytes) -> bytes:
+    """A whole report or snapshot in which every three bytes change one value: few changes of the text leave it JSON."""
+    whole = json.loads((CORPUS / "saved" / ("report" if data[:1] < b"\x80" else "snapshot")).read_bytes())
+    for at in range(1, min(len(data), 90) - 2, 3):
+        if not (slots := list(places(whole))):
+            break
+        container, key = slots[int.from_bytes(data[at : at + 2], "big") % len(slots)]
+        value = VALUES[data[at + 2] % len(VALUES)]
+        if value == "delete":
+            del container[key]
+        else:
+            container[key] = copy.deepcopy(value)
+    return json.dumps(whole).encode()
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(item, (dict, list)):
+            yield from places(item)
+
+
 def saved(data: bytes) -> None:
-    """A report or a snapshot."""
+    """A report or a snapshot, as text or, after an E, as changes of a whole one."""
+    if data[:1] == b"E":
+        data = edited(data[1:])
     source = FOLDER / "saved.json"
     source.write_bytes(data)
     try:

@@ -1,7 +1,8 @@
-"""Writes the first inputs of the targets that read files: ``seeds.py FOLDER``. What fuzzing adds is kept beside them."""
+"""Writes the first inputs of all targets: ``seeds.py FOLDER``. What fuzzing adds is kept beside them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import sys
@@ -26,10 +27,8 @@ def recorded(folder: Path) -> tuple[arena.Trace, Path]:
         pool.reserve("8MiB")
         pool.set_cap("60MiB")
         pool.trim()
-        try:
+        with contextlib.suppress(arena.OutOfMemoryError):
             pool.allocate(1 << 30)
-        except arena.OutOfMemoryError:
-            pass
         pool.report().save(folder / "report.json")
         pool.snapshot().save(folder / "snapshot.json")
         kept.free()
@@ -42,7 +41,11 @@ def parts_of(path: Path) -> bytes:
     with path.open("rb") as file:
         head = json.dumps(_file.read_header(file, path.name)).encode()
         tags = (_file.EVENTS, _file.LINES, _file.STEPS, _file.END)
-        chunks = [bytes([tags.index(chunk.tag)]) + chunk.data for chunk in _file.read_chunks(file) if not isinstance(chunk, str)]
+        chunks = [
+            bytes([tags.index(chunk.tag)]) + chunk.data
+            for chunk in _file.read_chunks(file)
+            if not isinstance(chunk, str)
+        ]
     return PARTS.join([head, *chunks])
 
 

@@ -96,7 +96,8 @@ void work(Arena& arena, int threads, int steps, bool shared_stream) {
   for (int i = 0; i < threads; ++i) {
     all.emplace_back([&, i] {
       const auto at = static_cast<std::size_t>(i);
-      Holder holder(arena, streams[shared_stream ? 0 : at], streams[(at + 1) % streams.size()], 1 + static_cast<unsigned>(i));
+      Holder holder(arena, streams[shared_stream ? 0 : at], streams[(at + 1) % streams.size()],
+                    1 + static_cast<unsigned>(i));
       for (int step = 0; step < steps; ++step) holder.step();
     });
   }

@@ -28,20 +28,20 @@ struct Register {
 
 }  // namespace arena::test
 
-#define TEST(name)                                             \
-  static void name();                                          \
-  static const ::arena::test::Register name##_{#name, &name};  \
+#define TEST(name)                                            \
+  static void name();                                         \
+  static const ::arena::test::Register name##_{#name, &name}; \
   static void name()
 
 #define CHECK(...) ((__VA_ARGS__) ? void() : ::arena::test::fail(__FILE__, __LINE__, #__VA_ARGS__))
 
-#define CHECK_THROWS(type, ...)          \
-  do {                                   \
-    bool thrown_ = false;                \
-    try {                                \
-      __VA_ARGS__;                       \
-    } catch (const type&) {              \
-      thrown_ = true;                    \
-    }                                    \
+#define CHECK_THROWS(type, ...)           \
+  do {                                    \
+    bool thrown_ = false;                 \
+    try {                                 \
+      __VA_ARGS__;                        \
+    } catch (const type&) {               \
+      thrown_ = true;                     \
+    }                                     \
     CHECK(thrown_ && #type #__VA_ARGS__); \
   } while (false)

@@ -48,7 +48,8 @@ class Sim {
   void check_all_returned() const {
     CHECK(used() == 0);
     const auto counts = census();
-    for (const char* kind : {"handles", "mappings", "reservations", "allocations", "events"}) CHECK(counts.at(kind) == 0);
+    for (const char* kind : {"handles", "mappings", "reservations", "allocations", "events"})
+      CHECK(counts.at(kind) == 0);
   }
 
   std::unique_ptr<Arena> arena(Bytes cap, bool virtual_memory = true, Bytes growth = Bytes{8} << 20) const {

@@ -78,13 +78,28 @@ TEST(a_chunk_that_was_changed_is_read_or_refused) {
   CHECK(refused > 100);
 }
 
+TEST(the_name_of_a_scope_is_text) {
+  const auto read = [](const std::string& name) {
+    const std::string bytes = std::string("\x0a\x00\x01\x00", 4) + static_cast<char>(name.size()) + name;
+    Trace trace;
+    trace.add_chunk(0, 0, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+    return trace.scope_name(1);
+  };
+  for (const char* name : {"", "step", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) CHECK(read(name) == name);
+  for (const char* name :
+       {"\xff", "\xc0\x80", "\xc3", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80", "\xf0\x80\x80\x80"}) {
+    CHECK_THROWS(TraceError, read(name));
+  }
+}
+
 TEST(a_pickle_that_names_more_than_it_has_is_refused) {
   const auto check = [](const std::string& text) {
     check_pickle(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
   };
   check("\x80\x02}q\x01.");
-  for (const char* bad : {"", "\x80", "}", "\x8e\xff\xff\xff\xff\xff\xff\xff\xff.", "T\xff\xff\xff\x7f.", "r\xff\xff\xff\x7f.",
-                          "p99999999999999999999\n.", "\x95\xff\xff\xff\xff\xff\xff\xff\x7f.", "\xff."}) {
+  for (const char* bad :
+       {"", "\x80", "}", "\x8e\xff\xff\xff\xff\xff\xff\xff\xff.", "T\xff\xff\xff\x7f.", "r\xff\xff\xff\x7f.",
+        "p99999999999999999999\n.", "\x95\xff\xff\xff\xff\xff\xff\xff\x7f.", "\xff."}) {
     CHECK_THROWS(TraceError, check(bad));
   }
 }

@@ -76,12 +76,13 @@ def _make(kind: Any, value: Any, where: str) -> Any:
 
 
 def _words(kind: Any) -> str:
-    name = str(getattr(kind, "__name__", kind))
-    return f"{name} from 0 to 2^64" if int in (get_args(kind) or (kind,)) else name
+    name = str(kind if get_args(kind) else getattr(kind, "__name__", kind))
+    return f"{name} from 0 to 2^64" if kind in (int, float) else name
 
 
 def _short(value: Any) -> str:
-    return repr(value)[:60] if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
+    is_plain = isinstance(value, (str, float, type(None))) or (isinstance(value, int) and abs(value) < 1 << 80)
+    return repr(value)[:60] if is_plain else f"such a {type(value).__name__}"
 
 
 def _required(kind: Any) -> set[str]:
@@ -92,6 +93,8 @@ def _required(kind: Any) -> set[str]:
 
 
 def _is(kind: Any, value: Any) -> bool:
+    if get_origin(kind) in (list, dict):
+        return False
     kinds = get_args(kind) or (kind,)
     if isinstance(value, bool):
         return bool in kinds
