@@ -7,7 +7,9 @@ corpus is run and changed by chance, which finds less.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib
 import json
 import os
 import random
@@ -24,15 +26,21 @@ try:
 except ImportError:
     atheris = None
 
-if atheris is not None:
-    with atheris.instrument_imports(include=["arena"]):
-        import arena
-        from arena._trace import _file
-else:
+# What is imported in here is looked at for new code; what arena would import later, too.
+with contextlib.nullcontext() if atheris is None else atheris.instrument_imports(include=["arena"]):
     import arena
-import contextlib
+    from arena._trace import _file
 
-from arena._trace import _file
+    for name in (
+        "_load",
+        "_whole",
+        "_report._html",
+        "_report._json",
+        "_report._text",
+        "_trace._replay",
+        "_trace._save",
+    ):
+        importlib.import_module(f"arena.{name}")
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = b"\xff\xfe"  # between the parts of a trace of arena's own

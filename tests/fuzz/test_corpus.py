@@ -1,4 +1,4 @@
-"""Every input that fuzzing has kept for the readers of files: those that reach other code, and those that once crashed."""
+"""What fuzzing has kept for the readers of files: inputs that reach other code, and those that once crashed."""
 
 from __future__ import annotations
 
