@@ -68,7 +68,7 @@ FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -timeout=30 -rss_limit_mb=2048 -a
   -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
 fuzz-%:
 	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
-	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,ASAN_OPTIONS=detect_leaks=0 build/fuzz/tests/fuzz/fuzz_$*) \
+	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,build/fuzz/tests/fuzz/fuzz_$*) \
 	  $(FUZZ_OPTIONS)
 
 lint: $(VENV)/.package $(VENV)/.lint

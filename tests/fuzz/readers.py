@@ -21,26 +21,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-try:
-    import atheris
-except ImportError:
-    atheris = None
+atheris: Any = None
+if __name__ == "__main__":  # tests run what is kept, without looking for more
+    with contextlib.suppress(ImportError):
+        import atheris
 
 # What is imported in here is looked at for new code; what arena would import later, too.
 with contextlib.nullcontext() if atheris is None else atheris.instrument_imports(include=["arena"]):
     import arena
     from arena._trace import _file
 
-    for name in (
-        "_load",
-        "_whole",
-        "_report._html",
-        "_report._json",
-        "_report._text",
-        "_trace._replay",
-        "_trace._save",
-    ):
-        importlib.import_module(f"arena.{name}")
+    for module in ("_whole", "_report._html", "_report._json", "_report._text", "_trace._replay", "_trace._save"):
+        importlib.import_module(f"arena.{module}")
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = b"\xff\xfe"  # between the parts of a trace of arena's own
