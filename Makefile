@@ -1,7 +1,8 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
-# make sanitize  the tests of the compiled parts, and some of Python's, under AddressSanitizer, UBSan and ThreadSanitizer
+# make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
+# make sanitize-python  tests of Python under AddressSanitizer and UBSan; on demand, for the module takes long to build so
 # make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks
@@ -13,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 CXX_FILES := $(shell find src tools tests/native tests/fuzz -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug sanitize sanitize-native fuzz lint format bench clean
+.PHONY: demo test debug sanitize sanitize-python fuzz lint format bench clean
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does.
 CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Checked \
@@ -41,21 +42,20 @@ debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
 
-sanitize: sanitize-native build/asan/python/arena/.copied $(VENV)/.test
-	$(SANITIZED_PYTHON) PYTHONPATH=build/asan/python $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
-
-sanitize-native: $(VENV)/.build
+sanitize: $(VENV)/.build
 	$(CMAKE_CHECKED) -B build/tsan -DARENA_SANITIZE=thread -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
 	$(BIN)/cmake --build build/tsan
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/tests/native/native_tests
-	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_TESTS=ON >/dev/null
+	build/tsan/tests/native/native_tests
+	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
 	$(BIN)/cmake --build build/asan
 	UBSAN_OPTIONS=print_stacktrace=1 build/asan/tests/native/native_tests
 
-build/asan/python/arena/.copied: sanitize-native
-	mkdir -p build/asan/python && cp -r python/arena build/asan/python/
-	cp build/asan/src/bindings/_core*.so build/asan/src/cudasim/libcudasim.so build/asan/python/arena/
-	@touch $@
+sanitize-python: $(VENV)/.build $(VENV)/.test
+	$(CMAKE_CHECKED) -B build/asan-python -DARENA_SANITIZE=address,undefined >/dev/null
+	$(BIN)/cmake --build build/asan-python
+	mkdir -p build/asan-python/package && cp -r python/arena build/asan-python/package/
+	cp build/asan-python/src/bindings/_core*.so build/asan-python/src/cudasim/libcudasim.so build/asan-python/package/arena/
+	$(SANITIZED_PYTHON) PYTHONPATH=build/asan-python/package $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
 
 # libFuzzer's own way to run several at a time is for one target; make's is for several.
 fuzz: $(VENV)/.package $(VENV)/.fuzz
