@@ -3,6 +3,9 @@
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
 # make faults every call of the driver that the arena makes fails with every documented error; CI tries a part of that
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
+# make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
+# make sanitize-python  tests of Python under AddressSanitizer and UBSan; on demand, for the module takes long to build so
+# make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
@@ -13,9 +16,23 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
-CXX_FILES := $(shell find src tools benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
+CXX_FILES := $(shell find src tools benchmarks tests/native tests/fuzz -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test test-gpu debug faults lint format bench count clean
+.PHONY: demo test test-gpu debug faults sanitize sanitize-python fuzz lint format bench count clean
+
+# Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does.
+CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Checked \
+  -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
+FUZZ_SECONDS ?= 60
+FUZZ_READERS := own text rmm torch saved
+FUZZ_TARGETS := core decoders $(FUZZ_READERS)
+# Python and its libraries are not built with the sanitizer, which therefore has to be there before them, and keeps no
+# count of what they leave behind. What raises through C++ needs the C++ library from the beginning, too.
+SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so) $$($(CXX) -print-file-name=libstdc++.so)"
+SANITIZED_TESTS := tests/arena/test_arena.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
+  tests/arena/test_plain.py tests/trace/test_trace.py tests/fuzz
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -34,6 +51,35 @@ test-gpu: $(VENV)/.package $(VENV)/.test
 
 faults: $(VENV)/.package $(VENV)/.test
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
+
+sanitize: $(VENV)/.build
+	$(CMAKE_CHECKED) -B build/tsan -DARENA_SANITIZE=thread -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
+	$(BIN)/cmake --build build/tsan
+	build/tsan/tests/native/native_tests
+	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
+	$(BIN)/cmake --build build/asan
+	UBSAN_OPTIONS=print_stacktrace=1 build/asan/tests/native/native_tests
+
+sanitize-python: $(VENV)/.build $(VENV)/.test
+	$(CMAKE_CHECKED) -B build/asan-python -DARENA_SANITIZE=address,undefined >/dev/null
+	$(BIN)/cmake --build build/asan-python
+	mkdir -p build/asan-python/package && cp -r python/arena build/asan-python/package/
+	cp build/asan-python/src/bindings/_core*.so build/asan-python/src/cudasim/libcudasim.so build/asan-python/package/arena/
+	$(SANITIZED_PYTHON) PYTHONPATH=build/asan-python/package $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
+
+# libFuzzer's own way to run several at a time is for one target; make's is for several.
+fuzz: $(VENV)/.package $(VENV)/.fuzz
+	CXX=$$(sh tools/get_clang.sh) $(CMAKE_CHECKED) -B build/fuzz -DARENA_SANITIZE=address,undefined -DARENA_FUZZ=ON -DARENA_PYTHON=OFF >/dev/null
+	$(BIN)/cmake --build build/fuzz
+	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
+
+# New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
+FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
+  -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
+fuzz-%:
+	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
+	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,build/fuzz/tests/fuzz/fuzz_$*) \
+	  $(FUZZ_OPTIONS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -98,6 +144,11 @@ $(VENV)/torch/_memory_viz.py: $(VENV)/.python
 
 $(VENV)/.bench: $(VENV)/.python pyproject.toml
 	$(PIP) install $$($(BIN)/python tools/extras.py bench)
+	@touch $@
+
+# atheris has wheels for some Pythons only; readers.py does without, and says so.
+$(VENV)/.fuzz: $(VENV)/.python pyproject.toml
+	$(PIP) install $$($(BIN)/python tools/extras.py fuzz) || echo "atheris could not be installed: see tests/fuzz/README.md"
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml

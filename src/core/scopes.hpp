@@ -15,10 +15,13 @@ namespace arena {
 // The figures change under the arena's lock, and may be read without.
 class Scope {
  public:
+  static constexpr std::uint32_t kDeepest = 1000;  // one in another: all are gone through again and again
+
   Scope(std::uint64_t number, std::uint64_t first, std::string name, std::optional<Bytes> budget,
         std::shared_ptr<Scope> parent)
       : number_(number), first_(first), name_(std::move(name)), budget_(budget), parent_(std::move(parent)) {}
 
+  std::uint32_t depth() const { return depth_; }
   std::uint64_t number() const { return number_; }  // among all of its arena
   std::uint64_t first() const { return first_; }    // serial that a block in it may have
 
@@ -61,6 +64,7 @@ class Scope {
   const std::string name_;
   const std::optional<Bytes> budget_;
   const std::shared_ptr<Scope> parent_;
+  const std::uint32_t depth_ = parent_ ? parent_->depth_ + 1 : 1;
   std::atomic<Bytes> live_ = 0, peak_ = 0;
   std::atomic<std::uint64_t> blocks_ = 0;
   std::atomic<bool> ended_ = false;

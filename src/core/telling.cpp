@@ -1,5 +1,6 @@
 // What the arena tells an observer, and the scopes, which exist to be told of.
 #include <algorithm>
+#include <string>
 
 #include "core/arena.hpp"
 
@@ -12,7 +13,11 @@ std::shared_ptr<Scope> Arena::begin_scope(const std::string& name, std::optional
     const Fronts::Held all(fronts_);
     first = fronts_.begin_serials();
   }
-  auto scope = std::make_shared<Scope>(scopes_++, first, name, budget, current_scope(id_));
+  const std::shared_ptr<Scope> around = current_scope(id_);
+  if (around && around->depth() >= Scope::kDeepest) {
+    throw UsageError("scopes lie in one another " + std::to_string(Scope::kDeepest) + " deep, and no deeper: end some");
+  }
+  auto scope = std::make_shared<Scope>(scopes_++, first, name, budget, around);
   enter_scope(id_, scope);
   if (observer_) {
     tell({EventKind::kScopeBegin, 0, budget.value_or(~Bytes{0}), 0, 0, 0, scope->number(), scope->name()});

@@ -30,6 +30,7 @@ Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
   for (now.event = 0; now.event < events.size(); ++now.event) {
     const TraceEvent& event = events[now.event];
     if (event.kind == EventKind::kAllocate) {
+      now.live -= sizes.take(event.block);  // a number that comes again
       now.live += sizes.at(event.block) = rounded(event.size);
     } else if (event.kind == EventKind::kFree) {
       now.live -= sizes.take(event.block);

@@ -11,7 +11,7 @@
 //   kRecordStream  how many blocks before the next one, stream
 //   kFailure       size, stream, line if kHasLine
 //   kReserved, kReserve, kSetCap  size
-//   kScopeBegin    scope, budget + 1 or 0, length of its name, name
+//   kScopeBegin    scope, budget + 1 or 0, length of its name, name in UTF-8
 //   kScopeEnd      scope
 //   kStream        stream, its handle, or all ones        before its first use in a chunk; all ones: not known
 //

@@ -101,6 +101,7 @@ Line Replay::line_of(const TraceEvent& event) const {
 }
 
 void Replay::allocate(const TraceEvent& event) {
+  release(event.block);  // a number that comes again: what a file says need not make sense
   try {
     Block& block = arena_->allocate(event.size, stream_of(event), true, line_of(event));
     blocks_.at(event.block) = {&block, next_};
@@ -110,6 +111,20 @@ void Replay::allocate(const TraceEvent& event) {
   }
 }
 
+void Replay::release(std::uint64_t block) {
+  const Held held = blocks_.take(block);
+  if (held.block == nullptr) return;
+  live_ -= held.block->size;
+  arena_->free(*held.block);
+}
+
+void Replay::end_scope(std::uint64_t scope) {
+  const auto it = scopes_.find(scope);
+  if (it == scopes_.end()) return;
+  arena_->end_scope(*it->second);
+  scopes_.erase(it);
+}
+
 void Replay::play(const TraceEvent& event) {
   using enum EventKind;
   switch (event.kind) {
@@ -117,10 +132,7 @@ void Replay::play(const TraceEvent& event) {
       allocate(event);
       break;
     case kFree:  // of a block that was live when the recording began, it is unknown here
-      if (const Held held = blocks_.take(event.block); held.block != nullptr) {
-        live_ -= held.block->size;
-        arena_->free(*held.block);
-      }
+      release(event.block);
       break;
     case kRecordStream:
       if (const Held held = blocks_.find(event.block); held.block != nullptr) {
@@ -134,13 +146,11 @@ void Replay::play(const TraceEvent& event) {
       arena_->compact();
       break;
     case kScopeBegin:
+      end_scope(event.block);
       scopes_[event.block] = arena_->begin_scope(trace_->scope_name(event.block), std::nullopt);
       break;
     case kScopeEnd:
-      if (const auto it = scopes_.find(event.block); it != scopes_.end()) {
-        arena_->end_scope(*it->second);
-        scopes_.erase(it);
-      }
+      end_scope(event.block);
       break;
     case kFailure:   // what did not fit then may fit now, and the program went on without it
     case kReserved:  // a consequence

@@ -74,6 +74,8 @@ class Replay {
 
   void play(const TraceEvent& event);
   void allocate(const TraceEvent& event);
+  void release(std::uint64_t block);    // if it is live
+  void end_scope(std::uint64_t scope);  // if it was begun
   void watch(const TraceEvent& event);
   Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats()}; }
   void finish_bucket();

@@ -1,11 +1,36 @@
 #include "trace/trace.hpp"
 
+#include <string_view>
+
 #include "trace/format.hpp"
 
 namespace arena {
 namespace {
 
 constexpr std::uint64_t kMostStreams = 1 << 20;
+
+// Whether it is UTF-8, as strictly as Python takes it: each character in its shortest form, and no halves of pairs.
+bool is_text(std::string_view bytes) {
+  for (std::size_t i = 0; i < bytes.size();) {
+    const auto byte = [&](std::size_t at) { return at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : 0u; };
+    const unsigned first = byte(i++);
+    if (first < 0x80) continue;
+    const unsigned more = first >= 0xc2 && first < 0xe0   ? 1
+                          : first >> 4 == 0xe             ? 2
+                          : first >= 0xf0 && first < 0xf5 ? 3
+                                                          : 0;
+    if (more == 0) return false;
+    std::uint32_t character = first & (0x3f >> more);
+    for (unsigned k = 0; k < more; ++k) {
+      const unsigned next = byte(i++);
+      if (next >> 6 != 2) return false;
+      character = character << 6 | (next & 0x3f);
+    }
+    if ((more == 2 && (character < 0x800 || character >> 11 == 0x1b)) || character > 0x10ffff) return false;
+    if (more == 3 && character < 0x10000) return false;
+  }
+  return true;
+}
 
 // Reads numbers from bytes that may end, or be anything.
 class Reader {
@@ -30,6 +55,7 @@ class Reader {
   std::string text(std::uint64_t length) {
     if (length > size_ - at_) fail("a name that is longer than the chunk");
     std::string found(reinterpret_cast<const char*>(data_ + at_), length);
+    if (!is_text(found)) fail("a name that is no text");
     at_ += length;
     return found;
   }

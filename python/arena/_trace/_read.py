@@ -36,6 +36,8 @@ KINDS = (
     "scope_end",
 )
 MOST_STREAMS = 1 << 20
+MOST_LINES = 1 << 32
+WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # in a chunk
 
 
 class Event(NamedTuple):
@@ -109,7 +111,7 @@ class Trace:
                 break
             try:
                 ended = trace._add(chunk)
-            except (TraceError, ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
+            except WRONG as error:
                 trace.problem = f"chunk at event {len(trace)}: {error}"
                 break
         if not ended and not trace.problem:
@@ -122,9 +124,14 @@ class Trace:
             self._core.add_chunk(next_block, time, chunk.data[32:])
         elif chunk.tag == _file.LINES:
             for number, lines in json.loads(chunk.data).items():
+                if not 0 <= int(number) < MOST_LINES:
+                    raise ValueError(f"line {number[:60]} of at most {MOST_LINES}")
                 self.lines[int(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
         elif chunk.tag == _file.STEPS:
-            self.steps += [(int(number), str(label)) for number, label in json.loads(chunk.data)]
+            for number, label in json.loads(chunk.data):
+                if int(number) < 0:
+                    raise ValueError(f"a step at event {int(number)}")
+                self.steps.append((int(number), str(label)))
         return chunk.tag == _file.END
 
     @classmethod

@@ -102,7 +102,7 @@ def lines_of(trace: Trace) -> Iterator[str]:
     yield HEADER
     live: dict[int, tuple[int, int]] = {}
     for event in trace:
-        place = f"{512 * (event.block + 1):#x}"
+        place = f"{512 * (event.block + 1) % (1 << 64):#x}"  # the number of a block is whatever the file said
         head = f"{event.thread},{_clock(event.time)}"
         if event.kind == "allocate":
             live[event.block] = (event.size, event.stream)

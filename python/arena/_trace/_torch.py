@@ -78,7 +78,7 @@ class _Reader:
         self.begin = 0
         self.reserved = 0
         self.labels = sorted(
-            (int(note["time_us"]) * 1000, str(note["name"]))
+            (int(note["time_us"]) * 1000, _text(note["name"]))
             for note in annotations
             if note.get("stage", "START") == "START" and note.get("device", device) == device
         )[::-1]
@@ -133,12 +133,19 @@ class _Reader:
         return self.known[id(frames)]
 
     def number(self, frames: Iterable[dict[str, Any]]) -> int:
-        lines = tuple(Line(str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames)
+        lines = tuple(Line(_text(f["filename"]), int(f["line"]), _text(f["name"])) for f in frames)
         if not lines:
             return 0
         number = self.lines.setdefault(lines, len(self.lines) + 1)
         self.trace.lines[number] = lines
         return number
+
+
+def _text(value: Any) -> str:
+    """No other object: what a pickle has once can stand in it many times, and as a text would be without end."""
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} where a text belongs")
+    return value
 
 
 def _is_whole(entry: Any) -> bool:

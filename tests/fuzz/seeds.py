@@ -1,0 +1,97 @@
+"""Writes the first inputs of all targets: ``seeds.py FOLDER``. What fuzzing adds is kept beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+
+import arena
+from arena._trace import _file
+
+PARTS = b"\xff\xfe"
+
+
+def recorded(folder: Path) -> tuple[arena.Trace, Path]:
+    """A run in which everything happens that a trace has a word for."""
+    pool = arena.Arena(device="sim:1GiB", cap="64MiB")
+    path = folder / "run.arena"
+    arena.trace_lines(True)
+    with pool.record(path), pool.scope("step", budget="32MiB"):
+        kept = pool.allocate(1000)
+        pool.allocate(3 << 20).free()
+        kept.record_stream(2)
+        pool.reserve("8MiB")
+        pool.set_cap("60MiB")
+        pool.trim()
+        with contextlib.suppress(arena.OutOfMemoryError):
+            pool.allocate(1 << 30)
+        pool.report().save(folder / "report.json")
+        pool.snapshot().save(folder / "snapshot.json")
+        kept.free()
+    arena.trace_lines(False)
+    return arena.Trace.read(path), path
+
+
+def parts_of(path: Path) -> bytes:
+    """A trace of arena's own as the target takes it: without packing and checksums."""
+    with path.open("rb") as file:
+        head = json.dumps(_file.read_header(file, path.name)).encode()
+        tags = (_file.EVENTS, _file.LINES, _file.STEPS, _file.END)
+        chunks = [
+            bytes([tags.index(chunk.tag)]) + chunk.data
+            for chunk in _file.read_chunks(file)
+            if not isinstance(chunk, str)
+        ]
+    return PARTS.join([head, *chunks])
+
+
+def torch_history() -> dict[str, object]:
+    frames = [{"filename": "a.py", "line": 3, "name": "f"}]
+    entry = {"addr": 512, "size": 1000, "stream": 0, "frames": frames}
+    history = [
+        {"action": "segment_alloc", **entry, "time_us": 1},
+        {"action": "alloc", **entry, "time_us": 2},
+        {"action": "free_requested", **entry, "time_us": 3},
+        {"action": "oom", **entry, "time_us": 4},
+    ]
+    block = {"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": frames}
+    segment = {"device": 0, "address": 4096, "total_size": 2048, "stream": 7, "blocks": [block]}
+    notes = [{"stage": "START", "time_us": 2, "name": "step", "device": 0}]
+    return {"device_traces": [history], "segments": [segment], "external_annotations": notes}
+
+
+def write(folder: Path, target: str, seeds: dict[str, bytes]) -> None:
+    (folder / target).mkdir(parents=True, exist_ok=True)
+    for name, data in seeds.items():
+        (folder / target / name).write_bytes(data)
+
+
+def main() -> None:
+    to = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trace, path = recorded(folder)
+        trace.save(folder / "run.trace")
+        trace.save(folder / "run.csv")
+        events = next(chunk.data[32:] for chunk in read_chunks(path) if chunk.tag == _file.EVENTS)
+        write(to, "own", {"whole": parts_of(path), "packed": b"R" + path.read_bytes()})
+        write(to, "text", {"whole": (folder / "run.trace").read_bytes().removeprefix(b"# arena-trace 1")})
+        write(to, "rmm", {"whole": (folder / "run.csv").read_bytes().partition(b"\n")[2]})
+        write(to, "saved", {kind: (folder / f"{kind}.json").read_bytes() for kind in ("report", "snapshot")})
+        write(to, "torch", {str(p): pickle.dumps(torch_history(), p)[1:] for p in (2, 4)})
+        write(to, "decoders", {"events": events, "pickle": pickle.dumps(torch_history(), 2)})
+        write(to, "core", {f"walk{n}": bytes((i * n * 37 + i // 7) % 256 for i in range(300)) for n in (1, 3, 5)})
+
+
+def read_chunks(path: Path) -> list[_file.Chunk]:
+    with path.open("rb") as file:
+        _file.read_header(file, path.name)
+        return [chunk for chunk in _file.read_chunks(file) if not isinstance(chunk, str)]
+
+
+if __name__ == "__main__":
+    main()

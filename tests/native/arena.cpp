@@ -1,0 +1,200 @@
+// The arena on the simulated driver, from several threads at once. Under ThreadSanitizer this is the test of its locks.
+#include "core/arena.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "native/sim.hpp"
+#include "trace/recorder.hpp"
+
+namespace arena {
+namespace {
+
+using test::Sim;
+
+constexpr Bytes kMiB = Bytes{1} << 20;
+
+// What a thread holds; each block has the holder's mark in its first and last word, which nobody else may change.
+class Holder {
+ public:
+  Holder(Arena& arena, cu::Stream own, cu::Stream other, unsigned seed)
+      : arena_(arena), own_(own), other_(other), seed_(seed), chance_(seed) {}
+  ~Holder() {
+    while (!held_.empty()) give();
+  }
+
+  void step() {
+    const unsigned what = chance_() % 64;
+    if (what < 30) {
+      take();
+    } else if (what < 58) {
+      if (!held_.empty()) give();
+    } else if (what < 60) {
+      if (!held_.empty()) arena_.record_stream(held_.back().block->address, other_);
+    } else {
+      look(what);
+    }
+  }
+
+ private:
+  struct Held {
+    Block* block;
+    std::uint64_t address;
+    Bytes size;
+  };
+
+  void take() {
+    static constexpr Bytes kSizes[] = {512, 512, 4096, 100'000, 3 * kMiB};
+    const Bytes size = kSizes[chance_() % std::size(kSizes)] - chance_() % 2;
+    try {
+      Block* block = chance_() % 2 == 0 ? arena_.try_allocate(size, own_) : nullptr;
+      if (block == nullptr) block = &arena_.allocate(size, own_, false, 1);
+      held_.push_back({block, block->address, size});
+      for (std::uint64_t* word : words(held_.back())) *word = seed_;
+    } catch (const OutOfMemory& error) {
+      CHECK(error.stats().reserved <= 64 * kMiB);
+    }
+  }
+  void give() {
+    std::swap(held_[chance_() % held_.size()], held_.back());
+    const Held held = held_.back();
+    held_.pop_back();
+    for (const std::uint64_t* word : words(held)) CHECK(*word == seed_);
+    if (chance_() % 2 == 0 && arena_.try_free(*held.block)) return;
+    arena_.free(*held.block);
+  }
+  void look(unsigned what) {
+    if (what == 60) {
+      const Stats s = arena_.stats(false);
+      CHECK(s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare);
+    } else if (what == 61) {
+      arena_.validate();
+    } else if (what == 62) {
+      arena_.trim();
+    } else {
+      CHECK(arena_.snapshot(false).granule > 0);
+    }
+  }
+  static std::array<std::uint64_t*, 2> words(const Held& held) {
+    auto* first = reinterpret_cast<std::uint64_t*>(held.address);
+    return {first, first + (held.size - 8) / 8};
+  }
+
+  Arena& arena_;
+  const cu::Stream own_, other_;
+  const unsigned seed_;
+  std::mt19937 chance_;
+  std::vector<Held> held_;
+};
+
+void work(Arena& arena, int threads, int steps, bool shared_stream) {
+  std::vector<cu::Stream> streams;
+  for (int i = 0; i < threads; ++i) streams.push_back(arena.device().new_stream());
+  std::vector<std::thread> all;
+  for (int i = 0; i < threads; ++i) {
+    all.emplace_back([&, i] {
+      const auto at = static_cast<std::size_t>(i);
+      Holder holder(arena, streams[shared_stream ? 0 : at], streams[(at + 1) % streams.size()],
+                    1 + static_cast<unsigned>(i));
+      for (int step = 0; step < steps; ++step) holder.step();
+    });
+  }
+  for (std::thread& thread : all) thread.join();
+  arena.validate();
+  const Stats stats = arena.stats();
+  CHECK(stats.live == 0 && stats.blocks == 0 && stats.peak_reserved <= 64 * kMiB);
+  for (const cu::Stream stream : streams) arena.device().delete_stream(stream);
+}
+
+void work_on_a_new_machine(bool virtual_memory, bool shared_stream) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(64 * kMiB, virtual_memory);
+    work(*arena, 3, 1'500, shared_stream);
+    CHECK(arena->reserved() == sim.used());
+    arena->trim();
+    CHECK(arena->reserved() == 0);
+  }
+  sim.check_all_returned();
+}
+
+TEST(threads_on_streams_of_their_own) { work_on_a_new_machine(true, false); }
+TEST(threads_on_one_stream) { work_on_a_new_machine(true, true); }
+TEST(threads_on_plain_segments) { work_on_a_new_machine(false, false); }
+
+TEST(threads_while_the_cap_changes_and_a_recording_begins_and_ends) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(64 * kMiB);
+    std::atomic<bool> over = false;
+    std::thread other([&] {
+      for (unsigned i = 0; !over; ++i) {
+        arena->set_cap((16 + i % 3 * 24) * kMiB);
+        const auto recorder = i % 2 == 0 ? std::make_shared<Recorder>() : nullptr;
+        arena->observe(recorder);
+        if (recorder) recorder->next(std::chrono::milliseconds(1));
+        const auto scope = arena->begin_scope("other", kMiB);
+        try {
+          arena->free(arena->allocate(1000, nullptr, false));
+        } catch (const OutOfMemory&) {
+        }
+        CHECK(scope->live() == 0);
+        arena->end_scope(*scope);
+        CHECK(arena->cap() <= 64 * kMiB && arena->reserved() <= 64 * kMiB);
+      }
+    });
+    work(*arena, 2, 1'500, false);
+    over = true;
+    other.join();
+  }
+  sim.check_all_returned();
+}
+
+TEST(an_arena_is_closed_while_threads_work_in_it) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(64 * kMiB);
+    const auto take_and_give = [&] {
+      try {
+        while (true) arena->free(arena->allocate(10'000, nullptr, false));
+      } catch (const UsageError&) {  // closed
+      }
+    };
+    std::thread one(take_and_give), two(take_and_give);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    arena->close();
+    one.join();
+    two.join();
+    CHECK(arena->stats().live == 0);
+    arena->validate();
+  }
+  sim.check_all_returned();
+}
+
+TEST(pointers_and_bytes_stay_while_an_arena_is_compacted) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(128 * kMiB, true, 64 * kMiB);
+    std::vector<Block*> blocks;
+    for (int i = 0; i < 12; ++i) blocks.push_back(&arena->allocate(3 * kMiB, nullptr, false));
+    for (std::size_t i = 0; i < blocks.size(); i += 2) arena->free(*blocks[i]);
+    for (std::size_t i = 1; i < blocks.size(); i += 2) {
+      std::memset(reinterpret_cast<void*>(blocks[i]->address), static_cast<int>(i), 3 * kMiB);
+    }
+    const Bytes before = arena->reserved();
+    arena->compact();
+    CHECK(arena->reserved() < before && arena->reserved() == sim.used());
+    arena->validate();
+    for (std::size_t i = 1; i < blocks.size(); i += 2) {
+      const auto* bytes = reinterpret_cast<const unsigned char*>(blocks[i]->address);
+      CHECK(bytes[0] == i && bytes[kMiB] == i && bytes[3 * kMiB - 1] == i);
+      arena->free(*blocks[i]);
+    }
+  }
+  sim.check_all_returned();
+}
+
+}  // namespace
+}  // namespace arena

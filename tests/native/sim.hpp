@@ -1,0 +1,80 @@
+// The simulated driver for tests in C++: opened where it was built, with its own functions at hand.
+#pragma once
+
+#include <cudasim/cudasim.h>
+
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/arena.hpp"
+#include "driver/driver.hpp"
+#include "native/check.hpp"
+
+namespace arena::test {
+
+class Sim {
+ public:
+  // A new machine, whatever there was before.
+  explicit Sim(const std::string& memory = "256MiB") : library_(open()) {
+    CHECK(call<decltype(cudasimReset)>("cudasimReset") == 0);
+    set("memory", memory);
+    set("fail", "");
+    set("delay", "0");
+    driver_ = std::make_shared<const Driver>(open());
+  }
+  const std::shared_ptr<const Driver>& driver() const { return driver_; }
+
+  void set(const char* setting, const std::string& value) const {
+    CHECK(call<decltype(cudasimSet)>("cudasimSet", setting, value.c_str()) == 0);
+  }
+  void fail(const char* function, unsigned long long nth, unsigned long long times, const char* error) const {
+    CHECK(call<decltype(cudasimFail)>("cudasimFail", function, nth, times, error) == 0);
+  }
+  Bytes used() const { return call<decltype(cudasimUsed)>("cudasimUsed", 0); }
+  // How much of each kind the driver has given, and not got back.
+  std::map<std::string, std::uint64_t> census() const {
+    char text[1024];
+    call<decltype(cudasimCensus)>("cudasimCensus", text, sizeof text);
+    std::istringstream lines(text);
+    std::map<std::string, std::uint64_t> counts;
+    for (std::pair<std::string, std::uint64_t> line; lines >> line.first >> line.second;) counts.insert(line);
+    return counts;
+  }
+  // What an arena takes, and nobody else.
+  void check_all_returned() const {
+    CHECK(used() == 0);
+    const auto counts = census();
+    for (const char* kind : {"handles", "mappings", "reservations", "allocations", "events"})
+      CHECK(counts.at(kind) == 0);
+  }
+
+  std::unique_ptr<Arena> arena(Bytes cap, bool virtual_memory = true, Bytes growth = Bytes{8} << 20) const {
+    ArenaSettings settings;
+    settings.cap = cap;
+    settings.growth = growth;
+    settings.virtual_memory = virtual_memory;
+    return std::make_unique<Arena>(driver_, 0, settings);
+  }
+
+ private:
+  static Library open() {
+    std::string why;
+    auto library = Library::open(ARENA_LIBCUDASIM, why);
+    if (!library) std::fprintf(stderr, "%s\n", why.c_str());
+    CHECK(library.has_value());
+    return std::move(*library);
+  }
+  template <typename Function, typename... Arguments>
+  std::invoke_result_t<Function, Arguments...> call(const char* name, Arguments... arguments) const {
+    return library_.function<Function>(name)(arguments...);
+  }
+
+  Library library_;
+  std::shared_ptr<const Driver> driver_;
+};
+
+}  // namespace arena::test
