@@ -72,7 +72,7 @@ def through_cupy(found: dict[str, Any] | None) -> Iterator[str]:
         yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` tells more.\n"
         return
     yield "Nanoseconds for a block and its end, beside CuPy's own `MemoryPool` in the same run. CuPy's runtime was one"
-    yield "that runs on the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`.\n"
+    yield "that runs on the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`\n"
     rows = []
     for what, cases in found.items():
         for case, row in cases.items():
