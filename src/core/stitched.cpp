@@ -216,14 +216,21 @@ void Stitched::give_back(Index index) {
   remove_handle(index);
 }
 
+// Those that lie on the span in part only come last: what is outside is of no use there, and smaller ones would be.
 Granules Stitched::release_idle(Granules wanted, Span keep) {
   std::vector<Index> going;
   Granules found = 0;
-  for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
-    const Handle& handle = handles_[it->second.second];
-    if (handle.pending || handle.span().overlaps(keep)) continue;
-    going.push_back(it->second.second);
-    found += handle.count;
+  const auto choose = [&](const auto& may_go) {
+    for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
+      const Handle& handle = handles_[it->second.second];
+      if (handle.pending || !may_go(handle.span())) continue;
+      going.push_back(it->second.second);
+      found += handle.count;
+    }
+  };
+  choose([&](Span span) { return !span.overlaps(keep); });
+  if (found == 0) {
+    choose([&](Span span) { return span.overlaps(keep) && (span.begin < keep.begin || span.end > keep.end); });
   }
   for (const Index index : going) {
     unmap(index);
