@@ -1,6 +1,7 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
+# make long   the tests of reliability for about an hour: random programs against the model, and load
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks
 
@@ -11,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test debug lint format bench clean
+.PHONY: demo test debug long lint format bench clean
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -24,6 +25,14 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+
+# Steps of random programs, and seconds of load.
+ARENA_STEPS ?= 500000
+ARENA_LOAD_SECONDS ?= 600
+long: export ARENA_STEPS := $(ARENA_STEPS)
+long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
+long: $(VENV)/.package $(VENV)/.test
+	$(BIN)/python -m pytest tests/reliability/test_model.py tests/reliability/test_load.py $(PYTEST_FLAGS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -24,8 +24,9 @@ DELAY = 60  # microseconds at most
 
 
 def events_of(name: str, seed: int) -> list[Event]:
-    # Each seed is another part of the trace.
-    return list(from_trace(name, 2000, begin=4000 + 12_000 * (seed % 20))) if name != "eight" else list(generated(seed, 1200))
+    if name == "eight":
+        return list(generated(seed, 1200))
+    return list(from_trace(name, 2000, begin=4000 + 12_000 * (seed % 20)))  # each seed is another part of it
 
 
 def peak(events: list[Event]) -> int:

@@ -1,4 +1,4 @@
-"""Work that is really queued: every block is filled on its stream, and read there before it is freed, without waiting."""
+"""Work that is really queued: blocks are filled on their streams, and read there before they are freed."""
 
 from __future__ import annotations
 
