@@ -51,10 +51,14 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
   const Span span = span_of(demand.place->offset, demand.size);
   const Granules most = limit();
   if (effort == Effort::kPoll) poll();
+  std::size_t spares = spare_.size();  // not more than there were: one that the driver refuses to open is spare again
   while (!map_all(span, most, true)) {
-    const bool freed = effort == Effort::kRelease  ? release_idle(span.count(), span) > 0
-                       : effort == Effort::kReback ? reback(span)
-                                                   : false;
+    bool freed = false;
+    if (effort == Effort::kRelease) {
+      freed = release_spare(spares) || release_idle(span.count(), span) > 0;
+    } else if (effort == Effort::kReback) {
+      freed = reback(span);
+    }
     if (!freed) return std::nullopt;
   }
   return demand.place->offset;
@@ -214,6 +218,14 @@ void Stitched::give_back(Index index) {
     throw;
   }
   remove_handle(index);
+}
+
+// The smallest: where that was not taken for a place, all are too large for it.
+bool Stitched::release_spare(std::size_t& most) {
+  if (spare_.empty() || most == 0) return false;
+  --most;
+  give_back(take_spare(spare_.begin()->first, 0));
+  return true;
 }
 
 // Those that lie on the span in part only come last: what is outside is of no use there, and smaller ones would be.
