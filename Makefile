@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
-CXX_FILES := $(shell find src tools -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
+CXX_FILES := $(shell find src tools tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
 .PHONY: demo test debug long lint format bench clean
 
