@@ -27,7 +27,7 @@ debug: build/debug/.package $(VENV)/.test
 	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
 
 # Steps of random programs, and seconds of load.
-ARENA_STEPS ?= 500000
+ARENA_STEPS ?= 1500000
 ARENA_LOAD_SECONDS ?= 600
 long: export ARENA_STEPS := $(ARENA_STEPS)
 long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
