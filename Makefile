@@ -6,6 +6,7 @@
 # make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
 # make sanitize-python  tests of Python under AddressSanitizer and UBSan; on demand, for the module takes long to build so
 # make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
+# make long   the tests of reliability for about an hour: random programs against the model, and load
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
@@ -16,9 +17,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
-CXX_FILES := $(shell find src tools benchmarks tests/native tests/fuzz -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
+CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test test-gpu debug faults sanitize sanitize-python fuzz lint format bench count clean
+.PHONY: demo test test-gpu debug long faults sanitize sanitize-python fuzz lint format bench count clean
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does.
 CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Checked \
@@ -80,6 +81,14 @@ fuzz-%:
 	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
 	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,build/fuzz/tests/fuzz/fuzz_$*) \
 	  $(FUZZ_OPTIONS)
+
+# Steps of random programs, and seconds of load.
+ARENA_STEPS ?= 1500000
+ARENA_LOAD_SECONDS ?= 600
+long: export ARENA_STEPS := $(ARENA_STEPS)
+long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
+long: $(VENV)/.package $(VENV)/.test
+	$(BIN)/python -m pytest tests/reliability/test_model.py tests/reliability/test_load.py $(PYTEST_FLAGS)
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .

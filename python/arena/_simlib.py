@@ -56,7 +56,7 @@ def size_of_each(memory: str, devices: int) -> tuple[int, ...]:
 # Modules that look for the driver when they are imported, and not again.
 LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver"}
 # Memory before devices: a list of sizes sets their number, and the number is checked against the list.
-SETTABLE = ("memory", "devices", "granularity", "vmm", "version", "delay", "other", "prices", "races")
+SETTABLE = ("memory", "devices", "granularity", "vmm", "version", "delay", "seed", "other", "prices", "races")
 
 
 class SimulatedLibrary:

@@ -62,6 +62,7 @@ class Settings:
     vmm: bool
     version: int
     delay: int
+    seed: int
     other: int
     prices: str
     races: bool
@@ -130,6 +131,7 @@ def configure(
     vmm: bool | None = None,
     version: int | None = None,
     delay: int | None = None,
+    seed: int | None = None,
     other: int | str | None = None,
     prices: str | None = None,
     races: bool | str | None = None,
@@ -148,6 +150,8 @@ def configure(
     The others can be changed at any time:
 
     - ``delay``: microseconds that each operation in a stream takes [``CUDASIM_DELAY``, 0]
+    - ``seed``: with one, each operation takes a random time up to ``delay`` instead, the same times in every run that
+      queues the same operations [``CUDASIM_SEED``, 0: none]
     - ``other``: bytes that another process holds on each device [``CUDASIM_OTHER``, 0]
     - ``prices``: the price table of the virtual :func:`clock`: ``"a100"``, ``"small"``, ``"free"``
       [``CUDASIM_PRICES``, a100]
@@ -169,6 +173,7 @@ def configure(
         "vmm": vmm,
         "version": version,
         "delay": delay,
+        "seed": seed,
         "other": other,
         "prices": prices,
         "races": races,
@@ -191,6 +196,7 @@ def settings() -> Settings:
         vmm=get("vmm") == "1",
         version=int(get("version")),
         delay=int(get("delay")),
+        seed=int(get("seed")),
         other=int(get("other")),
         prices=get("prices"),
         races=get("races") != "0",
@@ -201,15 +207,16 @@ def settings() -> Settings:
 def temporarily(
     *,
     delay: int | None = None,
+    seed: int | None = None,
     other: int | str | None = None,
     prices: str | None = None,
     races: bool | str | None = None,
 ) -> Iterator[None]:
     """Change settings as :func:`configure` does, and put them back at the end of the ``with`` block."""
-    given = {"delay": delay, "other": other, "prices": prices, "races": races}
+    given = {"delay": delay, "seed": seed, "other": other, "prices": prices, "races": races}
     driver = load()
     before = {name: driver.get(name) for name, value in given.items() if value is not None}
-    configure(delay=delay, other=other, prices=prices, races=races)
+    configure(delay=delay, seed=seed, other=other, prices=prices, races=races)
     try:
         yield
     finally:

@@ -51,10 +51,14 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
   const Span span = span_of(demand.place->offset, demand.size);
   const Granules most = limit();
   if (effort == Effort::kPoll) poll();
+  std::size_t spares = spare_.size();  // not more than there were: one that the driver refuses to open is spare again
   while (!map_all(span, most, true)) {
-    const bool freed = effort == Effort::kRelease  ? release_idle(span.count(), span) > 0
-                       : effort == Effort::kReback ? reback(span)
-                                                   : false;
+    bool freed = false;
+    if (effort == Effort::kRelease) {
+      freed = release_spare(spares) || release_idle(span.count(), span) > 0;
+    } else if (effort == Effort::kReback) {
+      freed = reback(span);
+    }
     if (!freed) return std::nullopt;
   }
   return demand.place->offset;
@@ -216,14 +220,29 @@ void Stitched::give_back(Index index) {
   remove_handle(index);
 }
 
+// The smallest: where that was not taken for a place, all are too large for it.
+bool Stitched::release_spare(std::size_t& most) {
+  if (spare_.empty() || most == 0) return false;
+  --most;
+  give_back(take_spare(spare_.begin()->first, 0));
+  return true;
+}
+
+// Those that lie on the span in part only come last: what is outside is of no use there, and smaller ones would be.
 Granules Stitched::release_idle(Granules wanted, Span keep) {
   std::vector<Index> going;
   Granules found = 0;
-  for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
-    const Handle& handle = handles_[it->second.second];
-    if (handle.pending || handle.span().overlaps(keep)) continue;
-    going.push_back(it->second.second);
-    found += handle.count;
+  const auto choose = [&](const auto& may_go) {
+    for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
+      const Handle& handle = handles_[it->second.second];
+      if (handle.pending || !may_go(handle.span())) continue;
+      going.push_back(it->second.second);
+      found += handle.count;
+    }
+  };
+  choose([&](Span span) { return !span.overlaps(keep); });
+  if (found == 0) {
+    choose([&](Span span) { return span.overlaps(keep) && (span.begin < keep.begin || span.end > keep.end); });
   }
   for (const Index index : going) {
     unmap(index);

@@ -42,6 +42,8 @@ class Stitched final : public Backing {
   void retract(const std::vector<Index>& fresh);
   void put_spare(Index index);
   void give_back(Index index);
+  // Gives a spare handle back that is too large for where memory is needed, and counts down. False if there is none.
+  bool release_spare(std::size_t& most);
   // Gives idle handles that cannot be mapped where they are needed back to the device, so that smaller ones can be
   // created: at least `wanted` granules if there are so many. Returns how many it gave back.
   Granules release_idle(Granules wanted, Span keep);

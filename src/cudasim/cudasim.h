@@ -23,6 +23,7 @@ extern "C" {
  *   vmm          1        0 for devices without virtual memory management
  *   version      13000    what cuDriverGetVersion returns
  *   delay        0        microseconds that each stream operation takes
+ *   seed         0        with one, an operation takes a random time up to that, the same in every run
  *   other        0        bytes held by another process on each device
  *   prices       a100     price table of the virtual clock: a100, small or free
  *   races        0        the race checker: 1 switches it on, print also writes each report to standard error

@@ -94,6 +94,10 @@ void set_delay(Settings& s, std::string_view text) {
   s.delay_us = parse_count(text, 0, 10'000'000, "microseconds, a whole number from 0 to 10000000");
 }
 
+void set_seed(Settings& s, std::string_view text) {
+  s.seed = s.chance = parse_count(text, 0, UINT64_MAX, "a whole number; 0 for delays that are all the same");
+}
+
 void set_prices(Settings& s, std::string_view text) {
   if (text == "a100") {
     s.prices = Prices::kA100;
@@ -154,7 +158,7 @@ struct Entry {
   std::string (*get)(const Settings&);
 };
 
-const std::array<Entry, 10> kEntries{{
+const std::array<Entry, 11> kEntries{{
     {"devices", true, set_devices, [](const Settings& s) { return std::to_string(s.devices); }},
     {"memory", true, set_memory, get_memory},
     {"granularity", true, set_granularity, [](const Settings& s) { return std::to_string(s.granularity); }},
@@ -162,6 +166,7 @@ const std::array<Entry, 10> kEntries{{
      [](const Settings& s) { return std::string(s.vmm ? "1" : "0"); }},
     {"version", true, set_version, [](const Settings& s) { return std::to_string(s.version); }},
     {"delay", false, set_delay, [](const Settings& s) { return std::to_string(s.delay_us); }},
+    {"seed", false, set_seed, [](const Settings& s) { return std::to_string(s.seed); }},
     {"other", false, [](Settings& s, std::string_view v) { s.other = parse_bytes(v); },
      [](const Settings& s) { return std::to_string(s.other); }},
     {"prices", false, set_prices,
@@ -188,6 +193,15 @@ const Entry& entry(std::string_view name) {
 
 std::uint64_t Settings::memory_of(int device) const {
   return memory.size() == 1 ? memory.front() : memory.at(static_cast<std::size_t>(device));
+}
+
+// By splitmix64: every step adds a constant, and the sum is stirred.
+std::uint64_t Settings::next_delay() {
+  if (seed == 0 || delay_us == 0) return delay_us;
+  std::uint64_t x = chance += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return (x ^ (x >> 31)) % (delay_us + 1);
 }
 
 bool describes_machine(std::string_view name) { return entry(name).machine; }

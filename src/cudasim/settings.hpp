@@ -31,12 +31,15 @@ struct Settings {
   bool vmm = true;
   int version = 13000;
   std::uint64_t delay_us = 0;
+  std::uint64_t seed = 0;    // 0: each operation takes all of the delay
+  std::uint64_t chance = 0;  // what follows from the seed, one step for each operation
   std::uint64_t other = 0;
   Prices prices = Prices::kA100;
   Races races = Races::kOff;
   std::vector<Fault> fail;
 
   std::uint64_t memory_of(int device) const;
+  std::uint64_t next_delay();  // of the operation that is queued now
 };
 
 // Whether a setting describes the machine, which is fixed once it runs, or how it behaves.

@@ -102,7 +102,7 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
   if (m.checker.on()) show_to_checker(m, stream, work);
   const bool small = work.bytes <= kSmall && !work.on_worker;
   const auto pushed =
-      stream->push({std::move(work.run), std::move(work.after), m.settings.delay_us, work.even_failed}, small);
+      stream->push({std::move(work.run), std::move(work.after), m.settings.next_delay(), work.even_failed}, small);
   if (pushed.run_here) call.run_inline = stream;
   return pushed.mark;
 }

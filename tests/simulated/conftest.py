@@ -17,6 +17,7 @@ DEFAULTS = {
     "vmm": True,
     "version": 13000,
     "delay": 0,
+    "seed": 0,
     "other": 0,
     "prices": "a100",
     "races": True,

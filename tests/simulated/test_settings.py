@@ -71,11 +71,12 @@ def test_variables_are_taken() -> None:
         CUDASIM_VMM="0",
         CUDASIM_VERSION="12040",
         CUDASIM_DELAY="7",
+        CUDASIM_SEED="11",
         CUDASIM_OTHER="1MiB",
         CUDASIM_PRICES="small",
         CUDASIM_RACES="1",
     )
-    expected = sim.Settings(2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, MIB, "small", True)
+    expected = sim.Settings(2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, 11, MIB, "small", True)
     assert done.stdout.strip() == repr(expected)
 
 
@@ -102,6 +103,7 @@ def test_settings_are_changed_from_python(machine: None) -> None:
         {"memory": "lots"},
         {"devices": -1},
         {"delay": -5},
+        {"seed": -1},
         {"prices": "cheap"},
         {"races": "maybe"},
         {"granularity": 3},

@@ -28,6 +28,29 @@ def test_work_is_asynchronous_and_a_synchronisation_waits_for_it(cu: Cu) -> None
     assert cu.read(address, 1) == b"\x01"
 
 
+def test_delays_are_random_with_a_seed_and_the_same_in_every_run(cu: Cu) -> None:
+    def shares(seed: int) -> list[float]:
+        """The first numbers of splitmix64, as shares of the delay."""
+        found, mask = [], (1 << 64) - 1
+        for i in range(1, 5):
+            x = (seed + i * 0x9E3779B97F4A7C15) & mask
+            x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+            x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+            found.append((x ^ (x >> 31)) % (SLOW + 1) / SLOW)
+        return found
+
+    stream, address, took = cu.stream(), cu.alloc(4096), []
+    assert min(shares(1)) < 0.3 < 0.7 < max(shares(1))
+    with sim.temporarily(delay=SLOW, seed=1):
+        for _ in range(4):
+            begin = time.perf_counter()
+            cu.ok("cuMemsetD8Async", address, 1, 4096, stream)
+            cu.ok("cuStreamSynchronize", stream)
+            took.append((time.perf_counter() - begin) / (SLOW * 1e-6))
+    assert all(real >= share for real, share in zip(took, shares(1), strict=True)), (took, shares(1))
+    assert min(took) < 0.9
+
+
 def test_work_of_one_stream_runs_in_order(cu: Cu) -> None:
     stream, address = cu.stream(), cu.alloc(8 * MIB)
     for i in range(50):  # large and small mixed: on a worker and on this thread

@@ -1,0 +1,120 @@
+"""Plays a trace with work really queued: each block is filled on its stream, and read there before it is freed.
+
+A replay in the core queues no work, so the race checker would have nothing to look at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import arena
+from arena import sim
+
+from ..simulated.cu import Cu
+from .model import Held
+from .work import Queue, no_races
+
+TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
+SEEN = 4096  # bytes of each end of a block that are filled and read: the checker needs no more, and memory is saved
+# "a", block, bytes, stream; "f", block; "u", block, 0, stream: another one uses it too.
+Event = tuple[str, int, int, int]
+
+
+@functools.cache
+def lines_of(name: str) -> list[str]:
+    with gzip.open(TRACES / f"{name}.csv.gz", "rt") as file:
+        return [line.rstrip("\n") for line in file if line[0] in "af"]
+
+
+def from_trace(name: str, events: int, begin: int = 0) -> Iterator[Event]:
+    """Events of a trace, from somewhere in it; those of blocks that were there before are left out."""
+    known: set[int] = set()
+    for line in lines_of(name)[begin : begin + events]:
+        kind, block, *rest = line.split(",")
+        if kind == "a":
+            known.add(int(block))
+            yield "a", int(block), int(rest[0]), int(rest[1])
+        elif int(block) in known:
+            yield "f", int(block), 0, 0
+
+
+def generated(seed: int, events: int, streams: int = 8) -> Iterator[Event]:
+    """A program on eight streams, whose blocks wander: some are used by several, and freed in any order."""
+    chance, live, next_block = random.Random(seed), [], 0
+    for _ in range(events):
+        what = chance.random()
+        if what < 0.48 or not live:
+            live.append(next_block)
+            yield "a", next_block, int(2 ** chance.uniform(4, 23)), chance.randrange(streams)
+            next_block += 1
+        elif what < 0.6:
+            yield "u", chance.choice(live), 0, chance.randrange(streams)
+        else:
+            yield "f", live.pop(chance.randrange(len(live))), 0, 0
+        if len(live) > 64:
+            yield "f", live.pop(chance.randrange(len(live))), 0, 0
+
+
+def play(pool: arena.Arena, cu: Cu, events: Iterable[Event], *, forget_record: bool = False) -> int:
+    """Play events, and return how many blocks were looked at. With `forget_record` no other stream is told about."""
+    queue = Queue(cu)
+    try:
+        looked_at = play_on(queue, pool, events, forget_record)
+        queue.check()
+    finally:
+        queue.close()
+    return looked_at
+
+
+def play_on(queue: Queue, pool: arena.Arena, events: Iterable[Event], forget_record: bool) -> int:
+    streams = [queue.cu.stream() for _ in range(8)]
+    held: dict[int, tuple[Held, arena.Buffer]] = {}
+    looked_at = 0
+    for kind, number, size, stream in events:
+        if kind == "a":
+            buffer = pool.allocate(size, streams[stream])
+            block = Held(buffer.ptr, size, streams[stream], number % 251 + 1)
+            held[number] = block, buffer
+            for begin, end in ends(size):
+                queue.fill(block.ptr + begin, end - begin, block.value, streams[stream])
+        elif kind == "u":
+            block, buffer = held[number]
+            if not forget_record:
+                buffer.record_stream(streams[stream])
+            queue.share(block, streams[stream])
+            block.users.add(streams[stream])
+        else:
+            looked_at += 1
+            free(queue, *held.pop(number))
+    for block, buffer in held.values():
+        free(queue, block, buffer)
+    return looked_at
+
+
+def ends(size: int) -> list[tuple[int, int]]:
+    return [(0, size)] if size <= 2 * SEEN else [(0, SEEN), (size - SEEN, size)]
+
+
+def free(queue: Queue, block: Held, buffer: arena.Buffer) -> None:
+    if queue.used + 2 * SEEN * (1 + len(block.users)) > queue.room:
+        queue.check()
+        no_races()
+    assert block.stream is not None
+    for stream in (block.stream, *sorted(block.users)):
+        for begin, end in ends(block.nbytes):
+            queue.read(block.ptr + begin, end - begin, block.value, stream)
+    buffer.free()
+
+
+def races_of(pool: arena.Arena, cu: Cu, events: Iterable[Event]) -> list[sim.Race]:
+    """What the checker reports of a program that frees what others use without saying so."""
+    with contextlib.suppress(AssertionError):  # wrong bytes are no surprise
+        play(pool, cu, events, forget_record=True)
+    found = sim.races()
+    sim.clear_races()
+    return found

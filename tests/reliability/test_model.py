@@ -1,0 +1,98 @@
+"""The arena against a model: random programs, of which every step is checked. See machine.py for what they do.
+
+10,000 steps by default, the same programs in every run (the profile `ci`). With `ARENA_STEPS=1000000` it is so many, at
+random (the profile `long`), and a failure is told with what repeats it. `make long` does that for about an hour.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+import arena
+
+from . import machine
+
+EACH = 100  # steps of one program
+SHARES = {machine.Stitched: 0.6, machine.Plain: 0.2, machine.FromUpstream: 0.2}
+STEPS = os.environ.get("ARENA_STEPS")
+
+common = settings(stateful_step_count=EACH, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+settings.register_profile("ci", common, max_examples=110, derandomize=True, database=None)
+settings.register_profile("long", common, max_examples=max(10, int(STEPS or 0) // EACH))
+
+
+@pytest.fixture(autouse=True)
+def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
+    yield
+    gc.unfreeze()
+
+
+def run(kind: type[machine.Steps], chosen: settings) -> None:
+    kind.taken = 0
+    machine.Steps.errors.clear()
+    try:
+        run_state_machine_as_test(kind, settings=chosen)
+    except Exception as error:
+        raise AssertionError("\n".join(machine.Steps.errors[:1]) or str(error)) from error
+
+
+@pytest.mark.timeout(0 if STEPS else 600)
+@pytest.mark.parametrize("kind", SHARES, ids=lambda kind: kind.__name__)
+def test_random_programs_find_what_the_model_says(kind: type[machine.Steps]) -> None:
+    profile = settings.get_profile("long" if STEPS else "ci")
+    programs = int(profile.max_examples * SHARES[kind])
+    run(kind, settings(profile, max_examples=programs))
+    assert kind.taken >= 0.7 * EACH * programs  # a few are short
+
+
+class TooSmall(machine.Stitched):
+    """An arena that refuses what it should give."""
+
+    says = "AssertionError: .* bytes: out of memory"
+
+    def make(self, **settings: Any) -> arena.Arena:
+        return super().make(**{**settings, "cap": settings["cap"] - 8 * self.granule})
+
+
+class TooLarge(machine.Plain):
+    """An arena that takes more than it may."""
+
+    says = "sim.used|sim.peak"
+
+    def make(self, **settings: Any) -> arena.Arena:
+        return super().make(**{**settings, "cap": settings["cap"] + 8 * self.granule})
+
+
+class Careless(machine.Stitched):
+    """An arena that is not told which other streams use a block."""
+
+    says = "is not ordered after"
+
+    def tell(self, block: machine.Held, user: int) -> None:
+        pass
+
+
+class Forgetful(machine.Stitched):
+    """An arena that loses what is in a block."""
+
+    says = "bytes are not all"
+
+    def give(self, block: machine.Held, fault: machine.Fault | None) -> None:
+        if block.nbytes and block.stream is not None:
+            self.queue.fill(block.ptr + block.nbytes - 1, 1, 0, block.stream)
+        super().give(block, fault)
+
+
+@pytest.mark.parametrize("kind", [TooSmall, TooLarge, Careless, Forgetful], ids=lambda kind: kind.__name__)
+def test_the_model_notices_an_arena_that_is_wrong(kind: Any) -> None:
+    quick = settings(settings.get_profile("ci"), max_examples=40, phases=[Phase.generate])
+    with pytest.raises(AssertionError, match=kind.says):
+        run(kind, quick)

@@ -1,0 +1,76 @@
+"""Programs on several streams, with work queued and random delays, under the race checker: it finds nothing.
+
+What a block's stream is made to wait for depends on what is known to be done when it is handed out, so each of the 20
+seeds is another program to the arena. The cap is near the peak, so that memory wanders between streams.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from arena import sim
+
+from ..arena.conftest import MIB, MakeArena
+from ..arena.conftest import cu as cu
+from ..arena.conftest import make as make
+from ..simulated.cu import Cu
+from .replayer import Event, from_trace, generated, play, races_of
+from .work import no_races
+
+SEEDS = range(1, 21)
+DELAY = 60  # microseconds at most
+
+
+def events_of(name: str, seed: int) -> list[Event]:
+    if name == "eight":
+        return list(generated(seed, 1200))
+    return list(from_trace(name, 2000, begin=4000 + 12_000 * (seed % 20)))  # each seed is another part of it
+
+
+def peak(events: list[Event]) -> int:
+    size, live, most = {}, 0, 0
+    for kind, block, nbytes, _ in events:
+        size.setdefault(block, nbytes)
+        live += size[block] if kind == "a" else -size[block] if kind == "f" else 0
+        most = max(most, live)
+    return most
+
+
+@pytest.mark.parametrize("kind", ["stitched", "plain"])
+@pytest.mark.parametrize("name", ["generate", "server", "eight"])
+def test_nothing_is_used_again_before_its_last_user_is_done(name: str, kind: str, make: MakeArena, cu: Cu) -> None:
+    looked_at = waits = 0
+    for seed in itertools.islice(SEEDS, None if kind == "stitched" else 5):
+        events = events_of(name, seed)
+        room = 1.1 if kind == "stitched" else 2.0  # plain segments cannot be stitched
+        pool = make(cap=int(room * peak(events)) + 64 * MIB, growth="8MiB", compact=True, vmm=kind == "stitched")
+        with sim.temporarily(delay=DELAY, seed=seed):
+            looked_at += play(pool, cu, events)
+        no_races()
+        waits += pool.stats().waits
+        pool.validate()
+        assert pool.stats().live == 0
+        pool.close()
+    assert looked_at > 1000
+    assert waits > 0, "no memory went from one stream to another: the test would show nothing"
+
+
+def test_a_program_that_frees_what_another_stream_uses_is_reported(make: MakeArena, cu: Cu) -> None:
+    """The same program without record_stream: what the test above calls clean, the checker must not."""
+    found = []
+    for seed in itertools.islice(SEEDS, 3):
+        pool = make(cap="256MiB", growth="8MiB")
+        with sim.temporarily(delay=DELAY, seed=seed):
+            found += races_of(pool, cu, generated(seed, 1200))
+    assert found
+
+
+def test_an_arena_that_does_not_wait_is_reported(make: MakeArena, cu: Cu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An arena that thinks all is the default stream's never makes one stream wait for another."""
+    pool = make(cap="256MiB", growth="8MiB")
+    real = pool.allocate
+    monkeypatch.setattr(pool, "allocate", lambda size, stream: real(size, 0))
+    with sim.temporarily(delay=DELAY, seed=1):
+        assert races_of(pool, cu, [event for event in generated(1, 1200) if event[0] != "u"])
