@@ -31,7 +31,7 @@ with contextlib.nullcontext() if atheris is None else atheris.instrument_imports
     import arena
     from arena._trace import _file
 
-    for module in ("_whole", "_report._html", "_report._json", "_report._text", "_trace._replay", "_trace._save"):
+    for module in ("_typed", "_report._html", "_report._json", "_report._text", "_trace._replay", "_trace._save"):
         importlib.import_module(f"arena.{module}")
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
