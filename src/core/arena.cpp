@@ -157,7 +157,7 @@ Block* Arena::take_kept(const Request& wanted) {
   if (wanted.scope || !wanted.may_be_kept) return nullptr;  // blocks that are kept know of no scope
   Block* block = nullptr;
   {
-    const std::lock_guard held(wanted.front->lock());
+    const Fronts::Guard held(fronts_, *wanted.front);
     block = wanted.front->pop(wanted.rounded);
   }
   if (block != nullptr) start(*block, wanted);
@@ -361,7 +361,7 @@ void Arena::start(Block& block, const Request& wanted) {
     front.start(block, wanted.size, fronts_.next_serial(front, observer_ ? 1 : kSerials), wanted.line);
   };
   {
-    const std::lock_guard held(front.lock());
+    const Fronts::Guard held(fronts_, front);
     if (tally.has_room(wanted.size, wanted.rounded)) {
       tally.add(wanted.size, wanted.rounded);
       begin();
@@ -379,7 +379,7 @@ void Arena::start(Block& block, const Request& wanted) {
 
 Block& Arena::block_at(std::uint64_t address) {
   if (Block* block = blocks_.find(address)) {
-    const std::lock_guard held(block->front->lock());
+    const Fronts::Guard held(fronts_, *block->front);
     if (block->live) return *block;
   }
   throw UsageError(format_address(address) + (backing_->holds(address)
@@ -434,14 +434,14 @@ void Arena::take_back(Block& block) {
   using enum Front::Push;
   Front::Push pushed = kRefused;
   {
-    const std::lock_guard held(front.lock());
+    const Fronts::Guard held(fronts_, front);
     block.live = false;
     if (!block.lost) tally.remove(block.requested, block.size);
     if (front.would_keep(block)) pushed = front.push(block);
   }
   if (pushed == kFull) {
     empty_front(front);
-    const std::lock_guard held(front.lock());
+    const Fronts::Guard held(fronts_, front);
     pushed = front.push(block);
   }
   if (block.scope) block.scope->remove(block.size);
@@ -467,7 +467,7 @@ void Arena::put_down(Block& block) {
 }
 
 bool Arena::empty_front(Front& front) {
-  const std::lock_guard held(front.lock());
+  const Fronts::Guard held(fronts_, front);
   if (front.is_empty()) return false;
   front.pop_all([&](Block& block) { put_down(block); });
   return true;
@@ -522,7 +522,7 @@ void Arena::set_fronts() {
 void Arena::disown_lost() {
   blocks_.each([&](Block& block) {
     if (block.lost || !backing_->has_lost(backing_->span_of(block.offset, block.size))) return;
-    const std::lock_guard held(block.front->lock());
+    const Fronts::Guard held(fronts_, *block.front);
     block.lost = true;
     block.ordinary = false;
     tallies_.mine().remove(block.requested, block.size);
@@ -531,7 +531,7 @@ void Arena::disown_lost() {
 
 // Others have to do with it from now on: no front keeps it.
 void Arena::bind(Block& block) {
-  const std::lock_guard held(block.front->lock());
+  const Fronts::Guard held(fronts_, *block.front);
   block.ordinary = false;
 }
 

@@ -36,13 +36,17 @@ Front::Bin* Front::find(Bytes size, const Fits& fits) {
 }
 
 Block* Front::pop(Bytes rounded) {
-  if (pause_ > 0 && rounded == refused_) pause_ = 0;
+  if (pause_ > 0 && rounded == refused_) {
+    pause_ = 0;
+    set_awake();
+  }
   if (kept_ == 0) return nullptr;
   Bin* bin = find(rounded, [&](const Bin& b) { return b.size == rounded && b.first != nullptr; });
   if (bin == nullptr) return nullptr;
   Block* block = bin->first;
   bin->first = block->next;
   --kept_;
+  if (pause_ > 0) set_awake();
   in_vain_ -= std::min(in_vain_, kWorth);
   return block;
 }
@@ -51,6 +55,7 @@ Front::Push Front::push(Block& block) {
   if (pause_ > 0) {
     --pause_;
     refused_ = block.size;
+    set_awake();
     return Push::kRefused;
   }
   if (kept_ == kMost) return Push::kFull;
@@ -64,6 +69,7 @@ Front::Push Front::push(Block& block) {
   if (++in_vain_ == kInVain) {
     in_vain_ = 0;
     pause_ = kPause;
+    set_awake();
   }
   return Push::kKept;
 }
@@ -80,7 +86,7 @@ void Front::start(Block& block, Bytes requested, std::uint64_t serial, Line line
 }
 
 Front::Taken Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally) {
-  if (!lock_.try_lock()) return {};
+  if (!awake_.load(std::memory_order_relaxed) || !lock_.try_lock()) return {};
   const std::lock_guard held(lock_, std::adopt_lock);
   if (!direct_ || !serves(stream) || serials_.next == serials_.end || !tally.has_room(size, rounded)) return {};
   Block* block = pop(rounded);
@@ -92,7 +98,7 @@ Front::Taken Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line,
 }
 
 bool Front::give(Block& block, Tally& tally) {
-  if (!lock_.try_lock()) return false;
+  if (!awake_.load(std::memory_order_relaxed) || !lock_.try_lock()) return false;
   const std::lock_guard held(lock_, std::adopt_lock);
   if (!direct_ || !block.live || !would_keep(block) || push(block) != Push::kKept) return false;
   block.live = false;

@@ -66,6 +66,7 @@ class alignas(64) Front {
   void set_policy(bool direct, Keeps keeps) {
     direct_ = direct;
     keeps_ = keeps;
+    set_awake();
   }
   bool would_keep(const Block& block) const {
     return block.ordinary && handle_.load(std::memory_order_relaxed) != nullptr &&
@@ -82,6 +83,7 @@ class alignas(64) Front {
       while (bin.first != nullptr) visit(*std::exchange(bin.first, bin.first->next));
     }
     kept_ = 0;
+    set_awake();
   }
   template <typename Visit>
   void each_kept(Visit visit) const {
@@ -115,8 +117,10 @@ class alignas(64) Front {
 
   template <typename Fits>
   Bin* find(Bytes size, const Fits& fits);
+  void set_awake() { awake_.store(direct_ && (pause_ == 0 || kept_ > 0), std::memory_order_relaxed); }
 
   const StreamIndex index_;
+  std::atomic<bool> awake_{false};  // whether it is worth a try without the arena's lock
   SpinLock lock_;
   bool direct_ = false;
   Keeps keeps_ = Keeps::kNone;
@@ -141,6 +145,21 @@ class Fronts {
   // A stream is gone: its front takes and gives no more, until it serves another.
   void forget(StreamIndex index);
 
+  // One of them locked, if anybody may come without the arena's lock.
+  class Guard {
+   public:
+    Guard(const Fronts& fronts, Front& front) : front_(fronts.direct_ ? &front : nullptr) {
+      if (front_ != nullptr) front_->lock().lock();
+    }
+    ~Guard() {
+      if (front_ != nullptr) front_->lock().unlock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Front* front_;
+  };
   // All of them locked.
   class Held {
    public:

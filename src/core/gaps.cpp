@@ -115,13 +115,10 @@ Gaps::Neighbours Gaps::near(Offset offset) const {
   Neighbours found;
   for (Index node = root_; node != kNone;) {
     const Node& n = nodes_[node];
-    if (n.gap.begin <= offset) {
-      found.before = node;
-      node = n.right;
-    } else {
-      found.after = node;
-      node = n.left;
-    }
+    const bool is_before = n.gap.begin <= offset;  // which nobody can predict: no branches
+    found.before = is_before ? node : found.before;
+    found.after = is_before ? found.after : node;
+    node = is_before ? n.right : n.left;
   }
   return found;
 }
