@@ -91,9 +91,9 @@ def change(target: str, path: Path, edit: Callable[[dict[str, Any]], None]) -> P
     ("edit", "text"),
     [
         (lambda data: data.update(account=7), "report.account should be dict"),
-        (lambda data: data["account"].pop("spare"), "report.account should have spare"),
+        (lambda data: data["account"].pop("spare"), "report.account.spare should be a number"),
         (lambda data: data["device"].pop("total"), "report.device.total should be int"),
-        (lambda data: data.update(granule=-1), "report.granule should be int from 0 to 2.64, not -1"),
+        (lambda data: data.update(granule=-1), "report.granule should be a number of bytes, not -1"),
         (lambda data: data.update(request=10**400), "report.request should be int"),
     ],
 )
@@ -106,13 +106,13 @@ def test_a_report_that_is_none_is_refused(tmp_path: Path, edit: Callable[[dict[s
     ("edit", "text"),
     [
         (lambda data: data["stats"].pop("live"), "live"),
-        (lambda data: data.update(granule=0), "a granule of 0 bytes"),
+        (lambda data: data.update(granule=0), "snapshot.granule=0 is not"),
         (lambda data: data.update(segments=[[0, 1 << 63]], granule=512), "more than"),
-        (lambda data: data["pieces"][0].__setitem__(0, 5), "lie where there is no memory"),
-        (lambda data: data["pieces"].append(data["pieces"][0]), "overlap"),
+        (lambda data: data["pieces"][0].__setitem__(0, 5), "0x5 is in no segment"),
+        (lambda data: data["pieces"].append(data["pieces"][0]), "on another piece"),
         (lambda data: data["pieces"][0].__setitem__(2, "lively"), "lively"),
-        (lambda data: data.update(stats=[]), "no whole snapshot"),
-        (lambda data: data.update(stats=None), "no whole snapshot"),
+        (lambda data: data.update(stats=[]), "snapshot.stats should be dict"),
+        (lambda data: data.update(stats=None), "snapshot.stats should be dict"),
     ],
 )
 def test_a_snapshot_that_is_none_is_refused(tmp_path: Path, edit: Callable[[dict[str, Any]], None], text: str) -> None:

@@ -117,7 +117,7 @@ class World:
         arena.trace_lines(False)
         arena._settings._configured.clear()
         sim.clear_planned()
-        sim.configure(delay=0, other=0, prices="a100", races=False)
+        sim.configure(delay=0, seed=0, other=0, prices="a100", races=False)
 
 
 Call = tuple[Callable[..., object], dict[str, Any]]
@@ -190,8 +190,8 @@ def file_calls(w: World) -> dict[str, Call]:
 
 
 def sim_calls(w: World) -> dict[str, Call]:
-    names = ("devices", "memory", "granularity", "vmm", "version", "delay", "other", "prices", "races")
-    changing = ("delay", "other", "prices", "races")
+    names = ("devices", "memory", "granularity", "vmm", "version", "delay", "seed", "other", "prices", "races")
+    changing = ("delay", "seed", "other", "prices", "races")
     return {
         "sim.add_device": (sim.add_device, {"memory": "1GiB"}),
         "sim.calls": (sim.calls, {"function": None}),

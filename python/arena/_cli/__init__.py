@@ -61,7 +61,8 @@ def main() -> None:
     except (ArenaError, OSError) as error:
         if os.environ.get("ARENA_DEBUG"):
             raise
-        discard_output()
+        if isinstance(error, OSError) and error.filename is None:  # it was standard output
+            discard_output()
         print(f"arena: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
 

@@ -39,6 +39,8 @@ DEVICE = {"number": int, "name": str, "simulated": bool, "total": int, "free": i
 
 def _check(report: Report) -> None:
     """What is drawn and counted by must be what an arena can have said."""
+    if report.granule <= 0:
+        raise UsageError(f"report.granule should be a number of bytes, not {report.granule}")
     for name, kind in DEVICE.items():
         make(kind, report.device.get(name), f"report.device.{name}")
     check_account(report.account, ACCOUNT, "report.account")
