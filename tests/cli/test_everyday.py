@@ -51,14 +51,14 @@ def test_output_that_cannot_be_written_is_told_in_one_line(command: tuple[object
     [
         (("report", "/nowhere"), "arena: /nowhere: No such file or directory"),
         (("report", "."), "arena: .: Is a directory"),
-        (("report", "/dev/zero"), "arena: /dev/zero is no file"),
+        (("report", "/dev/zero"), "arena: /dev/zero is a device; give the name of a file"),
         (("report", "x" * 300), "File name too long"),
         (("replay", TRACE, "--save", "x" * 300 + ".html"), "File name too long"),
         (("replay", TRACE, "--save", "/proc/report.html"), "arena: /proc/report.html: No such file or directory"),
         (("replay", TRACE, "--device", "²"), "arena: device='²' is not accepted"),
         (("convert", TRACE, "/tmp/never.json", "--device", "²"), "arena: device='²' is not accepted"),
         (("fit", TRACE, TRACE), "0 batch sizes in --batch-from; give one for each trace"),
-        (("replay", "/dev/null"), "arena: /dev/null is no trace: it is empty"),
+        (("replay", "/dev/null"), "arena: /dev/null is a device; give the name of a file"),
     ],
 )
 def test_what_the_system_refuses_is_told_in_one_line(arguments: tuple[object, ...], text: str) -> None:
