@@ -22,9 +22,13 @@ TEST(blocks_are_found_by_address_however_many_come_and_go) {
     CHECK(blocks.find(address) == (it == model.end() ? nullptr : it->second));
     if (it == model.end() && (grows || chance() % 4 == 0)) {
       Block& block = blocks.add(address);
-      CHECK(block.address == address && block.serial == 0 && !block.live && block.others.empty());
+      CHECK(block.address == address && block.ordinary && block.others.empty() && block.pins == 0 && !block.live);
       block.serial = address;
-      block.others.push_back(1);
+      if (chance() % 2 == 0) {  // others have to do with it
+        block.ordinary = false;
+        block.others.push_back(1);
+        block.pins = 1;
+      }
       model[address] = &block;
     } else if (it != model.end() && (!grows || chance() % 4 == 0)) {
       blocks.remove(*it->second);

@@ -1,10 +1,14 @@
-// Fronts by themselves: what they keep, and that the highest values are exact although each counts for itself.
+// Fronts and tallies by themselves: what is kept, and that the highest sums are exact although each thread counts alone.
 #include "core/front.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "native/check.hpp"
 
@@ -14,12 +18,13 @@ namespace {
 StreamKey key(std::uintptr_t number) { return {reinterpret_cast<cu::Stream>(number), 0}; }
 
 struct Counted {
-  Front* front;
   Bytes requested, size;
 };
 
 TEST(a_front_hands_out_what_it_keeps_for_exactly_its_size) {
   Fronts fronts;
+  Tallies tallies(1);
+  Tally& tally = tallies.mine();
   fronts.set_policy(true, Front::Keeps::kAll);
   Front& front = fronts.of(0, key(16));
   CHECK(fronts.find(key(16)) == &front && fronts.find(key(17)) == nullptr);
@@ -27,21 +32,23 @@ TEST(a_front_hands_out_what_it_keeps_for_exactly_its_size) {
   block.size = 1024;
   block.front = &front;
   block.ordinary = true;
-  fronts.count(front, 1000, 1024);
+  tallies.add(tally, 1000, 1024);
   front.start(block, 1000, fronts.next_serial(front, 8), 0);
-  CHECK(block.live && front.give(block) && !block.live && !front.is_empty());
-  CHECK(!front.give(block));  // twice
-  CHECK(front.take(key(16), 500, 512, 0) == nullptr);
-  CHECK(front.take(key(17), 1000, 1024, 0) == nullptr);
-  CHECK(front.take(key(16), 1010, 1024, 0) == nullptr);  // would be a new height, which only the arena counts
-  CHECK(front.take(key(16), 900, 1024, 7) == &block && block.live && block.requested == 900 && block.line == 7);
+  CHECK(block.live && front.give(block, tally) && !block.live && !front.is_empty());
+  CHECK(!front.give(block, tally));  // twice
+  CHECK(front.take(key(16), 500, 512, 0, tally).has_none);
+  CHECK(front.take(key(17), 1000, 1024, 0, tally).block == nullptr);
+  const Front::Taken higher = front.take(key(16), 1010, 1024, 0, tally);
+  CHECK(higher.block == nullptr && !higher.has_none);  // a new height, which only the arena counts
+  CHECK(front.take(key(16), 900, 1024, 7, tally).block == &block);
+  CHECK(block.live && block.requested == 900 && block.line == 7);
   CHECK(block.serial == 1 && front.allocations() == 2 && front.hits() == 1);
   fronts.forget(0);
-  CHECK(fronts.find(key(16)) == nullptr && !front.give(block));
+  CHECK(fronts.find(key(16)) == nullptr && !front.give(block, tally));
 }
 
 TEST(a_front_keeps_small_blocks_only_when_told_so) {
-  Front front;
+  Front front(0);
   front.serve(key(16));
   Block small, large;
   small.size = Front::kSmall;
@@ -52,36 +59,77 @@ TEST(a_front_keeps_small_blocks_only_when_told_so) {
   CHECK(!front.would_keep(small));
 }
 
-TEST(the_highest_values_over_several_fronts_are_exact) {
-  std::mt19937 chance(3);
-  Fronts fronts;
-  Front* all[] = {&fronts.of(0, key(16)), &fronts.of(1, key(32)), &fronts.of(2, key(48))};
-  std::vector<Counted> live;
-  Bytes requested = 0, size = 0, most_requested = 0, most_live = 0;
-  for (int step = 0; step < 20'000; ++step) {
-    if (live.empty() || chance() % 2 == 0) {
-      const Bytes asked = 1 + chance() % 5000, rounded = round_up(asked, kAlignment);
-      Front& front = *all[chance() % 3];
-      if (front.has_room(asked, rounded)) {
-        front.count(asked, rounded);
-      } else {
-        fronts.count(front, asked, rounded);
-      }
-      live.push_back({&front, asked, rounded});
-      requested += asked;
-      size += rounded;
-    } else {
-      std::swap(live[chance() % live.size()], live.back());
-      live.back().front->discount(live.back().requested, live.back().size);
-      requested -= live.back().requested;
-      size -= live.back().size;
-      live.pop_back();
-    }
-    most_requested = std::max(most_requested, requested);
-    most_live = std::max(most_live, size);
-    CHECK(fronts.sums().requested == requested && fronts.sums().live == size);
-    CHECK(fronts.peak().requested == most_requested && fronts.peak().live == most_live);
+TEST(a_front_that_keeps_blocks_in_vain_pauses_until_a_size_comes_back) {
+  Front front(0);
+  front.serve(key(16));
+  front.set_policy(true, Front::Keeps::kAll);
+  std::vector<Block> blocks(2'000);
+  Bytes size = 0;
+  std::size_t kept = 0;
+  for (Block& block : blocks) {
+    block.size = size += kAlignment;
+    const Front::Push pushed = front.push(block);
+    kept += pushed == Front::Push::kKept;
+    if (pushed == Front::Push::kFull) front.pop_all([](Block&) {});
   }
+  CHECK(kept > 0 && kept < 600);
+  CHECK(front.push(blocks.back()) == Front::Push::kRefused);
+  CHECK(front.pop(blocks.back().size) == nullptr);  // which shows that it would have been of use
+  CHECK(front.push(blocks.back()) == Front::Push::kKept && front.pop(blocks.back().size) == &blocks.back());
+}
+
+// Each thread counts for itself, in turns that the lock decides, as with all fronts' locks held.
+TEST(the_highest_sums_over_several_threads_are_exact) {
+  Tallies tallies(2);
+  std::mutex mutex;
+  std::int64_t requested = 0, size = 0, most_requested = 0, most_live = 0;
+  std::vector<Counted> live;
+  const auto work = [&](unsigned seed) {
+    std::mt19937 chance(seed);
+    for (int step = 0; step < 10'000; ++step) {
+      const std::lock_guard held(mutex);
+      Tally& tally = tallies.mine();
+      if (live.empty() || chance() % 2 == 0) {
+        const Bytes asked = 1 + chance() % 5000, rounded = round_up(asked, kAlignment);
+        if (tally.has_room(asked, rounded)) {
+          tally.add(asked, rounded);
+        } else {
+          tallies.add(tally, asked, rounded);
+        }
+        live.push_back({asked, rounded});
+        requested += static_cast<std::int64_t>(asked);
+        size += static_cast<std::int64_t>(rounded);
+      } else {  // perhaps another thread's
+        std::swap(live[chance() % live.size()], live.back());
+        tally.remove(live.back().requested, live.back().size);
+        requested -= static_cast<std::int64_t>(live.back().requested);
+        size -= static_cast<std::int64_t>(live.back().size);
+        live.pop_back();
+      }
+      most_requested = std::max(most_requested, requested);
+      most_live = std::max(most_live, size);
+      const Sums sums = tallies.sums();
+      CHECK(sums.requested == requested && sums.live == size);
+      CHECK(sums.blocks == static_cast<std::int64_t>(live.size()));
+      CHECK(tallies.peak().requested == most_requested && tallies.peak().live == most_live);
+    }
+  };
+  for (unsigned round = 0; round < 3; ++round) {  // threads come and go
+    std::thread one(work, 3 * round), two(work, 3 * round + 1), three(work, 3 * round + 2);
+    one.join();
+    two.join();
+    three.join();
+  }
+}
+
+TEST(a_thread_has_a_tally_for_each_arena) {
+  Tallies first(3), second(4);
+  CHECK(first.find() == nullptr);
+  Tally& mine = first.mine();
+  CHECK(&second.mine() != &mine && &first.mine() == &mine && first.find() == &mine);
+  Tally* other = nullptr;
+  std::thread([&] { other = &first.mine(); }).join();
+  CHECK(other != &mine);
 }
 
 TEST(serials_are_never_given_twice) {
@@ -103,27 +151,39 @@ TEST(a_front_gives_no_block_to_two_threads) {
   Fronts fronts;
   fronts.set_policy(true, Front::Keeps::kAll);
   Front& front = fronts.of(0, key(16));
+  Tallies tallies(5);
   std::array<Block, 8> blocks;
   for (Block& block : blocks) {
     block.size = kAlignment;
     block.front = &front;
-    fronts.count(front, 1, kAlignment);
+    tallies.add(tallies.mine(), 1, kAlignment);
     front.start(block, 1, fronts.next_serial(front, 1 << 20), 0);
   }
-  for (Block& block : blocks) CHECK(front.give(block));
+  for (Block& block : blocks) CHECK(front.give(block, tallies.mine()));
+  std::mutex arena;  // of the arena, for what a thread does not do alone
+  std::atomic<int> taken = 0;
   const auto work = [&](Line line) {
+    Tally* tally = nullptr;
+    {
+      const std::lock_guard held(arena);
+      tally = &tallies.mine();
+      const Fronts::Held all(fronts);
+      tallies.add(*tally, 4, 4 * kAlignment);  // a share of the highest sums
+      tally->remove(4, 4 * kAlignment);
+    }
     for (int i = 0; i < 20'000; ++i) {
-      Block* block = front.take(key(16), 1, kAlignment, line);
+      Block* block = front.take(key(16), 1, kAlignment, line, *tally).block;
       if (block == nullptr) continue;
+      ++taken;
       CHECK(block->line == line && block->live);
-      while (!front.give(*block)) {
+      while (!front.give(*block, *tally)) {
       }
     }
   };
   std::thread one(work, 1), two(work, 2);
   one.join();
   two.join();
-  CHECK(fronts.sums().live == 0 && front.blocks() == 0);
+  CHECK(taken > 0 && tallies.sums().live == 0);
 }
 
 }  // namespace

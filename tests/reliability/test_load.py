@@ -1,6 +1,6 @@
 """Eight threads that keep an arena full: what fits never fails, the process does not grow, the account does not drift.
 
-`ARENA_LOAD_SECONDS` says for how long: 20 by default, 60 in CI, 600 and more on demand (`make long`).
+`ARENA_LOAD_SECONDS` says for how long: 20 by default, 30 in CI, 600 and more on demand (`make long`).
 """
 
 from __future__ import annotations
