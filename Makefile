@@ -75,7 +75,7 @@ fuzz: $(VENV)/.package $(VENV)/.fuzz
 	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 # New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
-FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) $(if $(CI),-seed=1) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
+FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
   -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
 fuzz-%:
 	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
