@@ -1,7 +1,7 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
-# make faults every call of the driver that the arena makes fails with every documented error; CI tries a part of that
+# make faults every call of the driver that the arena makes fails with every error of the list in the test; CI tries a part of that
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
 # make sanitize-python  tests of Python under AddressSanitizer and UBSan; on demand, for the module takes long to build so
