@@ -22,8 +22,9 @@ from .busy import CAP, OWN_CALLS, Machine, Program
 ALL = os.environ.get("ARENA_FAULTS") == "all"
 FIRST = 50
 
-# From memory of NVIDIA's documents, not compared with cuda.h; LAUNCH_FAILED where it says that errors of work queued before may be returned. Left out are those
-# that every function can give when the driver was never there, or is gone: NOT_INITIALIZED and DEINITIALIZED for most.
+# From memory of NVIDIA's documents, not compared with cuda.h; LAUNCH_FAILED where errors of work that was queued before
+# may be returned. Left out are those that every function can give when the driver was never there, or is gone:
+# NOT_INITIALIZED and DEINITIALIZED for most.
 ERRORS = {
     "cuDeviceGetCount": "INVALID_VALUE DEINITIALIZED",
     "cuDeviceGet": "INVALID_VALUE INVALID_DEVICE INVALID_CONTEXT",
