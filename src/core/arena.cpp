@@ -14,11 +14,9 @@ namespace arena {
 namespace {
 
 constexpr const char* kClosed = "the arena is closed: make another one to allocate from";
-constexpr Bytes kLargestRequest = Bytes{1} << 46;
 constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory
 constexpr int kPatience = 64;                    // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;         // for a front, at a time
-constexpr Granules kMuchRoom = 8;                // times what is reserved, under the cap
 
 std::string format_address(std::uint64_t address) {
   char text[24];
@@ -30,8 +28,6 @@ std::uint64_t next_id() {
   static std::atomic<std::uint64_t> next{1};
   return next.fetch_add(1);
 }
-
-Bytes rounded(Bytes size) { return std::max(kAlignment, round_up(std::min(size, kLargestRequest), kAlignment)); }
 
 // Plain memory from the device itself.
 PlainSource from_device(const Device& device) {
@@ -123,10 +119,19 @@ Granules Arena::limit_with(Bytes device_free) const {
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
 
-Arena::Request Arena::request(Bytes size, StreamKey stream, Line line, bool may_reback) {
-  Front* front = fronts_.find(stream);
-  if (front == nullptr) front = &fronts_.of(streams_.index(stream), stream);
-  return {size, rounded(size), front->index(), front, current_scope(id_), line, may_reback};
+Arena::Call Arena::call(Bytes size, cu::Stream stream, Line line) const {
+  const StreamKey key = key_of(stream);
+  const Bytes rounded = block_size(size);
+  Front* front = fronts_.find(key);
+  return {size, rounded, key, front, line, front != nullptr && front->seems_to_have(rounded)};
+}
+
+Arena::Request Arena::request(const Call& call, bool may_reback) {
+  Front* front = call.front;
+  if (front == nullptr || !front->serves(call.stream)) front = &fronts_.of(streams_.index(call.stream), call.stream);
+  auto scope = current_scope(id_);
+  const bool may_be_kept = call.may_be_kept && !scope;  // blocks that are kept know of no scope
+  return {call.size, call.rounded, front->index(), front, std::move(scope), call.line, may_reback, may_be_kept};
 }
 
 void Arena::check_budget(const Request& wanted) {
@@ -144,50 +149,20 @@ std::optional<Place> Arena::find_hit(const Request& request) const {
   return place;
 }
 
-// Without the lock.
-Front::Taken Arena::take_directly(StreamKey stream, Bytes size, Line line) {
-  if (is_any_scope_entered() && current_scope(id_)) return {};
-  Front* front = fronts_.find(stream);
-  Tally* tally = tallies_.find();
-  if (front == nullptr || tally == nullptr) return {};
-  return front->take(stream, size, rounded(size), line, *tally);
-}
-
-Block* Arena::take_kept(const Request& wanted) {
-  if (wanted.scope || !wanted.may_be_kept) return nullptr;  // blocks that are kept know of no scope
-  Block* block = nullptr;
-  {
-    const Fronts::Guard held(fronts_, *wanted.front);
-    block = wanted.front->pop(wanted.rounded);
-  }
-  if (block != nullptr) start(*block, wanted);
-  return block;
-}
-
-// What fronts keep is not in the way: no new granule is touched while they keep anything.
-Block* Arena::take_hit(const Request& wanted) {
-  Block* block = take_kept(wanted);
-  if (block == nullptr) {
-    std::optional<Place> place = find_hit(wanted);
-    if ((!place || place->new_granules > 0) && empty_fronts()) place = find_hit(wanted);
-    if (!place) return nullptr;
-    if (!gaps_.take(*place, wanted.rounded)) ++splits_;
-    block = &new_block(place->offset, wanted);
-  }
-  ++hits_;
-  return block;
-}
-
 Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
   check_process();
-  const StreamKey key = key_of(stream);
-  const Front::Taken taken = take_directly(key, size, line);
-  if (taken.block != nullptr) return *taken.block;
+  const Call asked = call(size, stream, line);
+  if (Block* block = take_directly(asked)) return *block;
+  return allocate_with_lock(asked, may_reback);
+}
+
+Block& Arena::allocate_with_lock(const Call& asked, bool may_reback) {
   Lock held = lock();
-  if (streams_.are_many()) tidy_streams(held);
-  check_still_open(held);
-  Request wanted = request(size, key, line, may_reback);
-  wanted.may_be_kept = !taken.has_none;
+  if (streams_.are_many()) {
+    tidy_streams(held);
+    check_still_open(held);
+  }
+  const Request wanted = request(asked, may_reback);
   check_budget(wanted);
   if (Block* block = take_hit(wanted)) return *block;
   Block& block = allocate_slowly(wanted, held);
@@ -198,13 +173,15 @@ Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line
 
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return nullptr;
-  const StreamKey key = key_of(stream);
-  const Front::Taken taken = take_directly(key, size, line);
-  if (taken.block != nullptr) return taken.block;
+  const Call asked = call(size, stream, line);
+  if (Block* block = take_directly(asked)) return block;
+  return try_allocate_with_lock(asked);
+}
+
+Block* Arena::try_allocate_with_lock(const Call& asked) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || closed_ || streams_.are_many()) return nullptr;
-  Request wanted = request(size, key, line, false);
-  wanted.may_be_kept = !taken.has_none;
+  const Request wanted = request(asked, false);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
   return take_hit(wanted);
 }
@@ -349,15 +326,16 @@ Block& Arena::new_block(Offset offset, const Request& wanted) {
   block.scope = wanted.scope;
   block.ordinary = !wanted.scope;
   if (wanted.scope) wanted.scope->add(wanted.rounded);
-  start(block, wanted);
+  start(block, wanted, true);
   return block;
 }
 
 // A block comes into a user's hands.
-void Arena::start(Block& block, const Request& wanted) {
+void Arena::start(Block& block, const Request& wanted, bool is_new) {
   Front& front = *wanted.front;
   Tally& tally = tallies_.mine();
   const auto begin = [&] {
+    if (is_new && !wanted.scope) front.miss(wanted.rounded);
     front.start(block, wanted.size, fronts_.next_serial(front, observer_ ? 1 : kSerials), wanted.line);
   };
   {
@@ -394,13 +372,11 @@ Block& Arena::find(std::uint64_t address) {
 
 bool Arena::is_over_limit() const { return closed_ || backing_->reserved() > in_granules(settings_.cap); }
 
-bool Arena::give_directly(Block& block) {
-  Tally* tally = tallies_.find();
-  return tally != nullptr && block.front->give(block, *tally);
+void Arena::free(Block& block) {
+  if (!is_inherited() && !give_directly(block)) free_with_lock(block);  // a child's memory is the parent's
 }
 
-void Arena::free(Block& block) {
-  if (is_inherited() || give_directly(block)) return;  // a child's memory is the parent's
+void Arena::free_with_lock(Block& block) {
   Lock held = lock(When::kAlways);
   end(block, held);
 }
@@ -418,8 +394,9 @@ void Arena::end(Block& block, Lock& held) {
   trim_to(closed_ ? 0 : settings_.reserve, held, false);  // the device may be what calls
 }
 
-bool Arena::try_free(Block& block) {
-  if (is_inherited() || give_directly(block)) return true;
+bool Arena::try_free(Block& block) { return is_inherited() || give_directly(block) || try_free_with_lock(block); }
+
+bool Arena::try_free_with_lock(Block& block) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || is_over_limit()) return false;
   take_back(block);
@@ -448,74 +425,6 @@ void Arena::take_back(Block& block) {
   if (pushed != kKept) put_down(block);
   if (observer_) tell({EventKind::kFree, serial});
   check_in_debug();
-}
-
-// Where its stream was when it was freed, or later.
-Mark Arena::mark_of(Block& block) {
-  if (block.mark == 0) block.mark = streams_.mark(block.stream).number;
-  return {block.stream, block.mark};
-}
-
-void Arena::put_down(Block& block) {
-  Marks marks(mark_of(block));
-  for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
-  const Span span = backing_->span_of(block.offset, block.size);
-  if (block.pins > 0) backing_->unpin(span);
-  backing_->leave(span, marks);
-  gaps_.add({block.offset, block.offset + block.size, std::move(marks)});
-  blocks_.remove(block);
-}
-
-bool Arena::empty_front(Front& front) {
-  const Fronts::Guard held(fronts_, front);
-  if (front.is_empty()) return false;
-  front.pop_all([&](Block& block) { put_down(block); });
-  return true;
-}
-
-bool Arena::empty_fronts() {
-  bool any = false;
-  fronts_.each([&](Front& front) { any |= empty_front(front); });
-  return any;
-}
-
-void Arena::lay_down() {
-  if (is_laid_) return;
-  is_laid_ = true;
-  set_fronts();
-  fronts_.each([&](Front& front) {
-    front.each_kept([&](Block& block) {
-      const Offset end = block.offset + block.size;
-      const Span span = backing_->span_of(block.offset, block.size);
-      const Marks marks(mark_of(block));
-      laid_.push_back({&block, gaps_.met_by(block.offset, end), backing_->marks_under(span)});
-      backing_->leave(span, marks);
-      gaps_.add({block.offset, end, marks});
-    });
-  });
-}
-
-void Arena::pick_up() {
-  if (!is_laid_) return;
-  for (; !laid_.empty(); laid_.pop_back()) {
-    const Laid& laid = laid_.back();
-    gaps_.restore(laid.block->offset, laid.met);
-    backing_->touch_again(backing_->span_of(laid.block->offset, laid.block->size), laid.marks);
-  }
-  is_laid_ = false;
-  set_fronts();
-}
-
-// Large blocks are kept only while there is much room: near the cap, each is better put where it is in nobody's way.
-void Arena::set_fronts() {
-  using enum Front::Keeps;
-#ifdef ARENA_VALIDATE
-  const bool direct = false;
-#else
-  const bool direct = !observer_ && !is_over_limit() && !is_laid_;
-#endif
-  const bool has_room = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
-  fronts_.set_policy(direct, is_over_limit() ? kNone : has_room ? kAll : kSmall);
 }
 
 // What is not backed any more is not held either: its bytes leave the account.
@@ -624,7 +533,7 @@ void Arena::reserve(Bytes size) {
   const Relaxed relaxed(device_);
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
-  const Request asked{size, round_up(size, kAlignment), 0, nullptr, nullptr, 0, true};
+  const Request asked{size, round_up(size, kAlignment), 0, nullptr, nullptr, 0, true, false};
   empty_fronts();
   backing_->forget_refusal();
   if (wanted > limit()) fail(asked, why_full(size));

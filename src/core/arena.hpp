@@ -91,6 +91,15 @@ class Arena {
   void validate() const;                            // throws Error that says what is wrong
 
  private:
+  // What is known without the lock.
+  struct Call {
+    Bytes size;
+    Bytes rounded;
+    StreamKey stream;
+    Front* front;  // most likely; null if there is none
+    Line line;
+    bool may_be_kept;  // a block for it, by its front
+  };
   struct Request {
     Bytes size;
     Bytes rounded;
@@ -99,7 +108,7 @@ class Arena {
     std::shared_ptr<Scope> scope;
     Line line;
     bool may_reback;
-    bool may_be_kept = true;  // a block for it, by its front
+    bool may_be_kept;
   };
   // A block that its front keeps, put down for those who look.
   struct Laid {
@@ -113,11 +122,17 @@ class Arena {
   Lock lock(When when = When::kOpen) const;
   void check_still_open(Lock& lock);
 
-  Request request(Bytes size, StreamKey stream, Line line, bool may_reback);
+  Call call(Bytes size, cu::Stream stream, Line line) const;
+  Request request(const Call& call, bool may_reback);
   void check_budget(const Request& request);
   // The best place of a request, if that needs nothing of the driver.
   std::optional<Place> find_hit(const Request& request) const;
-  Front::Taken take_directly(StreamKey stream, Bytes size, Line line);
+  Block* take_directly(const Call& call);
+  // The rest of allocate() and free(), apart from them: the common way is short.
+  [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback);
+  [[gnu::noinline]] Block* try_allocate_with_lock(const Call& call);
+  [[gnu::noinline]] void free_with_lock(Block& block);
+  [[gnu::noinline]] bool try_free_with_lock(Block& block);
   Block* take_kept(const Request& request);
   Block* take_hit(const Request& request);
   Block& allocate_slowly(const Request& request, Lock& lock);
@@ -127,7 +142,7 @@ class Arena {
   bool order(const Request& request, Offset offset, Lock& lock);
   Block& hand_out(Offset offset, const Request& request);
   Block& new_block(Offset offset, const Request& request);
-  void start(Block& block, const Request& request);
+  void start(Block& block, const Request& request, bool is_new);
 
   Block& block_at(std::uint64_t address);
   bool give_directly(Block& block);
@@ -170,10 +185,11 @@ class Arena {
   void check() const;
   void check_in_debug() const;
 
-  mutable Mutex mutex_{[this] { pick_up(); }};
+  bool is_laid_ = false;  // what fronts keep; and no front may be used without the lock
+  mutable Mutex mutex_{is_laid_, [this] { pick_up(); }};
   Fronts fronts_;
   std::vector<Laid> laid_;
-  bool is_laid_ = false;               // and no front may be used without the lock
+  bool has_much_room_ = false;         // under the cap
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;

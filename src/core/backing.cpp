@@ -45,7 +45,6 @@ Backing::Index Backing::add_handle(Granules count) {
   }
   const Index index = unused_.back();
   unused_.pop_back();
-  handles_[index] = {};
   handles_[index].count = count;
   reserved_ += count;
   spare_granules_ += count;
@@ -57,7 +56,9 @@ void Backing::note_peak() { peak_ = std::max(peak_, reserved_ - coming_); }
 void Backing::remove_handle(Index index) {
   reserved_ -= handles_[index].count;
   spare_granules_ -= handles_[index].count;
+  const bool queued = handles_[index].queued;
   handles_[index] = {};
+  handles_[index].queued = queued;
   unused_.push_back(index);
 }
 
@@ -91,18 +92,33 @@ void Backing::detach(Index index) {
 
 void Backing::set_idle(Index index) {
   Handle& handle = handles_[index];
+  handle.idle = true;
   handle.pending = !streams_.reached(handle.marks);
-  idle_.insert({handle.count, {handle.begin, index}});
   idle_granules_ += handle.count;
   if (handle.pending) pending_granules_ += handle.count;
+  if (!handle.queued) unsorted_.push_back(index);
+  handle.queued = true;
 }
 
 void Backing::clear_idle(Index index) {
   Handle& handle = handles_[index];
-  if (idle_.erase({handle.count, {handle.begin, index}}) == 0) return;
+  if (!handle.idle) return;
+  if (handle.sorted) idle_.erase({handle.count, {handle.begin, index}});
   idle_granules_ -= handle.count;
   if (handle.pending) pending_granules_ -= handle.count;
-  handle.pending = false;
+  handle.idle = handle.sorted = handle.pending = false;
+}
+
+const Backing::BySize& Backing::idle_handles() {
+  for (const Index index : unsorted_) {
+    Handle& handle = handles_[index];
+    handle.queued = false;
+    if (!handle.idle || handle.sorted) continue;
+    idle_.insert({handle.count, {handle.begin, index}});
+    handle.sorted = true;
+  }
+  unsorted_.clear();
+  return idle_;
 }
 
 void Backing::touch(Span span) {
@@ -185,9 +201,9 @@ Bytes Backing::largest_free() const {
   return best;
 }
 
-Marks Backing::pending_marks() const {
+Marks Backing::pending_marks() {
   Marks all;
-  for (const auto& [size, entry] : idle_) {
+  for (const auto& [size, entry] : idle_handles()) {
     if (handles_[entry.second].pending) all.join(handles_[entry.second].marks);
   }
   return all;
@@ -196,7 +212,7 @@ Marks Backing::pending_marks() const {
 bool Backing::poll() {
   if (pending_granules_ == 0) return true;
   const bool can_tell = streams_.poll(pending_marks());
-  for (const auto& [size, entry] : idle_) {
+  for (const auto& [size, entry] : idle_handles()) {
     Handle& handle = handles_[entry.second];
     if (!handle.pending || !streams_.reached(handle.marks)) continue;
     handle.pending = false;
@@ -206,7 +222,7 @@ bool Backing::poll() {
 }
 
 Backing::Look::Look(Backing& backing) : backing_(backing) {
-  for (const auto& [size, entry] : backing.idle_) {
+  for (const auto& [size, entry] : backing.idle_handles()) {
     const Handle& handle = backing.handles_[entry.second];
     if (handle.pending && backing.streams_.are_over(handle.marks)) over_.push_back(entry.second);
   }
@@ -238,6 +254,8 @@ std::optional<std::string> Backing::problem() const {
       mine += granules_[g].blocks > 0;
     }
     if (mine != handle.touched) return "a handle counts its touched granules wrongly";
+    if (handle.idle != (mine == 0)) return "a handle does not know whether it is idle";
+    if (handle.idle && !handle.sorted && !handle.queued) return "an idle handle is not among the idle ones";
     if (mine == 0 && handle.pins > 0) return "an idle handle is pinned";
     if (mine == 0) idle += handle.count;
     if (mine == 0 && handle.pending) pending += handle.count;

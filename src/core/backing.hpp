@@ -21,17 +21,18 @@
 
 namespace arena {
 
-// The arena's mutex. Whoever takes it finds the arena as those who only looked at it found it: `enter` sees to that.
+// The arena's mutex. Whoever takes it finds the arena as those who only looked at it found it: `tidy` sees to that, if
+// they left it `untidy`.
 class Mutex {
  public:
-  explicit Mutex(std::function<void()> enter) : enter_(std::move(enter)) {}
+  Mutex(const bool& untidy, std::function<void()> tidy) : untidy_(untidy), tidy_(std::move(tidy)) {}
   void lock() {
     mutex_.lock();
-    enter_();
+    if (untidy_) tidy_();
   }
   bool try_lock() {
     if (!mutex_.try_lock()) return false;
-    enter_();
+    if (untidy_) tidy_();
     return true;
   }
   void unlock() { mutex_.unlock(); }
@@ -39,7 +40,8 @@ class Mutex {
 
  private:
   std::mutex mutex_;
-  std::function<void()> enter_;
+  const bool& untidy_;
+  std::function<void()> tidy_;
 };
 
 using Lock = std::unique_lock<Mutex>;  // of the arena; held, except while memory that is not mapped comes or goes
@@ -134,7 +136,7 @@ class Backing {
     std::vector<std::uint32_t> over_;
   };
   // The marks of all idle handles that are not known to have been reached.
-  Marks pending_marks() const;
+  Marks pending_marks();
 
   // Whether the driver, or whoever gives memory, had none to give since the last forget_refusal().
   bool was_refused() const { return refused_; }
@@ -181,6 +183,9 @@ class Backing {
     std::uint32_t pins = 0;
     bool mapped = false;
     bool accessible = false;
+    bool idle = false;     // mapped, and no block touches it
+    bool sorted = false;   // among those in idle_
+    bool queued = false;   // among those in unsorted_
     bool pending = false;  // idle, and its marks are not known to have been reached
     Marks marks;           // of blocks that left it
     Granules end() const { return begin + count; }
@@ -201,6 +206,7 @@ class Backing {
   void detach(Index index);
   void set_idle(Index index);
   void clear_idle(Index index);
+  const BySize& idle_handles();
   // How large a new handle should be: a part of what is left under the limit.
   Granules handle_size(Granules limit) const;
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
@@ -216,7 +222,10 @@ class Backing {
   std::vector<Granule> granules_;
   std::vector<Handle> handles_;
   std::vector<Index> unused_;
+  // Idle handles come and go much more often than somebody looks for one: they are sorted only then. In `unsorted_` may
+  // also be some that are not idle any more.
   BySize idle_;
+  std::vector<Index> unsorted_;
   Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0;
   Granules touched_granules_ = 0;
   Granules pinned_granules_ = 0;       // untouched ones of handles with pins

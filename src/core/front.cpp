@@ -9,8 +9,6 @@ namespace {
 
 std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-std::size_t hash(std::uint64_t value) { return static_cast<std::size_t>(value * 0x9E3779B97F4A7C15u >> 32); }
-
 }  // namespace
 
 // Who holds it is at work, or was put to sleep in the midst of it.
@@ -21,56 +19,57 @@ void SpinLock::wait() {
 }
 
 void Front::serve(StreamKey stream) {
-  handle_.store(stream.stream, std::memory_order_relaxed);
-  thread_.store(stream.thread, std::memory_order_relaxed);
+  handle_ = stream.stream;
+  thread_ = stream.thread;
 }
 
-template <typename Fits>
-Front::Bin* Front::find(Bytes size, const Fits& fits) {
-  const std::size_t home = hash(size / kAlignment);
-  for (std::size_t i = 0; i < kProbes; ++i) {
-    Bin& bin = bins_[(home + i) % kBins];
-    if (fits(bin)) return &bin;
-  }
-  return nullptr;
-}
-
-Block* Front::pop(Bytes rounded) {
-  if (pause_ > 0 && rounded == refused_) {
-    pause_ = 0;
-    set_awake();
-  }
-  if (kept_ == 0) return nullptr;
-  Bin* bin = find(rounded, [&](const Bin& b) { return b.size == rounded && b.first != nullptr; });
-  if (bin == nullptr) return nullptr;
-  Block* block = bin->first;
-  bin->first = block->next;
+Block& Front::pop(Bin& bin) {
+  Block& block = *bin.first;
+  bin.first = block.next;
+  bin.worth = std::min(bin.worth + 1, kMostWorth);
   --kept_;
-  if (pause_ > 0) set_awake();
-  in_vain_ -= std::min(in_vain_, kWorth);
   return block;
 }
 
-Front::Push Front::push(Block& block) {
-  if (pause_ > 0) {
-    --pause_;
-    refused_ = block.size;
-    set_awake();
-    return Push::kRefused;
-  }
-  if (kept_ == kMost) return Push::kFull;
-  Bin* bin = find(block.size, [&](const Bin& b) { return b.size == block.size; });
-  if (bin == nullptr) bin = find(block.size, [](const Bin& b) { return b.first == nullptr; });
-  if (bin == nullptr) return Push::kFull;
-  bin->size = block.size;
-  block.next = bin->first;
-  bin->first = &block;
+void Front::push(Bin& bin, Block& block) {
+  block.next = bin.first;
+  bin.first = &block;
   ++kept_;
-  if (++in_vain_ == kInVain) {
-    in_vain_ = 0;
-    pause_ = kPause;
-    set_awake();
+}
+
+Block* Front::pop(Bytes rounded) {
+  Bin* bin = find(rounded);
+  return bin != nullptr && bin->first != nullptr ? &pop(*bin) : nullptr;
+}
+
+// A size that is known is worth more from now on. One that is not takes the place of the one that is worth least, once
+// that is worth nothing.
+void Front::miss(Bytes rounded) {
+  if (!would_keep(rounded)) return;
+  Bin* bin = &bins_[hash(rounded)];
+  Bin* least = bin;
+  for (const Bin* end = bin + kProbes; bin != end; ++bin) {
+    if (bin->size == rounded) {
+      bin->worth = std::min(bin->worth + 1, kMostWorth);
+      return;
+    }
+    if (bin->worth < least->worth) least = bin;
   }
+  if (least->worth > 0) {
+    least->worth = least->worth - 1;
+  } else if (least->first != nullptr) {
+    blocked_ = true;
+  } else {
+    least->size = rounded;
+  }
+}
+
+Front::Push Front::push(Block& block) {
+  if (blocked_) return Push::kFull;
+  Bin* bin = find(block.size);
+  if (bin == nullptr || bin->worth == 0) return Push::kRefused;
+  if (kept_ == kMost) return Push::kFull;
+  push(*bin, block);
   return Push::kKept;
 }
 
@@ -78,36 +77,40 @@ void Front::start(Block& block, Bytes requested, std::uint64_t serial, Line line
   block.requested = requested;
   block.serial = serial;
   block.mark = 0;
-  block.handle = handle_.load(std::memory_order_relaxed);
+  block.handle = handle_;
   block.line = line;
   block.born = line != 0 ? now() : 0;
   block.live = true;
   ++allocations_;
 }
 
-Front::Taken Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally) {
-  if (!awake_.load(std::memory_order_relaxed) || !lock_.try_lock()) return {};
+Block* Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally) {
+  if (!direct_ || !lock_.try_lock()) return nullptr;
   const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !tally.has_room(size, rounded)) return {};
+  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !tally.has_room(size, rounded)) return nullptr;
   Block* block = pop(rounded);
-  if (block == nullptr) return {nullptr, true};
+  if (block == nullptr) return nullptr;
   tally.add(size, rounded);
   ++hits_;
   start(*block, size, serials_.next++, line);
-  return {block};
+  return block;
 }
 
 bool Front::give(Block& block, Tally& tally) {
-  if (!awake_.load(std::memory_order_relaxed) || !lock_.try_lock()) return false;
+  Bin* bin = find(block.size);
+  if (bin == nullptr || bin->worth == 0 || !direct_ || !lock_.try_lock()) return false;
   const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !block.live || !would_keep(block) || push(block) != Push::kKept) return false;
+  if (!direct_ || !block.live || !would_keep(block)) return false;
+  if (bin->size != block.size || bin->worth == 0 || kept_ == kMost || blocked_) return false;
+  push(*bin, block);
   block.live = false;
   tally.remove(block.requested, block.size);
   return true;
 }
 
 std::size_t Fronts::home(StreamKey stream) {
-  return hash(reinterpret_cast<std::uint64_t>(stream.stream) + stream.thread);
+  const std::uint64_t value = reinterpret_cast<std::uint64_t>(stream.stream) + stream.thread;
+  return static_cast<std::size_t>(value * 0x9E3779B97F4A7C15u >> 32);
 }
 
 Front* Fronts::find(StreamKey stream) const {

@@ -5,14 +5,16 @@
 //   - The block stays where it was, so no granule is touched, nothing is taken from the driver, and no cap is passed.
 //   - What is in users' hands is counted by each thread for itself (tally.hpp).
 //
-// What is kept is free. The arena puts it down, among the gaps, before it touches a new granule; and when somebody looks,
-// after which it picks it up again: the same requests meet the same arena, whoever looks, and however often.
+// What is kept is free. The arena puts it down, among the gaps, before it asks the driver for more, and near the cap before
+// it touches a new granule; and when somebody looks, after which it picks it up again: the same requests meet the same
+// arena, whoever looks, and however often.
 //
 // The arena's lock is taken before a front's, and several fronts' in the order of their streams.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -40,6 +42,23 @@ class SpinLock {
   std::atomic<bool> taken_{false};
 };
 
+// Written with a lock, and read also by those who only glance whether it is worth taking.
+template <typename T>
+class Glanced {
+ public:
+  explicit Glanced(T value) : value_(value) {}
+  operator T() const { return value_.load(std::memory_order_relaxed); }
+  Glanced& operator=(T value) {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+
+ private:
+  std::atomic<T> value_;
+};
+
+// Sizes that come again are learnt: a bin remembers a size that was asked for, and how often it was of late. The first
+// block of a size that is freed is not kept, and those that nobody ever asks for again cost next to nothing.
 class alignas(64) Front {
  public:
   // Which of the blocks that are freed it keeps.
@@ -47,43 +66,48 @@ class alignas(64) Front {
   static constexpr Bytes kSmall = Bytes{64} << 10;
 
   // Without the arena's lock. What is not done has to be done with it.
-  struct Taken {
-    Block* block = nullptr;
-    bool has_none = false;  // of that size: no need to try again
-  };
-  Taken take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally);
+  Block* take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally& tally);
   bool give(Block& block, Tally& tally);
+  // Whether it is worth a try: a glance.
+  bool seems_to_have(Bytes rounded) const {
+    const Bin* bin = find(rounded);
+    return bin != nullptr && bin->first != nullptr;
+  }
 
   // The rest is for those who hold the arena's lock, and with it this one's.
   explicit Front(StreamIndex index) : index_(index) {}
   SpinLock& lock() { return lock_; }
   StreamIndex index() const { return index_; }
   bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
-    return handle_.load(std::memory_order_relaxed) == stream.stream &&
-           thread_.load(std::memory_order_relaxed) == stream.thread;
+    return handle_ == stream.stream && thread_ == stream.thread;
   }
   void serve(StreamKey stream);  // another one from now on; nobody, if it is the key that is made of nothing
   void set_policy(bool direct, Keeps keeps) {
     direct_ = direct;
     keeps_ = keeps;
-    set_awake();
   }
-  bool would_keep(const Block& block) const {
-    return block.ordinary && handle_.load(std::memory_order_relaxed) != nullptr &&
-           (keeps_ == Keeps::kAll || (keeps_ == Keeps::kSmall && block.size <= kSmall));
+  bool would_keep(Bytes rounded) const {
+    return keeps_ == Keeps::kAll || (keeps_ == Keeps::kSmall && rounded <= kSmall);
   }
+  bool would_keep(const Block& block) const { return block.ordinary && handle_ != nullptr && would_keep(block.size); }
 
   Block* pop(Bytes rounded);
+  void miss(Bytes rounded);  // a size was asked for of which there is none
   enum class Push { kKept, kFull, kRefused };
   Push push(Block& block);  // which would_keep()
   bool is_empty() const { return kept_ == 0; }
+  // Takes all that it keeps, and trusts less in the sizes of those that nobody asked for.
   template <typename Visit>
   void pop_all(Visit visit) {
     for (Bin& bin : bins_) {
-      while (bin.first != nullptr) visit(*std::exchange(bin.first, bin.first->next));
+      if (bin.first != nullptr) bin.worth = bin.worth / 2;
+      while (Block* block = bin.first) {
+        bin.first = block->next;
+        visit(*block);
+      }
     }
     kept_ = 0;
-    set_awake();
+    blocked_ = false;
   }
   template <typename Visit>
   void each_kept(Visit visit) const {
@@ -106,33 +130,39 @@ class alignas(64) Front {
 
  private:
   struct Bin {
-    Bytes size = 0;
-    Block* first = nullptr;
+    Glanced<Bytes> size{0};
+    Glanced<Block*> first{nullptr};
+    Glanced<std::uint32_t> worth{0};  // asked for again and again: up to kMostWorth
   };
-  static constexpr std::size_t kBins = 64, kProbes = 4;
-  static constexpr std::uint32_t kMost = 128;  // blocks that are kept
-  // Where sizes seldom come twice, keeping blocks is work for nothing: after so many in vain none is kept for a while, or
-  // until the size that was freed last is asked for.
-  static constexpr std::uint32_t kInVain = 256, kPause = 2048, kWorth = 3;
+  static constexpr std::size_t kBins = 64, kProbes = 4;  // a size is in one of those that begin where its hash says
+  static constexpr std::uint32_t kMost = 128;            // blocks that are kept
+  static constexpr std::uint32_t kMostWorth = 4;
 
-  template <typename Fits>
-  Bin* find(Bytes size, const Fits& fits);
-  void set_awake() { awake_.store(direct_ && (pause_ == 0 || kept_ > 0), std::memory_order_relaxed); }
+  static std::size_t hash(Bytes size) {
+    return static_cast<std::size_t>(size / kAlignment * 0x9E3779B97F4A7C15u >> (64 - std::bit_width(kBins - 1)));
+  }
+  const Bin* find(Bytes size) const {
+    const Bin* bin = &bins_[hash(size)];
+    for (const Bin* end = bin + kProbes; bin != end; ++bin) {
+      if (bin->size == size) return bin;
+    }
+    return nullptr;
+  }
+  Bin* find(Bytes size) { return const_cast<Bin*>(std::as_const(*this).find(size)); }
+  Block& pop(Bin& bin);
+  void push(Bin& bin, Block& block);
 
   const StreamIndex index_;
-  std::atomic<bool> awake_{false};  // whether it is worth a try without the arena's lock
+  Glanced<bool> direct_{false};  // whether it may be used without the arena's lock
   SpinLock lock_;
-  bool direct_ = false;
   Keeps keeps_ = Keeps::kNone;
+  bool blocked_ = false;  // a size that came anew found bins that keep what nobody asks for any more
   std::uint32_t kept_ = 0;
-  std::uint32_t in_vain_ = 0;  // pushed, less what was popped, each worth some
-  std::uint32_t pause_ = 0;    // blocks that are not kept from now on
-  Bytes refused_ = 0;          // the size of the last that was not
-  std::atomic<cu::Stream> handle_{nullptr};
-  std::atomic<std::uint64_t> thread_{0};
+  Glanced<cu::Stream> handle_{nullptr};
+  Glanced<std::uint64_t> thread_{0};
   std::uint64_t hits_ = 0, allocations_ = 0;
   Serials serials_;
-  std::array<Bin, kBins> bins_;
+  std::array<Bin, kBins + kProbes - 1> bins_;
 };
 
 // The fronts of all streams of an arena. All but find() is for those who hold the arena's lock.

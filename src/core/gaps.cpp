@@ -43,10 +43,27 @@ Place Gaps::place_in(const Gap& gap, Bytes size) const {
   return {gap.end - size, from_right};
 }
 
-// The lowest gap that `fits`, in subtrees whose largest offers are `enough`.
+// The lowest gap that `fits`, which one of a subtree does if and only if the largest offers there do.
+template <typename Fits>
+Gaps::Index Gaps::lowest(const Fits& fits) const {
+  const Node* nodes = nodes_.data();
+  if (!fits(nodes[root_].largest)) return kNone;
+  Index node = root_;
+  while (true) {
+    if (fits(nodes[nodes[node].left].largest)) {
+      node = nodes[node].left;
+    } else if (fits(nodes[node].offer)) {
+      return node;
+    } else {
+      node = nodes[node].right;
+    }
+  }
+}
+
+// The lowest gap that `fits`, in subtrees whose largest offers are `enough`, which is never true of nothing.
 template <typename Enough, typename Fits>
 Gaps::Index Gaps::lowest(Index node, const Enough& enough, const Fits& fits) const {
-  while (node != kNone && enough(nodes_[node].largest)) {
+  while (enough(nodes_[node].largest)) {
     const Index found = lowest(nodes_[node].left, enough, fits);
     if (found != kNone) return found;
     if (fits(nodes_[node].offer)) return node;
@@ -66,7 +83,7 @@ std::optional<Place> Gaps::find(Bytes wanted) const {
   };
   const std::int32_t size = units(wanted);
   const auto no_new = [&](const Offer& o) { return o.edge >= size; };
-  if (const Index node = lowest(root_, no_new, no_new); node != kNone) return answer(node);
+  if (const Index node = lowest(no_new); node != kNone) return answer(node);
   const auto whole = static_cast<std::int32_t>(granule_.count(wanted));
   const std::int32_t rest = units(granule_.rest(wanted)), granule = units(granule_.bytes());
   if (whole >= 1) {
@@ -80,7 +97,7 @@ std::optional<Place> Gaps::find(Bytes wanted) const {
     if (const Index node = lowest(root_, large, takes_rest); node != kNone) return answer(node);
   }
   const auto has_room = [&](const Offer& o) { return o.middle > whole; };
-  const Index node = lowest(root_, has_room, has_room);
+  const Index node = lowest(has_room);
   if (node == kNone) return std::nullopt;
   return answer(node);
 }
@@ -99,12 +116,12 @@ Bytes Gaps::most(const Offer& offer, Bytes new_granules) const {
 
 // Goes only where more can be, and there first where the most can be: hardly more than one path.
 void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
-  if (node == kNone || most(nodes_[node].largest, new_granules) <= best) return;
+  if (most(nodes_[node].largest, new_granules) <= best) return;
   const Offer& offer = nodes_[node].offer;
   const bool is_all = static_cast<Bytes>(offer.middle) <= new_granules;
   best = std::max(best, is_all ? bytes(offer.size) : new_granules * granule_.bytes() + bytes(offer.edge));
   Index first = nodes_[node].left, second = nodes_[node].right;
-  const auto bound = [&](Index child) { return child == kNone ? 0 : most(nodes_[child].largest, new_granules); };
+  const auto bound = [&](Index child) { return most(nodes_[child].largest, new_granules); };
   if (bound(first) < bound(second)) std::swap(first, second);
   raise(first, new_granules, best);
   raise(second, new_granules, best);
@@ -131,18 +148,20 @@ Gaps::Neighbours Gaps::met(Offset begin, Offset end) const {
 }
 
 // From a node that was changed up to the root, or to where nothing changes any more.
-void Gaps::update_from(Index node) {
-  for (; node != kNone; node = nodes_[node].parent) {
-    const Offer before = nodes_[node].largest;
+void Gaps::update_from(Index index) {
+  while (index != kNone) {
+    Node& node = nodes_[index];
+    const Offer before = node.largest;
     update(node);
-    if (nodes_[node].largest == before) return;
+    if (node.largest == before) return;
+    index = node.parent;
   }
 }
 
 void Gaps::drop(Index node) {
   const Node& n = nodes_[node];
   const Index parent = n.parent, below = merge(n.left, n.right);
-  if (below != kNone) nodes_[below].parent = parent;
+  nodes_[below].parent = parent;
   if (parent == kNone) {
     root_ = below;
   } else {
@@ -154,20 +173,23 @@ void Gaps::drop(Index node) {
   --count_;
 }
 
-void Gaps::add(Gap range) {
+void Gaps::add(Gap range, const Marks& marks) {
   auto [kept, other] = met(range.begin, range.end);
   if (kept == kNone) std::swap(kept, other);
-  if (kept == kNone) return insert(std::move(range));
+  if (kept == kNone) {
+    marks_[insert(range)] = marks;
+    return;
+  }
+  Marks& joined = marks_[kept];
+  joined.join(marks);
   if (other != kNone) {
     range.end = nodes_[other].gap.end;
-    range.marks.join(nodes_[other].gap.marks);
+    joined.join(marks_[other]);
     drop(other);
   }
+  if (joined.count() > 1) joined.drop_if(is_reached_);
   Node& node = nodes_[kept];
-  node.gap.begin = std::min(node.gap.begin, range.begin);
-  node.gap.end = std::max(node.gap.end, range.end);
-  node.gap.marks.join(range.marks);
-  if (node.gap.marks.count() > 1) node.gap.marks.drop_if(is_reached_);
+  node.gap = {std::min(node.gap.begin, range.begin), std::max(node.gap.end, range.end)};
   node.offer = offer_of(node.gap);
   update_from(kept);
 }
@@ -189,49 +211,56 @@ bool Gaps::take_from(Index gap, Offset begin, Bytes size) {
   }
   node.offer = offer_of(node.gap);
   update_from(gap);
-  if (leaves_two) insert({end, last, nodes_[gap].gap.marks});
+  if (leaves_two) {
+    const Index rest = insert({end, last});
+    marks_[rest] = marks_[gap];
+  }
   return false;
 }
 
 Gaps::Met Gaps::met_by(Offset begin, Offset end) const {
   const Neighbours found = met(begin, end);
   Met gaps;
-  if (found.before != kNone) gaps.before = nodes_[found.before].gap;
-  if (found.after != kNone) gaps.after = nodes_[found.after].gap;
+  if (found.before != kNone) gaps.before = {nodes_[found.before].gap, marks_[found.before]};
+  if (found.after != kNone) gaps.after = {nodes_[found.after].gap, marks_[found.after]};
   return gaps;
 }
 
 void Gaps::restore(Offset begin, const Met& met) {
   drop(floor(begin));
-  if (met.before) insert(*met.before);
-  if (met.after) insert(*met.after);
+  for (const auto& gap : {met.before, met.after}) {
+    if (gap) marks_[insert(gap->gap)] = gap->marks;
+  }
 }
 
 Gaps::Index Gaps::new_node(Gap gap) {
-  Index node;
   if (unused_.empty()) {
-    node = static_cast<Index>(nodes_.size());
+    unused_.push_back(static_cast<Index>(nodes_.size()));
     nodes_.emplace_back();
-  } else {
-    node = unused_.back();
-    unused_.pop_back();
+    marks_.emplace_back();
   }
+  const Index node = unused_.back();
+  unused_.pop_back();
   seed_ ^= seed_ << 13;  // xorshift: the shape of the tree need not be secret, only even
   seed_ ^= seed_ >> 17;
   seed_ ^= seed_ << 5;
   const Offer offer = offer_of(gap);
-  nodes_[node] = {seed_, kNone, kNone, kNone, std::move(gap), offer, offer};
+  nodes_[node] = {offer, offer, gap, seed_, kNone, kNone, kNone};
   return node;
 }
 
-void Gaps::update(Index node) {
-  Node& n = nodes_[node];
-  n.largest = n.offer;
-  for (const Index child : {n.left, n.right}) {
-    if (child == kNone) continue;
-    n.largest.include(nodes_[child].largest);
-    nodes_[child].parent = node;
-  }
+void Gaps::update(Node& node) {
+  Offer largest = node.offer;
+  largest.include(nodes_[node.left].largest);
+  largest.include(nodes_[node.right].largest);
+  node.largest = largest;
+}
+
+// A node has got other children.
+void Gaps::adopt(Index index) {
+  Node& node = nodes_[index];
+  nodes_[node.left].parent = nodes_[node.right].parent = index;
+  update(node);
 }
 
 Gaps::Index Gaps::merge(Index left, Index right) {
@@ -239,11 +268,11 @@ Gaps::Index Gaps::merge(Index left, Index right) {
   if (right == kNone) return left;
   if (nodes_[left].priority > nodes_[right].priority) {
     nodes_[left].right = merge(nodes_[left].right, right);
-    update(left);
+    adopt(left);
     return left;
   }
   nodes_[right].left = merge(left, nodes_[right].left);
-  update(right);
+  adopt(right);
   return right;
 }
 
@@ -263,15 +292,16 @@ void Gaps::split(Index node, Offset at, Index& below, Index& above) {
     nodes_[node].left = rest;
     above = node;
   }
-  update(node);
+  adopt(node);
 }
 
-// Goes down to where its priority puts it, and splits what is there. What lies above can only have more to offer.
-void Gaps::insert(Gap gap) {
-  const Index made = new_node(std::move(gap));
+// Goes down to where its priority puts it, above nothing at the latest, and splits what is there. What lies above can
+// only have more to offer.
+Gaps::Index Gaps::insert(Gap gap) {
+  const Index made = new_node(gap);
   Node& node = nodes_[made];
   Index* place = &root_;
-  while (*place != kNone && nodes_[*place].priority >= node.priority) {
+  while (nodes_[*place].priority >= node.priority) {
     Node& above = nodes_[*place];
     above.largest.include(node.offer);
     node.parent = *place;
@@ -280,8 +310,9 @@ void Gaps::insert(Gap gap) {
   const Index below = *place;
   *place = made;
   split(below, node.gap.begin, node.left, node.right);
-  update(made);
+  adopt(made);
   ++count_;
+  return made;
 }
 
 Gaps::Index Gaps::floor(Offset offset) const {

@@ -30,7 +30,6 @@ namespace arena {
 struct Gap {
   Offset begin = 0;
   Offset end = 0;
-  Marks marks;  // of what was freed in it
   Bytes size() const { return end - begin; }
 };
 
@@ -45,30 +44,35 @@ class Gaps {
   // `is_reached` tells which marks need not be kept: a gap that grows would gather those of all streams there ever were.
   Gaps(Bytes granule, std::function<bool(Mark)> is_reached) : granule_(granule), is_reached_(std::move(is_reached)) {}
 
-  // Makes a range free. It may not overlap a gap; gaps that it meets become one with it, with the marks of all.
-  void add(Gap range);
+  // Makes a range free, which was last used before the marks. It may not overlap a gap; gaps that it meets become one
+  // with it, with the marks of all.
+  void add(Gap range, const Marks& marks);
   // Takes a range that lies inside one gap; what is left of that keeps its marks. True if nothing is.
   bool take(Offset begin, Bytes size);
   bool take(const Place& place, Bytes size) {
     return take_from(place.gap, place.offset, size);
   }  // which was just found
   // The gaps that a range meets at its ends; and the same after it was added: the range is no gap any more, they are.
+  struct Marked {
+    Gap gap;
+    Marks marks;
+  };
   struct Met {
-    std::optional<Gap> before, after;
+    std::optional<Marked> before, after;
   };
   Met met_by(Offset begin, Offset end) const;
   void restore(Offset begin, const Met& met);
   std::optional<Place> find(Bytes wanted) const;
 
-  const Marks& marks_of(const Place& place) const { return nodes_[place.gap].gap.marks; }  // which was just found
+  const Marks& marks_of(const Place& place) const { return marks_[place.gap]; }  // which was just found
   // The marks of the gap that holds an offset.
-  const Marks& marks_at(Offset offset) const { return nodes_[floor(offset)].gap.marks; }
+  const Marks& marks_at(Offset offset) const { return marks_[floor(offset)]; }
   // The largest request that touches at most so many new granules.
   Bytes largest(Bytes new_granules) const;
-  Bytes largest_gap() const { return root_ == kNone ? 0 : bytes(nodes_[root_].largest.size); }
+  Bytes largest_gap() const { return bytes(nodes_[root_].largest.size); }
 
   // The largest piece of a gap that lies in touched granules.
-  Bytes largest_edge() const { return root_ == kNone ? 0 : bytes(nodes_[root_].largest.edge); }
+  Bytes largest_edge() const { return bytes(nodes_[root_].largest.edge); }
 
   std::size_t count() const { return count_; }
   template <typename Visit>
@@ -85,7 +89,7 @@ class Gaps {
 
  private:
   using Index = std::uint32_t;
-  static constexpr Index kNone = ~Index{0};
+  static constexpr Index kNone = 0;  // a node that is no gap and has nothing to offer, so that few have to ask for it
 
   // What a gap, or the best of several, has to offer: four numbers that fit into one register, because they are compared
   // more often than anything else. Bytes are counted in units of the alignment; what does not fit is as good as endless.
@@ -101,18 +105,21 @@ class Gaps {
     return static_cast<std::int32_t>(std::min<Bytes>(size / kAlignment, std::numeric_limits<std::int32_t>::max()));
   }
   static Bytes bytes(std::int32_t units) { return static_cast<Bytes>(units) * kAlignment; }
-  struct Node {
+  // One line of the cache; what is not needed on the way down the tree is elsewhere.
+  struct alignas(64) Node {
+    Offer largest;  // of each kind, in the subtree
+    Offer offer;
+    Gap gap;
     std::uint32_t priority = 0;
     Index left = kNone;
     Index right = kNone;
     Index parent = kNone;
-    Gap gap;
-    Offer largest;  // of each kind, in the subtree
-    Offer offer;
   };
 
   Offer offer_of(const Gap& gap) const;
   Place place_in(const Gap& gap, Bytes size) const;
+  template <typename Fits>
+  Index lowest(const Fits& fits) const;
   template <typename Enough, typename Fits>
   Index lowest(Index node, const Enough& enough, const Fits& fits) const;
 
@@ -121,11 +128,12 @@ class Gaps {
 
   bool take_from(Index gap, Offset begin, Bytes size);
   Index new_node(Gap gap);
-  void update(Index node);
+  void adopt(Index node);
+  void update(Node& node);
   Index merge(Index left, Index right);
   bool consistent(Index node, Offset low, Offset high, std::size_t& seen) const;
   void split(Index node, Offset at, Index& below, Index& above);  // gaps that begin before `at`, and the rest
-  void insert(Gap gap);
+  Index insert(Gap gap);
   Index floor(Offset offset) const;  // the last gap that begins at or before it
 
   struct Neighbours {
@@ -153,7 +161,8 @@ class Gaps {
 
   GranuleSize granule_;
   std::function<bool(Mark)> is_reached_;
-  std::vector<Node> nodes_;
+  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::vector<Marks> marks_ = std::vector<Marks>(1);  // of what was freed in each
   std::vector<Index> unused_;
   Index root_ = kNone;
   std::size_t count_ = 0;

@@ -23,6 +23,10 @@ class Marks {
   explicit Marks(Mark only) : only_(only), count_(1) {}
 
   void add(Mark mark) {
+    if (count_ == 1 && only_.stream == mark.stream) {  // mostly
+      only_.number = std::max(only_.number, mark.number);
+      return;
+    }
     for (Mark& mine : *this) {
       if (mine.stream != mark.stream) continue;
       mine.number = std::max(mine.number, mark.number);

@@ -132,7 +132,7 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock
   handles_[index].marks = used;
   attach(index, *at, memory->address);
   handles_[index].accessible = true;
-  gaps_.add({*at * granule_, (*at + count) * granule_, used});
+  gaps_.add({*at * granule_, (*at + count) * granule_}, used);
   return *at * granule_;
 }
 
@@ -146,12 +146,13 @@ std::optional<Granules> Plain::room_for(Granules count) const {
   return std::nullopt;
 }
 
-std::vector<Plain::Index> Plain::releasable() const {
+std::vector<Plain::Index> Plain::releasable() {
   std::vector<Index> found;
   for (Index index = 0; index < handles_.size(); ++index) {
     if (!handles_[index].mapped && handles_[index].give_back) found.push_back(index);
   }
-  for (auto it = idle_.rbegin(); it != idle_.rend(); ++it) {
+  const BySize& idle = idle_handles();
+  for (auto it = idle.rbegin(); it != idle.rend(); ++it) {
     if (!handles_[it->second.second].pending) found.push_back(it->second.second);
   }
   return found;

@@ -47,7 +47,7 @@ class Plain final : public Backing {
   std::optional<Offset> add_segment(Granules count, const Marks& used, Lock& lock);
   std::optional<Granules> room_for(Granules count) const;
   // Idle segments, and those that could not be given back before, the largest first.
-  std::vector<Index> releasable() const;
+  std::vector<Index> releasable();
   void release(const std::vector<Index>& going, Lock& lock);
 
   PlainSource source_;

@@ -16,7 +16,7 @@ Granules granules_of(const Device& device) {
 Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth)
     : Backing(device, streams, gaps, device.granule(), granules_of(device), growth),
       address_(device.reserve_addresses(size())) {
-  gaps_.add({0, size(), {}});
+  gaps_.add({0, size()}, {});
 }
 
 Stitched::~Stitched() {
@@ -135,12 +135,13 @@ Stitched::Index Stitched::harvest(Granules need, Granules room, Span keep) {
     const Handle& handle = handles_[entry.second.second];
     return !handle.pending && !handle.span().overlaps(keep);
   };
-  const auto middle = idle_.upper_bound({need, {~Granules{0}, kNone}});
-  for (auto it = middle; it != idle_.begin();) {
+  const BySize& idle = idle_handles();
+  const auto middle = idle.upper_bound({need, {~Granules{0}, kNone}});
+  for (auto it = middle; it != idle.begin();) {
     if (usable(*--it)) return it->second.second;
   }
   Index found = kNone;
-  for (auto it = middle; it != idle_.end() && it->first <= room; ++it) {
+  for (auto it = middle; it != idle.end() && it->first <= room; ++it) {
     if (found != kNone && it->first != handles_[found].count) break;
     if (usable(*it)) found = it->second.second;
   }
@@ -232,8 +233,9 @@ bool Stitched::release_spare(std::size_t& most) {
 Granules Stitched::release_idle(Granules wanted, Span keep) {
   std::vector<Index> going;
   Granules found = 0;
+  const BySize& idle = idle_handles();
   const auto choose = [&](const auto& may_go) {
-    for (auto it = idle_.rbegin(); it != idle_.rend() && found < wanted; ++it) {
+    for (auto it = idle.rbegin(); it != idle.rend() && found < wanted; ++it) {
       const Handle& handle = handles_[it->second.second];
       if (handle.pending || !may_go(handle.span())) continue;
       going.push_back(it->second.second);
@@ -271,7 +273,7 @@ void Stitched::trim(Granules keep, Granules most, Lock&) {
   }
   std::vector<Index> going;
   Granules left = reserved_;
-  for (const auto& [count, entry] : idle_) {
+  for (const auto& [count, entry] : idle_handles()) {
     if (handles_[entry.second].pending || !may_go(left, count)) continue;
     going.push_back(entry.second);
     left -= count;

@@ -10,33 +10,24 @@ struct Mine {
   std::shared_ptr<Tally> tally;
 };
 
-// The last that was asked for: without a constructor, so that it costs no more than a look.
-struct Last {
-  std::uint64_t owner;
-  Tally* tally;
-};
-
-thread_local constinit Last last = {0, nullptr};
 thread_local std::vector<Mine> every;  // of all owners
 
 }  // namespace
 
-Tally* Tallies::find() const {
-  if (last.owner == owner_) return last.tally;
+Tally* Tallies::find_among_all() const {
   const auto it = std::find_if(every.begin(), every.end(), [&](const Mine& m) { return m.owner == owner_; });
   if (it == every.end()) return nullptr;
-  last = {owner_, it->tally.get()};
-  return last.tally;
+  last_tally = {owner_, it->tally.get()};
+  return last_tally.tally;
 }
 
-Tally& Tallies::mine() {
-  if (Tally* found = find()) return *found;
+Tally& Tallies::make() {
   // Nobody else knows the tallies of arenas that are gone.
-  last = {0, nullptr};
+  last_tally = {0, nullptr};
   std::erase_if(every, [](const Mine& m) { return m.tally.use_count() == 1; });
   all_.push_back(std::make_shared<Tally>());
   every.push_back({owner_, all_.back()});
-  last = {owner_, all_.back().get()};
+  last_tally = {owner_, all_.back().get()};
   return *all_.back();
 }
 

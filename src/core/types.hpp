@@ -19,6 +19,7 @@
 // Sizes and offsets are bytes, unless a name says granules.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -40,6 +41,12 @@ inline constexpr Bytes kAlignment = 512;  // of every block: what CuPy promises 
 
 constexpr Bytes round_up(Bytes n, Bytes unit) { return (n + unit - 1) / unit * unit; }
 constexpr Bytes round_down(Bytes n, Bytes unit) { return n / unit * unit; }
+
+inline constexpr Bytes kLargestRequest = Bytes{1} << 46;
+// Of a block for a request.
+constexpr Bytes block_size(Bytes request) {
+  return std::max(kAlignment, round_up(std::min(request, kLargestRequest), kAlignment));
+}
 
 // The same for a power of two that only the driver knows: without a division, which would take longer than all the rest.
 class GranuleSize {

@@ -32,15 +32,17 @@ TEST(a_front_hands_out_what_it_keeps_for_exactly_its_size) {
   block.size = 1024;
   block.front = &front;
   block.ordinary = true;
+  front.miss(1024);
+  front.miss(1024);
   tallies.add(tally, 1000, 1024);
   front.start(block, 1000, fronts.next_serial(front, 8), 0);
   CHECK(block.live && front.give(block, tally) && !block.live && !front.is_empty());
   CHECK(!front.give(block, tally));  // twice
-  CHECK(front.take(key(16), 500, 512, 0, tally).has_none);
-  CHECK(front.take(key(17), 1000, 1024, 0, tally).block == nullptr);
-  const Front::Taken higher = front.take(key(16), 1010, 1024, 0, tally);
-  CHECK(higher.block == nullptr && !higher.has_none);  // a new height, which only the arena counts
-  CHECK(front.take(key(16), 900, 1024, 7, tally).block == &block);
+  CHECK(front.seems_to_have(1024) && !front.seems_to_have(512));
+  CHECK(front.take(key(16), 500, 512, 0, tally) == nullptr);
+  CHECK(front.take(key(17), 1000, 1024, 0, tally) == nullptr);
+  CHECK(front.take(key(16), 1010, 1024, 0, tally) == nullptr);  // a new height, which only the arena counts
+  CHECK(front.take(key(16), 900, 1024, 7, tally) == &block);
   CHECK(block.live && block.requested == 900 && block.line == 7);
   CHECK(block.serial == 1 && front.allocations() == 2 && front.hits() == 1);
   fronts.forget(0);
@@ -59,23 +61,83 @@ TEST(a_front_keeps_small_blocks_only_when_told_so) {
   CHECK(!front.would_keep(small));
 }
 
-TEST(a_front_that_keeps_blocks_in_vain_pauses_until_a_size_comes_back) {
+TEST(a_front_keeps_sizes_that_come_again) {
+  using enum Front::Push;
+  Front front(0);
+  front.serve(key(16));
+  front.set_policy(true, Front::Keeps::kAll);
+  Block block;
+  block.size = 4096;
+  CHECK(front.push(block) == kRefused);  // which nobody has asked for
+  front.miss(4096);
+  CHECK(front.push(block) == kRefused);  // once
+  front.miss(4096);
+  CHECK(front.push(block) == kKept && front.pop(4096) == &block);
+  CHECK(front.push(block) == kKept);
+  front.pop_all([&](Block& kept) { CHECK(&kept == &block); });  // in vain
+  CHECK(front.push(block) == kKept);
+  front.pop_all([](Block&) {});
+  CHECK(front.push(block) == kRefused);
+}
+
+// Among many others that come once, in a front that has far fewer bins.
+TEST(a_front_learns_a_size_among_many) {
   Front front(0);
   front.serve(key(16));
   front.set_policy(true, Front::Keeps::kAll);
   std::vector<Block> blocks(2'000);
-  Bytes size = 0;
-  std::size_t kept = 0;
+  Block often;
+  often.size = kAlignment;
+  Bytes size = kAlignment;
+  int kept = 0, hits = 0;
+  const auto give = [&](Block& block) {
+    Front::Push pushed = front.push(block);
+    if (pushed == Front::Push::kFull) {
+      front.pop_all([](Block&) {});
+      pushed = front.push(block);
+    }
+    return pushed == Front::Push::kKept;
+  };
   for (Block& block : blocks) {
     block.size = size += kAlignment;
-    const Front::Push pushed = front.push(block);
-    kept += pushed == Front::Push::kKept;
-    if (pushed == Front::Push::kFull) front.pop_all([](Block&) {});
+    front.miss(block.size);
+    kept += give(block);
+    if (front.pop(often.size) == &often) {
+      ++hits;
+    } else {
+      front.miss(often.size);
+    }
+    give(often);
   }
-  CHECK(kept > 0 && kept < 600);
-  CHECK(front.push(blocks.back()) == Front::Push::kRefused);
-  CHECK(front.pop(blocks.back().size) == nullptr);  // which shows that it would have been of use
-  CHECK(front.push(blocks.back()) == Front::Push::kKept && front.pop(blocks.back().size) == &blocks.back());
+  CHECK(kept == 0 && hits > 1'900);
+}
+
+// Sizes that nobody asks for any more make room for others, although their blocks are still kept.
+TEST(a_front_forgets_sizes_that_come_no_more) {
+  using enum Front::Push;
+  Front front(0);
+  front.serve(key(16));
+  front.set_policy(true, Front::Keeps::kAll);
+  std::vector<Block> old(100), young(100);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    old[i].size = (i + 1) * kAlignment;
+    young[i].size = (i + 1001) * kAlignment;
+    for (int round = 0; round < 8; ++round) front.miss(old[i].size);
+    kept += front.push(old[i]) == kKept;
+  }
+  CHECK(kept > 40);
+  for (int round = 0; round < 30; ++round) {
+    for (const Block& block : young) front.miss(block.size);
+  }
+  CHECK(front.push(young.front()) == kFull);
+  front.pop_all([](Block&) {});
+  kept = 0;
+  for (Block& block : young) {
+    for (int round = 0; round < 8; ++round) front.miss(block.size);
+    kept += front.push(block) == kKept;
+  }
+  CHECK(kept > 40);
 }
 
 // Each thread counts for itself, in turns that the lock decides, as with all fronts' locks held.
@@ -159,6 +221,8 @@ TEST(a_front_gives_no_block_to_two_threads) {
     tallies.add(tallies.mine(), 1, kAlignment);
     front.start(block, 1, fronts.next_serial(front, 1 << 20), 0);
   }
+  front.miss(kAlignment);
+  front.miss(kAlignment);
   for (Block& block : blocks) CHECK(front.give(block, tallies.mine()));
   std::mutex arena;  // of the arena, for what a thread does not do alone
   std::atomic<int> taken = 0;
@@ -172,7 +236,7 @@ TEST(a_front_gives_no_block_to_two_threads) {
       tally->remove(4, 4 * kAlignment);
     }
     for (int i = 0; i < 20'000; ++i) {
-      Block* block = front.take(key(16), 1, kAlignment, line, *tally).block;
+      Block* block = front.take(key(16), 1, kAlignment, line, *tally);
       if (block == nullptr) continue;
       ++taken;
       CHECK(block->line == line && block->live);

@@ -102,7 +102,7 @@ struct Run {
   Model model;
   std::vector<std::pair<Offset, Offset>> blocks;
 
-  explicit Run(unsigned seed) : chance(seed) { gaps.add({0, kEnd, {}}); }
+  explicit Run(unsigned seed) : chance(seed) { gaps.add({0, kEnd}, {}); }
 
   void take() {
     const Bytes size = some_size(chance);
@@ -124,7 +124,7 @@ struct Run {
   }
   void add() {
     const auto [begin, end] = some_block();
-    gaps.add({begin, end, Marks({static_cast<StreamIndex>(chance() % 3), 1})});
+    gaps.add({begin, end}, Marks({static_cast<StreamIndex>(chance() % 3), 1}));
     model.add(begin, end);
     blocks.pop_back();
   }
@@ -132,7 +132,7 @@ struct Run {
   void add_and_restore() {
     const auto [begin, end] = some_block();
     const Gaps::Met met = gaps.met_by(begin, end);
-    gaps.add({begin, end, {}});
+    gaps.add({begin, end}, {});
     gaps.restore(begin, met);
   }
 };
@@ -160,9 +160,9 @@ TEST(gaps_finds_the_lowest_place_with_the_fewest_new_granules) {
 
 TEST(gaps_that_meet_join_their_marks) {
   Gaps gaps(kGranule, [](Mark mark) { return mark.number == 9; });
-  gaps.add({0, 512, Marks({0, 1})});
-  gaps.add({1024, 1536, Marks({1, 9})});  // which was reached
-  gaps.add({512, 1024, Marks({2, 3})});
+  gaps.add({0, 512}, Marks({0, 1}));
+  gaps.add({1024, 1536}, Marks({1, 9}));  // which was reached
+  gaps.add({512, 1024}, Marks({2, 3}));
   CHECK(gaps.count() == 1);
   std::map<StreamIndex, std::uint64_t> marks;
   for (const Mark mark : gaps.marks_at(600)) marks[mark.stream] = mark.number;

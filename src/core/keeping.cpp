@@ -1,0 +1,119 @@
+// What fronts keep: how the common pair of calls takes and gives it, and when the arena puts it down among the gaps.
+#include "core/arena.hpp"
+
+namespace arena {
+namespace {
+
+constexpr Granules kMuchRoom = 8;  // times what is reserved, under the cap
+
+}  // namespace
+
+// Without the lock.
+Block* Arena::take_directly(const Call& asked) {
+  if (!asked.may_be_kept || (is_any_scope_entered() && current_scope(id_))) return nullptr;
+  Tally* tally = tallies_.find();
+  if (tally == nullptr) return nullptr;
+  return asked.front->take(asked.stream, asked.size, asked.rounded, asked.line, *tally);
+}
+
+bool Arena::give_directly(Block& block) {
+  Tally* tally = tallies_.find();
+  return tally != nullptr && block.front->give(block, *tally);
+}
+
+Block* Arena::take_kept(const Request& wanted) {
+  if (!wanted.may_be_kept) return nullptr;
+  Block* block = nullptr;
+  {
+    const Fronts::Guard held(fronts_, *wanted.front);
+    block = wanted.front->pop(wanted.rounded);
+  }
+  if (block != nullptr) start(*block, wanted, false);
+  return block;
+}
+
+// Near the cap, what fronts keep is in nobody's way: no new granule is touched while they keep anything. Where there is
+// much room, they are left alone until more memory is needed than there is.
+Block* Arena::take_hit(const Request& wanted) {
+  Block* block = take_kept(wanted);
+  if (block == nullptr) {
+    std::optional<Place> place = find_hit(wanted);
+    const bool is_new = !place || (place->new_granules > 0 && !has_much_room_);
+    if (is_new && empty_fronts()) place = find_hit(wanted);
+    if (!place) return nullptr;
+    if (!gaps_.take(*place, wanted.rounded)) ++splits_;
+    block = &new_block(place->offset, wanted);
+  }
+  ++hits_;
+  return block;
+}
+
+// Where its stream was when it was freed, or later.
+Mark Arena::mark_of(Block& block) {
+  if (block.mark == 0) block.mark = streams_.mark(block.stream).number;
+  return {block.stream, block.mark};
+}
+
+void Arena::put_down(Block& block) {
+  Marks marks(mark_of(block));
+  for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
+  const Span span = backing_->span_of(block.offset, block.size);
+  if (block.pins > 0) backing_->unpin(span);
+  backing_->leave(span, marks);
+  gaps_.add({block.offset, block.offset + block.size}, marks);
+  blocks_.remove(block);
+}
+
+bool Arena::empty_front(Front& front) {
+  const Fronts::Guard held(fronts_, front);
+  if (front.is_empty()) return false;
+  front.pop_all([&](Block& block) { put_down(block); });
+  return true;
+}
+
+bool Arena::empty_fronts() {
+  bool any = false;
+  fronts_.each([&](Front& front) { any |= empty_front(front); });
+  return any;
+}
+
+void Arena::lay_down() {
+  if (is_laid_) return;
+  is_laid_ = true;
+  set_fronts();
+  fronts_.each([&](Front& front) {
+    front.each_kept([&](Block& block) {
+      const Offset end = block.offset + block.size;
+      const Span span = backing_->span_of(block.offset, block.size);
+      const Marks marks(mark_of(block));
+      laid_.push_back({&block, gaps_.met_by(block.offset, end), backing_->marks_under(span)});
+      backing_->leave(span, marks);
+      gaps_.add({block.offset, end}, marks);
+    });
+  });
+}
+
+void Arena::pick_up() {
+  if (!is_laid_) return;
+  for (; !laid_.empty(); laid_.pop_back()) {
+    const Laid& laid = laid_.back();
+    gaps_.restore(laid.block->offset, laid.met);
+    backing_->touch_again(backing_->span_of(laid.block->offset, laid.block->size), laid.marks);
+  }
+  is_laid_ = false;
+  set_fronts();
+}
+
+// Large blocks are kept only while there is much room: near the cap, each is better put where it is in nobody's way.
+void Arena::set_fronts() {
+  using enum Front::Keeps;
+#ifdef ARENA_VALIDATE
+  const bool direct = false;
+#else
+  const bool direct = !observer_ && !is_over_limit() && !is_laid_;
+#endif
+  has_much_room_ = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
+  fronts_.set_policy(direct, is_over_limit() ? kNone : has_much_room_ ? kAll : kSmall);
+}
+
+}  // namespace arena
