@@ -97,7 +97,7 @@ class Arena(PoolMethods, _core.Allocator):
         self._recording: Recording | None = None
         self._number = self._core.id  # in the order in which they were made
         self._give_core(self._core, number, driver.is_simulated)
-        _open_arenas.add(self)
+        _remember(self)
         record_by_environment(self)
 
     @property
@@ -273,11 +273,12 @@ class Arena(PoolMethods, _core.Allocator):
         A second call does nothing; all others are errors from now on.
         """
         self._take_core()
-        if self._recording is not None:
-            self._recording.stop()
-        core, self._core = self._core, None
+        recording, core = self._recording, self._core
+        if recording is not None:
+            recording.stop()
+        self._core = None
         if core is not None:
-            core.close()
+            core.close()  # again does nothing, if another thread closes it too
 
     def __enter__(self) -> Arena:
         return self
@@ -286,10 +287,11 @@ class Arena(PoolMethods, _core.Allocator):
         self.close()
 
     def __repr__(self) -> str:
-        if self._core is None:
+        core = self._core
+        if core is None:
             return f"<arena.Arena on device {self._device}, closed>"
         try:
-            stats = self.stats()
+            stats = core.stats()
         except UsageError:
             return f"<arena.Arena on device {self._device}, of the process that was forked>"
         return (
@@ -304,9 +306,10 @@ class Arena(PoolMethods, _core.Allocator):
 
     @property
     def _open(self) -> _core.Arena:
-        if self._core is None:
+        core = self._core  # once: another thread may close it
+        if core is None:
             raise UsageError("the arena is closed: make another one")
-        return self._core
+        return core
 
     def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> int:
         """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
@@ -367,13 +370,25 @@ def _call(function: Callable[[], object]) -> None:
         _core.show_unraisable(error, function)  # what the interpreter does for those in __del__
 
 
-_open_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+# By number. Not a WeakSet: that cannot be gone through while another thread makes, or drops, an arena.
+_arenas: dict[int, weakref.ref[Arena]] = {}
+
+
+def _remember(pool: Arena) -> None:
+    number, forget = pool._number, _arenas.pop
+    _arenas[number] = weakref.ref(pool, lambda _: forget(number, None))
+
+
+def open_arenas() -> list[Arena]:
+    """All that there are, by device and age; some may be closed by now."""
+    pools = [pool for known in _arenas.copy().values() if (pool := known()) is not None]
+    return sorted(pools, key=lambda pool: (pool.device, pool._number))
 
 
 def report() -> Reports:
     """Return the reports of all open arenas, of all devices."""
     reports = []
-    for pool in sorted(_open_arenas, key=lambda pool: (pool.device, pool._number)):
+    for pool in open_arenas():
         with contextlib.suppress(UsageError):  # it was closed, by now
             reports.append(pool.report())
     return Reports(reports)

@@ -2,6 +2,9 @@
 // they are called for every array. They do what is quick, a block that is there already. All else, errors included, is
 // done by the Python method or function of the same purpose.
 #include <array>
+#include <atomic>
+#include <utility>
+#include <vector>
 
 #include "bindings/cupy.hpp"
 #include "bindings/lines.hpp"
@@ -17,33 +20,68 @@ struct Source {
   bool is_simulated = false;
 };
 
-// A source that one thread may take away while another allocates. With a GIL, that is what guards it.
+// A source that one thread may take away while another allocates.
+#ifdef Py_GIL_DISABLED
+// Threads have copies of it, each with a lock and a count of owners of its own: if they shared those, they would spend
+// their time on handing them to each other.
 class Slot {
  public:
   Source get() {
-    const Guard guard(*this);
-    return source_;
+    thread_local const std::size_t mine = next_++ % kCopies;
+    Copy& copy = copies_[mine];
+    const Guard guard(copy.mutex);
+    return copy.source;
   }
-  void set(Source source) {
-    const Guard guard(*this);
-    std::swap(source_, source);  // the last one, if it is, ends without the guard
+  void set(const Source& source) {
+    for (Copy& copy : copies_) {
+      Source other = source.core ? counted_apart(source) : Source{};
+      const Guard guard(copy.mutex);
+      std::swap(copy.source, other);
+    }  // what was there, if it is the last of it, ends without the guard
+  }
+  void forget(const std::shared_ptr<Arena>& core) {
+    for (Copy& copy : copies_) {
+      Source other;
+      const Guard guard(copy.mutex);
+      if (copy.source.core == core) std::swap(copy.source, other);
+    }
   }
 
  private:
-#ifdef Py_GIL_DISABLED
+  static constexpr std::size_t kCopies = 16, kLine = 64;  // bytes that a processor has, or has not, for itself
   struct Guard {
-    explicit Guard(Slot& slot) : mutex(slot.mutex_) { PyMutex_Lock(&mutex); }
+    explicit Guard(PyMutex& mutex) : mutex(mutex) { PyMutex_Lock(&mutex); }
     ~Guard() { PyMutex_Unlock(&mutex); }
     PyMutex& mutex;
   };
-  PyMutex mutex_{};
-#else
-  struct Guard {
-    explicit Guard(Slot&) {}
+  struct alignas(kLine) Copy {
+    PyMutex mutex{};
+    Source source;
   };
-#endif
+  struct alignas(kLine) Owner {
+    std::shared_ptr<Arena> core;
+  };
+  static Source counted_apart(const Source& source) {
+    const auto owner = std::make_shared<Owner>(Owner{source.core});
+    return {std::shared_ptr<Arena>(owner, source.core.get()), source.device, source.is_simulated};
+  }
+
+  static inline std::atomic<std::size_t> next_{0};
+  std::vector<Copy> copies_ = std::vector<Copy>(kCopies);  // elsewhere: Python's objects may begin within a line
+};
+#else
+class Slot {
+ public:
+  const Source& get() const { return source_; }
+  void set(Source source) { std::swap(source_, source); }  // what ends, ends when it is no longer in here
+  void forget(const std::shared_ptr<Arena>& core) {
+    if (source_.core == core) set({});
+  }
+
+ private:
   Source source_;
 };
+#endif
 
 // The default arenas by device. Never destroyed: they are emptied by those whose they are.
 std::array<Slot, 64>& default_slots() {
@@ -113,10 +151,8 @@ PyObject* give_core(PyObject* self, PyObject* arguments) {
 void forget_core(PyObject* self) {
   const Source source = slot_of(self).get();
   if (!source.core) return;
-  slot_of(self).set({});
-  for (Slot& slot : default_slots()) {
-    if (slot.get().core == source.core) slot.set({});
-  }
+  slot_of(self).forget(source.core);
+  for (Slot& slot : default_slots()) slot.forget(source.core);
 }
 
 PyObject* take_core(PyObject* self, PyObject*) {
