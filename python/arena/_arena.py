@@ -115,17 +115,14 @@ class Arena(PoolMethods, _core.Allocator):
         """Whether memory is virtual, and so free memory in pieces is never useless."""
         return not self._open.is_plain
 
-    def allocate(self, size: int, stream: Any = 0) -> Buffer:
-        """Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`.
-
-        A stream is the number of one, 0 for the default stream, or an object that has one: CuPy's or cuda-core's.
-        """
+    def _allocate_slowly(self, size: int, stream: Any = 0) -> Buffer:
+        """Do what allocate() does, where that is more than to hand out a block that is there already."""
         size, stream, core = as_size(size), as_stream(stream), self._open
         try:
             ptr = core.allocate(min(size, _LARGEST), stream, False)
         except OutOfMemoryError as error:
             ptr = self._allocate_after_all(core, size, stream, error)
-        buffer = Buffer(core, ptr, size, self._device)  # owned before anybody is told
+        buffer = _core.own(core, ptr, size, self._device)  # before anybody is told
         if self._on_pressure:
             self._tell_pressure(core)
         return buffer
@@ -146,6 +143,7 @@ class Arena(PoolMethods, _core.Allocator):
         if not callable(function):
             raise UsageError(f"{function!r} cannot be called")
         self._on_pressure.append((share, function))
+        self._watch()
 
     def scope(self, name: str, budget: Size | None = None) -> Scope:
         """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
@@ -354,7 +352,7 @@ def _count_threads() -> int:
 
 
 def _address(buffer: Any) -> int:
-    if isinstance(buffer, Buffer) and not buffer._owner:
+    if isinstance(buffer, Buffer) and buffer._core is None:
         raise UsageError("this buffer was freed: its memory is no longer its own")
     address = getattr(buffer, "ptr", buffer)
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
