@@ -104,8 +104,10 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 # CUPY_PYTHON: a Python whose CuPy has a CUDA runtime, to compare arena with CuPy's own pool
+# FREE_THREADED_PYTHON: a Python without a GIL that has arena, for what two threads do
 bench: $(VENV)/.package $(VENV)/.test $(VENV)/.bench build/core_benchmark
-	$(BIN)/python benchmarks/all.py $(if $(CUPY_PYTHON),--cupy-python $(CUPY_PYTHON))
+	$(BIN)/python benchmarks/all.py $(if $(CUPY_PYTHON),--cupy-python $(CUPY_PYTHON)) \
+	  $(if $(FREE_THREADED_PYTHON),--free-threaded-python $(FREE_THREADED_PYTHON))
 
 count: $(VENV)/.package build/core_benchmark
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind

@@ -1,9 +1,10 @@
 """All benchmarks, one after the other, into docs/benchmarks.md and its pictures.
 
-    python benchmarks/all.py [--cupy-python PYTHON] [--out FOLDER]
+    python benchmarks/all.py [--cupy-python PYTHON] [--free-threaded-python PYTHON] [--out FOLDER]
 
 Each question has a script of its own; this runs them and writes what they say. CuPy's own pool needs a CUDA runtime:
-where the CuPy of this Python has none, another Python can be named that has one, and arena.
+where the CuPy of this Python has none, another Python can be named that has one, and arena. What threads do without a
+GIL is asked of a free-threaded Python that has arena, if one is named.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import matplotlib.pyplot as plt
 import arena
 import core
 import cupy_malloc
+import threads
 import traces
 
 ROOT = Path(__file__).parent.parent
@@ -97,6 +99,20 @@ def in_the_core(rows: core.Rows) -> Iterator[str]:
     yield "Time for a hot pair against the number of other live blocks, of free holes, and of streams used in turn.\n"
 
 
+def without_gil(found: dict[str, Any] | None) -> Iterator[str]:
+    if found is None:
+        return
+    yield "## Threads of Python\n"
+    yield f"Pairs of `allocate` and `free` a second on Python {found['python']}, "
+    yield f"{'with a GIL' if found['gil'] else 'free-threaded'}, on one arena. `benchmarks/threads.py`.\n"
+    rows = []
+    for way, row in found["ways"].items():
+        ratio = row["two"] / row["one"]
+        bound = "" if found["gil"] else f"≥ {threads.BOUND}, {verdict(ratio >= threads.BOUND)}"
+        rows.append([f"`{way}`", f"{row['one']:,.0f}", f"{row['two']:,.0f}", f"{ratio:.2f}", bound])
+    yield from table(["", "one thread", "two, on two streams", "ratio", "bound"], rows)
+
+
 def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Real programs\n"
     yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that,"
@@ -139,12 +155,14 @@ def draw(rows: core.Rows, path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cupy-python", default=sys.executable, help="a Python whose CuPy has a CUDA runtime")
+    parser.add_argument("--free-threaded-python", help="a Python without a GIL that has arena")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where benchmarks.md goes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = run("core", folder)
         cupy = run("cupy_malloc", folder, options.cupy_python)
+        free = run("threads", folder, options.free_threaded_python) if options.free_threaded_python else None
         programs, figures = run("traces", folder), run("inspection", folder)
         run("driver_calls", folder)
     today = datetime.datetime.now(datetime.timezone.utc).date()
@@ -157,6 +175,7 @@ def main() -> int:
         "bound says so.\n",
         *through_cupy(cupy),
         *in_the_core(rows),
+        *without_gil(free),
         *of_traces(programs),
         *of_looking(figures),
     ]

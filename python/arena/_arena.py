@@ -97,7 +97,7 @@ class Arena(PoolMethods, _core.Allocator):
         self._recording: Recording | None = None
         self._number = self._core.id  # in the order in which they were made
         self._give_core(self._core, number, driver.is_simulated)
-        _open_arenas.add(self)
+        _remember(self)
         record_by_environment(self)
 
     @property
@@ -115,17 +115,14 @@ class Arena(PoolMethods, _core.Allocator):
         """Whether memory is virtual, and so free memory in pieces is never useless."""
         return not self._open.is_plain
 
-    def allocate(self, size: int, stream: Any = 0) -> Buffer:
-        """Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`.
-
-        A stream is the number of one, 0 for the default stream, or an object that has one: CuPy's or cuda-core's.
-        """
+    def _allocate_slowly(self, size: int, stream: Any = 0) -> Buffer:
+        """Do what allocate() does, where that is more than to hand out a block that is there already."""
         size, stream, core = as_size(size), as_stream(stream), self._open
         try:
             ptr = core.allocate(min(size, _LARGEST), stream, False)
         except OutOfMemoryError as error:
             ptr = self._allocate_after_all(core, size, stream, error)
-        buffer = Buffer(core, ptr, size, self._device)  # owned before anybody is told
+        buffer = _core.own(core, ptr, size, self._device)  # before anybody is told
         if self._on_pressure:
             self._tell_pressure(core)
         return buffer
@@ -146,6 +143,7 @@ class Arena(PoolMethods, _core.Allocator):
         if not callable(function):
             raise UsageError(f"{function!r} cannot be called")
         self._on_pressure.append((share, function))
+        self._watch()
 
     def scope(self, name: str, budget: Size | None = None) -> Scope:
         """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
@@ -273,11 +271,12 @@ class Arena(PoolMethods, _core.Allocator):
         A second call does nothing; all others are errors from now on.
         """
         self._take_core()
-        if self._recording is not None:
-            self._recording.stop()
-        core, self._core = self._core, None
+        recording, core = self._recording, self._core
+        if recording is not None:
+            recording.stop()
+        self._core = None
         if core is not None:
-            core.close()
+            core.close()  # again does nothing, if another thread closes it too
 
     def __enter__(self) -> Arena:
         return self
@@ -286,10 +285,11 @@ class Arena(PoolMethods, _core.Allocator):
         self.close()
 
     def __repr__(self) -> str:
-        if self._core is None:
+        core = self._core
+        if core is None:
             return f"<arena.Arena on device {self._device}, closed>"
         try:
-            stats = self.stats()
+            stats = core.stats()
         except UsageError:
             return f"<arena.Arena on device {self._device}, of the process that was forked>"
         return (
@@ -304,9 +304,10 @@ class Arena(PoolMethods, _core.Allocator):
 
     @property
     def _open(self) -> _core.Arena:
-        if self._core is None:
+        core = self._core  # once: another thread may close it
+        if core is None:
             raise UsageError("the arena is closed: make another one")
-        return self._core
+        return core
 
     def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> int:
         """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
@@ -351,7 +352,7 @@ def _count_threads() -> int:
 
 
 def _address(buffer: Any) -> int:
-    if isinstance(buffer, Buffer) and not buffer._owner:
+    if isinstance(buffer, Buffer) and buffer._core is None:
         raise UsageError("this buffer was freed: its memory is no longer its own")
     address = getattr(buffer, "ptr", buffer)
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
@@ -367,13 +368,25 @@ def _call(function: Callable[[], object]) -> None:
         _core.show_unraisable(error, function)  # what the interpreter does for those in __del__
 
 
-_open_arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+# By number. Not a WeakSet: that cannot be gone through while another thread makes, or drops, an arena.
+_arenas: dict[int, weakref.ref[Arena]] = {}
+
+
+def _remember(pool: Arena) -> None:
+    number, forget = pool._number, _arenas.pop
+    _arenas[number] = weakref.ref(pool, lambda _: forget(number, None))
+
+
+def open_arenas() -> list[Arena]:
+    """All that there are, by device and age; some may be closed by now."""
+    pools = [pool for known in _arenas.copy().values() if (pool := known()) is not None]
+    return sorted(pools, key=lambda pool: (pool.device, pool._number))
 
 
 def report() -> Reports:
     """Return the reports of all open arenas, of all devices."""
     reports = []
-    for pool in sorted(_open_arenas, key=lambda pool: (pool.device, pool._number)):
+    for pool in open_arenas():
         with contextlib.suppress(UsageError):  # it was closed, by now
             reports.append(pool.report())
     return Reports(reports)

@@ -68,7 +68,7 @@ def _malloc(pool: Arena, size: int) -> Any:
         raise OutOfMemoryError(*error.args) from None
     if way == "generic":
         return memory.MemoryPointer(_generic_memory(buffer, pool.device), 0)
-    return _core.adopt(buffer._disown(), buffer.ptr, buffer.nbytes, pool.device)
+    return _core.adopt(buffer)
 
 
 def _malloc_hooked(pool: Arena, size: int, hooks: Mapping[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 import warnings
@@ -24,7 +23,7 @@ __all__ = ["tell"]
 
 MOST_HOLDERS = 5
 MOST_SAVED = 10  # reports in one process: a program may catch the error and go on for days
-_numbers = itertools.count(1)
+_numbers = list(range(MOST_SAVED, 0, -1))  # of those that are still to come: only one thread can pop each
 
 keep: Callable[[Report], list[str]] | None = None
 """What ``arena run`` does with the report of a request that failed; it returns lines for the error."""
@@ -73,8 +72,9 @@ def who_holds(snapshot: Snapshot) -> list[str]:
 
 def save(report: Report, snapshot: Snapshot, folder: Path) -> list[str]:
     """Never in the way of the error: what cannot be written is a warning."""
-    number = next(_numbers)
-    if number > MOST_SAVED:
+    try:
+        number = _numbers.pop()
+    except IndexError:
         return []
     try:
         folder.mkdir(parents=True, exist_ok=True)

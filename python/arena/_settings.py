@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from . import _core, sim
 from ._sizes import Size, parse_size
@@ -76,13 +77,25 @@ def find_device(device: int | str) -> tuple[_core.Driver, int]:
 
 
 _simulated_devices: dict[str, int] = {}
+_simulated_lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    """In a forked child: it may have been held by a thread that is not here."""
+    global _simulated_lock
+    _simulated_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
 
 
 def _simulated(driver: _core.Driver, memory: str) -> int:
     """The number of the simulated device of that size: one for each size, made when it is first asked for."""
-    totals = [info.total for info in driver.devices()]
-    number = _simulated_devices.get(memory)
-    # After a reset of the machine the number may be another device's.
-    if number is None or number >= len(totals) or totals[number] != parse_size(memory, 0, "device"):
-        number = _simulated_devices[memory] = sim.add_device(memory)
-    return number
+    with _simulated_lock:
+        totals = [info.total for info in driver.devices()]
+        number = _simulated_devices.get(memory)
+        # After a reset of the machine the number may be another device's.
+        if number is None or number >= len(totals) or totals[number] != parse_size(memory, 0, "device"):
+            number = _simulated_devices[memory] = sim.add_device(memory)
+        return number

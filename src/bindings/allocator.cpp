@@ -1,8 +1,12 @@
-// What CuPy calls for memory: `malloc` of every arena.Arena, and arena.malloc. Plain functions of the C API, because
-// they are called for every array. They do what is quick, a block that is there already. All else, errors included, is
+// What is called for memory: `allocate` of every arena.Arena, and by CuPy its `malloc`, and arena.malloc. Plain functions
+// of the C API, because they are called for every array. They do what is quick, a block that is there already. All else, errors included, is
 // done by the Python method or function of the same purpose.
 #include <array>
+#include <atomic>
+#include <utility>
+#include <vector>
 
+#include "bindings/buffer.hpp"
 #include "bindings/cupy.hpp"
 #include "bindings/lines.hpp"
 
@@ -17,33 +21,68 @@ struct Source {
   bool is_simulated = false;
 };
 
-// A source that one thread may take away while another allocates. With a GIL, that is what guards it.
+// A source that one thread may take away while another allocates.
+#ifdef Py_GIL_DISABLED
+// Threads have copies of it, each with a lock and a count of owners of its own: if they shared those, they would spend
+// their time on handing them to each other.
 class Slot {
  public:
   Source get() {
-    const Guard guard(*this);
-    return source_;
+    thread_local const std::size_t mine = next_++ % kCopies;
+    Copy& copy = copies_[mine];
+    const Guard guard(copy.mutex);
+    return copy.source;
   }
-  void set(Source source) {
-    const Guard guard(*this);
-    std::swap(source_, source);  // the last one, if it is, ends without the guard
+  void set(const Source& source) {
+    for (Copy& copy : copies_) {
+      Source other = source.core ? counted_apart(source) : Source{};
+      const Guard guard(copy.mutex);
+      std::swap(copy.source, other);
+    }  // what was there, if it is the last of it, ends without the guard
+  }
+  void forget(const std::shared_ptr<Arena>& core) {
+    for (Copy& copy : copies_) {
+      Source other;
+      const Guard guard(copy.mutex);
+      if (copy.source.core == core) std::swap(copy.source, other);
+    }
   }
 
  private:
-#ifdef Py_GIL_DISABLED
+  static constexpr std::size_t kCopies = 16, kLine = 64;  // bytes that a processor has, or has not, for itself
   struct Guard {
-    explicit Guard(Slot& slot) : mutex(slot.mutex_) { PyMutex_Lock(&mutex); }
+    explicit Guard(PyMutex& mutex) : mutex(mutex) { PyMutex_Lock(&mutex); }
     ~Guard() { PyMutex_Unlock(&mutex); }
     PyMutex& mutex;
   };
-  PyMutex mutex_{};
-#else
-  struct Guard {
-    explicit Guard(Slot&) {}
+  struct alignas(kLine) Copy {
+    PyMutex mutex{};
+    Source source;
   };
-#endif
+  struct alignas(kLine) Owner {
+    std::shared_ptr<Arena> core;
+  };
+  static Source counted_apart(const Source& source) {
+    const auto owner = std::make_shared<Owner>(Owner{source.core});
+    return {std::shared_ptr<Arena>(owner, source.core.get()), source.device, source.is_simulated};
+  }
+
+  static inline std::atomic<std::size_t> next_{0};
+  std::vector<Copy> copies_ = std::vector<Copy>(kCopies);  // elsewhere: Python's objects may begin within a line
+};
+#else
+class Slot {
+ public:
+  const Source& get() const { return source_; }
+  void set(Source source) { std::swap(source_, source); }  // what ends, ends when it is no longer in here
+  void forget(const std::shared_ptr<Arena>& core) {
+    if (source_.core == core) set({});
+  }
+
+ private:
   Source source_;
 };
+#endif
 
 // The default arenas by device. Never destroyed: they are emptied by those whose they are.
 std::array<Slot, 64>& default_slots() {
@@ -86,6 +125,7 @@ PyObject* malloc_quickly(Slot& slot, PyObject* given) {
 
 struct Allocator {
   PyObject_HEAD Slot slot;
+  std::atomic<bool> is_watched;  // somebody wants to know of every allocate()
 };
 
 Slot& slot_of(PyObject* self) { return reinterpret_cast<Allocator*>(self)->slot; }
@@ -95,6 +135,60 @@ PyObject* allocator_malloc(PyObject* self, PyObject* size) {
     if (PyObject* made = malloc_quickly(slot_of(self), size)) return made;
   }
   return PyObject_CallMethod(self, "_malloc_slowly", "O", size);
+}
+
+struct Wanted {
+  Bytes size;
+  cu::Stream stream;
+};
+
+// What allocate() is asked for; nothing if that takes more than a look.
+std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  if (names != nullptr && PyTuple_GET_SIZE(names) > 0) {
+    if (count != 1 || PyTuple_GET_SIZE(names) != 1) return std::nullopt;
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "stream") != 0) return std::nullopt;
+    count = 2;
+  }
+  if (count < 1 || count > 2 || !PyLong_CheckExact(arguments[0])) return std::nullopt;
+  const std::optional<Bytes> size = size_from(arguments[0]);
+  if (!size || count == 1) return size ? std::optional(Wanted{*size, nullptr}) : std::nullopt;
+  if (!PyLong_CheckExact(arguments[1])) return std::nullopt;
+  const auto stream = PyLong_AsUnsignedLongLong(arguments[1]);
+  if (stream != ~0ULL || PyErr_Occurred() == nullptr) return Wanted{*size, reinterpret_cast<cu::Stream>(stream)};
+  PyErr_Clear();
+  return std::nullopt;
+}
+
+// Null without an error when it is not a matter of taking what is there.
+PyObject* allocate_quickly(Allocator& allocator, const Wanted& wanted) {
+  try {
+    if (allocator.is_watched.load(std::memory_order_relaxed)) return nullptr;
+    Source source = allocator.slot.get();
+    if (!source.core) return nullptr;
+    Block* block = source.core->try_allocate(wanted.size, wanted.stream, lines::current());
+    if (block == nullptr) return nullptr;
+    PyObject* made = buffers::new_buffer(std::move(source.core), *block, wanted.size, source.device);
+    if (made == nullptr) PyErr_Clear();
+    return made;
+  } catch (const std::exception&) {  // it will come again where it can be told
+    return nullptr;
+  }
+}
+
+PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  if (const std::optional<Wanted> wanted = wanted_by(arguments, count, names)) {
+    if (PyObject* made = allocate_quickly(*reinterpret_cast<Allocator*>(self), *wanted)) return made;
+  }
+  PyObject* slowly = PyObject_GetAttrString(self, "_allocate_slowly");
+  if (slowly == nullptr) return nullptr;
+  PyObject* made = PyObject_Vectorcall(slowly, arguments, static_cast<std::size_t>(count), names);
+  Py_DECREF(slowly);
+  return made;
+}
+
+PyObject* watch(PyObject* self, PyObject*) {
+  reinterpret_cast<Allocator*>(self)->is_watched = true;
+  Py_RETURN_NONE;
 }
 
 PyObject* give_core(PyObject* self, PyObject* arguments) {
@@ -113,10 +207,8 @@ PyObject* give_core(PyObject* self, PyObject* arguments) {
 void forget_core(PyObject* self) {
   const Source source = slot_of(self).get();
   if (!source.core) return;
-  slot_of(self).set({});
-  for (Slot& slot : default_slots()) {
-    if (slot.get().core == source.core) slot.set({});
-  }
+  slot_of(self).forget(source.core);
+  for (Slot& slot : default_slots()) slot.forget(source.core);
 }
 
 PyObject* take_core(PyObject* self, PyObject*) {
@@ -126,7 +218,9 @@ PyObject* take_core(PyObject* self, PyObject*) {
 
 PyObject* allocator_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
-  if (self != nullptr) new (&slot_of(self)) Slot;
+  if (self == nullptr) return nullptr;
+  new (&slot_of(self)) Slot;
+  new (&reinterpret_cast<Allocator*>(self)->is_watched) std::atomic<bool>(false);
   return self;
 }
 
@@ -141,6 +235,11 @@ void allocator_dealloc(PyObject* self) {
 PyObject* new_allocator_type() {
   static char doc[] = "What arena.Arena gets its malloc from. It has none of its own to give: arena.Arena has.";
   static PyMethodDef methods[] = {
+      {"allocate", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&allocator_allocate)),
+       METH_FASTCALL | METH_KEYWORDS,
+       "allocate($self, size, stream=0)\n--\n\n"
+       "Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`.\n\n"
+       "A stream is the number of one, 0 for the default stream, or an object that has one: CuPy's or cuda-core's."},
       {"malloc", &allocator_malloc, METH_O,
        "malloc($self, size, /)\n--\n\n"
        "Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.\n\n"
@@ -149,6 +248,7 @@ PyObject* new_allocator_type() {
       {"_give_core", &give_core, METH_VARARGS,
        "_give_core($self, core, device, is_simulated, /)\n--\n\nSay where memory comes from."},
       {"_take_core", &take_core, METH_NOARGS, "_take_core($self, /)\n--\n\nSay that no more memory comes."},
+      {"_watch", &watch, METH_NOARGS, "_watch($self, /)\n--\n\nHave _allocate_slowly() called by every allocate()."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&allocator_new)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(&allocator_dealloc)},

@@ -18,6 +18,12 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+// Whether the interpreter is ending: nobody can be called, or waited for.
+bool is_finalizing();
+
+// The C++ exception that is being handled, as Python's. For functions that pybind11 does not call.
+void raise_thrown();
+
 void bind_errors(pybind11::module_& module);
 void bind_driver(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
@@ -25,6 +31,9 @@ void bind_trace(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
 void bind_allocator(pybind11::module_& module);
 
+namespace buffers {
+void bind(pybind11::module_& module);
+}
 namespace cupy {
 void bind(pybind11::module_& module);
 }

@@ -4,9 +4,14 @@
 #include <atomic>
 #include <string>
 
+#include "bindings/buffer.hpp"
+
 namespace py = pybind11;
 
 namespace arena::cupy {
+
+using buffers::free_quietly;
+
 namespace {
 
 // The objects of CuPy's extension types, as far as we write them. connect() looks whether they are still like this.
@@ -53,31 +58,7 @@ std::atomic<bool> no_runtime{false};
 std::atomic<bool> may_have_hooks{false};
 thread_local bool was_asked = false;
 
-bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
-
 bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
-
-// Whatever the core says: it can be only that the driver is gone, and the memory with it.
-template <typename Try>
-bool quietly(const Try& attempt) {
-  try {
-    return attempt();
-  } catch (const std::exception&) {
-    return true;
-  }
-}
-
-void free_block(Arena& core, Block& block) {
-  if (quietly([&] { return core.try_free(block); })) return;
-  const WithoutGil without_gil;
-  quietly([&] { return core.free(block), true; });
-}
 
 void call_hooks(const char* name, const BlockMemory& memory) {
   PyObject* done = PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id,
@@ -89,11 +70,11 @@ void call_hooks(const char* name, const BlockMemory& memory) {
 
 // In the midst of anything, an exception included, which must be there afterwards.
 void give_back(const BlockMemory& memory) {
-  if (need_not_ask()) return free_block(*memory.core, *memory.block);
+  if (need_not_ask()) return free_quietly(*memory.core, *memory.block);
   const py::error_scope pending;
-  if (is_unhooked()) return free_block(*memory.core, *memory.block);
+  if (is_unhooked()) return free_quietly(*memory.core, *memory.block);
   call_hooks("free_preprocess", memory);
-  free_block(*memory.core, *memory.block);
+  free_quietly(*memory.core, *memory.block);
   call_hooks("free_postprocess", memory);
 }
 
@@ -215,8 +196,10 @@ std::string connect(const py::object& memory_module, const py::dict& capsules, c
   return found.load()->way == Way::kWritten ? "written" : "called";
 }
 
-py::object adopt(const std::shared_ptr<Arena>& core, std::uint64_t address, Bytes requested, int device) {
-  PyObject* made = new_pointer(core, core->find(address), requested, device);
+py::object adopt(const py::object& buffer) {
+  buffers::Disowned had = buffers::disown(buffer);
+  if (had.block == nullptr) throw UsageError("this buffer was freed: its memory is no longer its own");
+  PyObject* made = new_pointer(std::move(had.core), *had.block, had.requested, had.device);
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }
@@ -268,7 +251,7 @@ PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested
   const Found& cupy = *found.load(std::memory_order_acquire);
   auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
   if (made == nullptr) {
-    free_block(*core, block);
+    free_quietly(*core, block);
     return nullptr;
   }
   auto& memory = *reinterpret_cast<BlockMemory*>(made);
@@ -285,8 +268,8 @@ void bind(py::module_& module) {
              "Say what CuPy has. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
   module.def("notice_hooks", [] { may_have_hooks = true; }, "Say that CuPy may have memory hooks from now on.");
   module.def("has_no_runtime", [] { no_runtime = true; }, "Say that CuPy has no CUDA runtime in this process.");
-  module.def("adopt", &adopt, py::arg("core"), py::arg("address"), py::arg("requested"), py::arg("device"),
-             "A block as CuPy's MemoryPointer, which owns it from now on. Not for the generic way.");
+  module.def("adopt", &adopt, py::arg("buffer"),
+             "What a Buffer owns as CuPy's MemoryPointer, which owns it from now on. Not for the generic way.");
 }
 
 }  // namespace arena::cupy

@@ -3,6 +3,7 @@
 #include "base/errors.hpp"
 
 #include <exception>
+#include <new>
 #include <string_view>
 
 #include "bindings/bindings.hpp"
@@ -55,6 +56,26 @@ void translate(std::exception_ptr thrown) {
 }
 
 }  // namespace
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+void raise_thrown() {
+  try {
+    translate(std::current_exception());
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
 
 void bind_errors(py::module_& module) {
   py::register_local_exception_translator(translate);

@@ -109,7 +109,8 @@ Id find() {
   return id;
 }
 
-// The same lines have the same number, however often a trace is replayed.
+// The same lines have the same number, however often a trace is replayed. What is known stays, so what is borrowed of it
+// does too; of two threads that come with new lines at once, the number of the second means nothing to anybody.
 Id number_of(const py::tuple& lines) {
   static PyObject* const known = PyDict_New();
   Table& t = table();
@@ -121,8 +122,9 @@ Id number_of(const py::tuple& lines) {
     t.recorded.push_back(lines.inc_ref().ptr());
     return kRecorded + static_cast<Id>(t.recorded.size() - 1);
   }();
-  if (PyDict_SetItem(known, lines.ptr(), py::int_(id).ptr()) != 0) throw py::error_already_set();
-  return id;
+  PyObject* const first = PyDict_SetDefault(known, lines.ptr(), py::int_(id).ptr());
+  if (first == nullptr) throw py::error_already_set();
+  return py::handle(first).cast<Id>();
 }
 
 py::tuple frames(Id id) {

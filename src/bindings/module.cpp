@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   arena::bind_lines(module);
   arena::bind_arena(module);
   arena::bind_trace(module);
+  arena::buffers::bind(module);
   arena::bind_allocator(module);
   arena::cupy::bind(module);
 }

@@ -101,7 +101,7 @@ class Session:
 
     def facts(self) -> dict[str, Any]:
         arenas = []
-        for pool in sorted(_arena._open_arenas, key=lambda pool: (pool.device, pool._number)):
+        for pool in _arena.open_arenas():
             with contextlib.suppress(ArenaError):  # it was closed
                 stats = pool.stats()
                 names = ("cap", "peak_live", "peak_reserved", "live", "reserved", "allocations", "failures")

@@ -75,7 +75,7 @@ class Recording:
         self._recorder = _core.Recorder()
         self._writer = Writer(self._recorder, self._file)
         self._writer.start()
-        self._stopped = False
+        self._may_stop = [True]  # emptied by whoever stops it: one thread only can pop it
         self._core.observe(self._recorder)
         atexit.register(self.stop)
 
@@ -94,9 +94,12 @@ class Recording:
 
     def stop(self) -> None:
         """End the recording and close the file. A second call does nothing."""
-        if self._stopped or os.getpid() != self._process:  # the child of a fork has no thread to wait for
+        if os.getpid() != self._process:  # the child of a fork has no thread to wait for
             return
-        self._stopped = True
+        try:
+            self._may_stop.pop()
+        except IndexError:
+            return
         atexit.unregister(self.stop)
         self._core.observe(None)
         self._recorder.end()
@@ -131,18 +134,21 @@ class Plan:
         self.path, self.overwrite = path, overwrite
         self.process = os.getpid()
         self.made: list[Recording] = []
+        self.lock = threading.Lock()  # several threads may make arenas at once
 
     def record(self, pool: Arena) -> Recording | None:
         if os.getpid() != self.process:
             return None
-        first = not self.made
-        path = self.path if first else _files.free_name(self.path)
-        self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
-        return self.made[-1]
+        with self.lock:
+            first = not self.made
+            path = self.path if first else _files.free_name(self.path)
+            self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
+            return self.made[-1]
 
 
 plan: Plan | None = None
 _environment_used = itertools.count(1)
+_environment_lock = threading.Lock()  # without a GIL, two threads could be given the same number
 
 
 def record_by_environment(pool: Arena) -> None:
@@ -151,7 +157,8 @@ def record_by_environment(pool: Arena) -> None:
     if plan is not None:
         pool._recording = plan.record(pool)
     elif name:
-        number = next(_environment_used)
+        with _environment_lock:
+            number = next(_environment_used)
         path = Path(name)
         pool._recording = Recording(pool, path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
 

@@ -1,0 +1,318 @@
+"""What threads do to one arena at the same time. On a free-threaded Python nothing takes turns; the tests are for any.
+
+Each round begins at a barrier, and is repeated: what is wrong shows seldom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import arena
+from arena import OutOfMemoryError, UsageError, _core
+
+from ..programs import run
+from ..simulated.cu import PER_THREAD, Cu
+from .conftest import MIB, MakeArena, Work, check
+
+THREADS = 4
+pytestmark = pytest.mark.timeout(60)
+
+
+def together(*functions: Callable[[], object]) -> list[object]:
+    """Call each in a thread of its own, all at once; returns what they return, or raises what the first raises."""
+    begin = threading.Barrier(len(functions))
+    results: list[object] = [None] * len(functions)
+    errors: list[BaseException] = []
+
+    def call(number: int, function: Callable[[], object]) -> None:
+        begin.wait()
+        try:
+            results[number] = function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=each) for each in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+@pytest.fixture(autouse=True)
+def often() -> object:
+    """Where there is a GIL, let threads take turns after a few instructions."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")
+def test_importing_arena_leaves_the_gil_off() -> None:
+    done = run(
+        "import sys; import arena, arena.sim; pool = arena.Arena(device='sim:1GiB')\n"
+        "pool.allocate(512).free(); pool.report(); pool.snapshot()\n"
+        "assert not sys._is_gil_enabled()"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_threads_allocate_is_theirs_and_all_of_it_is_counted(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="256MiB")
+
+    context = cu.out("cuCtxGetCurrent")
+
+    def use(value: int) -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        for turn in range(60):
+            with pool.allocate(4096 * (1 + turn % 3), PER_THREAD) as buffer:
+                work.fill(buffer, value, PER_THREAD)
+                assert work.holds(buffer, value, PER_THREAD)
+
+    together(*(lambda value=value: use(value) for value in range(THREADS)))
+    stats = check(pool)
+    assert (stats.blocks, stats.requested, stats.allocations) == (0, 0, THREADS * 60)
+
+
+def test_buffers_are_used_and_freed_by_other_threads_than_allocated_them(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="256MiB")
+    streams = [cu.stream() for _ in range(2)]
+    handed: queue.Queue[arena.Buffer | None] = queue.Queue()
+    context = cu.out("cuCtxGetCurrent")
+
+    def give() -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        for _ in range(200):
+            buffer = pool.allocate(4096, streams[0])
+            work.fill(buffer, 1, streams[0])
+            cu.ok("cuStreamSynchronize", streams[0])
+            handed.put(buffer)
+        handed.put(None)
+
+    def take() -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        while (buffer := handed.get()) is not None:
+            buffer.record_stream(streams[1])
+            work.fill(buffer, 2, streams[1])
+            buffer.free()
+
+    together(give, take, give, take)
+    assert check(pool).blocks == 0
+    for stream in streams:
+        cu.ok("cuStreamSynchronize", stream)
+        cu.ok("cuStreamDestroy_v2", stream)
+
+
+def test_a_buffer_that_all_threads_free_is_freed_once(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    for _ in range(100):
+        buffer = pool.allocate(4096)
+        together(*[buffer.free] * THREADS)
+        assert pool.stats().blocks == 0
+    assert check(pool).allocations == 100
+
+
+def test_a_buffer_that_is_freed_while_others_look_at_it_answers_or_refuses(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+
+    def look(buffer: arena.Buffer) -> None:
+        try:
+            assert buffer.__cuda_array_interface__["data"][0] == buffer.ptr
+            buffer.record_stream(1)
+            pool.pin(buffer)
+            pool.unpin(buffer)
+        except UsageError:  # it was freed
+            pass
+        repr(buffer)
+
+    for _ in range(100):
+        buffer = pool.allocate(4096)
+        together(buffer.free, lambda buffer=buffer: look(buffer), lambda buffer=buffer: look(buffer))
+    assert check(pool).blocks == 0
+
+
+def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> None:
+    pool = make(cap="256MiB")
+    over = threading.Event()
+
+    def use() -> None:
+        try:
+            for _ in range(20):
+                held = [pool.allocate(512 << turn % 8, PER_THREAD) for turn in range(50)]
+                for buffer in held:
+                    buffer.free()
+        finally:
+            over.set()
+
+    def look() -> None:
+        while not over.is_set():
+            s = pool.stats()
+            assert s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare
+            snapshot = pool.snapshot()
+            assert sum(p.size for p in snapshot.pieces if p.state == "live") == snapshot.stats["live"]
+            pool.validate()
+            pool.report()
+            assert "arena_cap_bytes" in pool.metrics()
+            assert "bytes live" in repr(pool)
+
+    together(use, use, look)
+    assert check(pool).blocks == 0
+
+
+def test_scopes_of_threads_do_not_mix(make: MakeArena) -> None:
+    pool = make(cap="256MiB")
+
+    def use(number: int) -> None:
+        for turn in range(10):
+            with pool.scope(f"{number}", budget=64 * 1024) as scope:
+                held = [pool.allocate(1024) for _ in range(number + 1)]
+                assert (scope.live, scope.blocks) == (1024 * (number + 1), number + 1)
+                with pytest.raises(OutOfMemoryError, match=f"budget of scope {number} reached"):
+                    pool.allocate(64 * 1024)
+                del held
+            assert (scope.peak, scope.leaked) == (1024 * (number + 1), 0), turn
+
+    together(*(lambda number=number: use(number) for number in range(THREADS)))
+    check(pool)
+
+
+def test_an_arena_can_be_closed_by_several_threads_while_others_use_it(make: MakeArena) -> None:
+    for _ in range(20):
+        pool = make(cap="64MiB")
+
+        def use(pool: arena.Arena = pool) -> None:
+            while True:
+                pool.allocate(4096, PER_THREAD).free()
+                assert pool.vmm
+                assert pool.stats().cap == 64 * MIB
+                assert "device 0" in repr(pool)
+
+        def use_to_the_end(use: Callable[[], None] = use) -> None:
+            with pytest.raises(UsageError, match="the arena is closed"):
+                use()
+
+        together(use_to_the_end, use_to_the_end, pool.close, pool.close)
+        assert repr(pool) == "<arena.Arena on device 0, closed>"
+
+
+def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make: MakeArena) -> None:
+    pool = make(cap="16MiB", growth="2MiB", compact=False)
+    told: list[str] = []
+    cache: list[arena.Buffer] = []
+    pool.on_pressure(0.5, lambda: told.append("half"))
+    pool.on_pressure(0.5, lambda: told.append("half again"))
+    pool.on_oom(lambda error: cache.clear())
+
+    def use() -> None:
+        for _ in range(20):
+            with contextlib.suppress(OutOfMemoryError):  # others took what was freed
+                cache.append(pool.allocate(2 * MIB, PER_THREAD))
+
+    together(*[use] * THREADS)
+    cache.clear()
+    assert sorted(told) == ["half", "half again"]
+    assert check(pool).blocks == 0
+
+
+def test_a_recording_that_several_threads_stop_has_all_events_and_one_end(make: MakeArena, tmp_path: Path) -> None:
+    pool = make(cap="64MiB")
+    for turn in range(10):
+        recording = pool.record(tmp_path / f"{turn}.arena")
+
+        def use() -> None:
+            for _ in range(50):
+                pool.allocate(4096, PER_THREAD).free()
+
+        together(use, use)
+        together(*[recording.stop] * THREADS)
+        events = arena.Trace.read(recording.path)
+        assert len(events) == recording.events
+        assert [event.kind for event in events].count("allocate") == 100
+
+
+def test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own(
+    make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARENA_RECORD", str(tmp_path / "run.arena"))
+    monkeypatch.setattr("arena._trace._record._environment_used", iter(range(1, 1000)))
+    for _ in range(5):
+        pools = together(*[lambda: make(cap="2MiB")] * THREADS)
+        together(*[pool.close for pool in pools if isinstance(pool, arena.Arena)] * 2)
+    assert len(list(tmp_path.iterdir())) == 5 * THREADS
+
+
+def test_the_default_arena_is_the_same_for_threads_that_come_first(make: MakeArena) -> None:
+    for _ in range(20):
+        found = together(*[arena.default_arena] * THREADS)
+        assert len(set(map(id, found))) == 1
+        assert isinstance(found[0], arena.Arena)
+        found[0].close()
+
+
+def test_a_simulated_device_is_made_once(make: MakeArena) -> None:
+    for gib in range(3, 8):
+        found = together(*[lambda gib=gib: arena.Arena(device=f"sim:{gib}GiB").device] * THREADS)
+        assert len(set(found)) == 1
+    assert len(arena.Driver.open("sim").devices()) == 6
+
+
+def test_arenas_may_be_made_and_dropped_while_all_are_reported(make: MakeArena) -> None:
+    arena.Arena(cap="2MiB").close()
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        for _ in range(100):
+            arena.Arena(cap="2MiB")
+
+    def look() -> None:
+        while not over.is_set():
+            arena.report()
+
+    def use() -> None:
+        try:
+            together(come_and_go, come_and_go)
+        finally:
+            over.set()
+
+    together(use, look)
+
+
+def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    kept: list[arena.Buffer] = []
+
+    def first() -> None:
+        for _ in range(50):
+            kept.append(pool.allocate(512))
+
+    def second() -> None:
+        for _ in range(50):
+            kept.append(pool.allocate(1024))
+
+    arena.trace_lines(True)
+    try:
+        together(first, second, first, second)
+    finally:
+        arena.trace_lines(False)
+    names = {512: first.__qualname__, 1024: second.__qualname__}
+    pieces = [piece for piece in pool.snapshot().pieces if piece.state == "live"]
+    assert len(pieces) == 200
+    assert all(piece.lines[0].function == names[piece.requested] for piece in pieces)
+    kept.clear()
+
+
+def test_recorded_lines_have_one_number_in_all_threads() -> None:
+    for turn in range(200):
+        lines = (("program.py", turn, "main"),)
+        assert len(set(together(*[lambda lines=lines: _core.number_of_lines(lines)] * THREADS))) == 1
