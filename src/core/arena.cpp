@@ -323,9 +323,11 @@ Block& Arena::new_block(Offset offset, const Request& wanted) {
   block.size = wanted.rounded;
   block.stream = wanted.stream;
   block.front = wanted.front;
-  block.scope = wanted.scope;
   block.ordinary = !wanted.scope;
-  if (wanted.scope) wanted.scope->add(wanted.rounded);
+  if (wanted.scope) {
+    block.scope = wanted.scope;
+    wanted.scope->add(wanted.rounded);
+  }
   start(block, wanted, true);
   return block;
 }
@@ -334,8 +336,9 @@ Block& Arena::new_block(Offset offset, const Request& wanted) {
 void Arena::start(Block& block, const Request& wanted, bool is_new) {
   Front& front = *wanted.front;
   Tally& tally = tallies_.mine();
+  Block* dropped = nullptr;
   const auto begin = [&] {
-    if (is_new && !wanted.scope) front.miss(wanted.rounded);
+    if (is_new && !wanted.scope) dropped = front.miss(wanted.rounded);
     front.start(block, wanted.size, fronts_.next_serial(front, observer_ ? 1 : kSerials), wanted.line);
   };
   {
@@ -350,6 +353,7 @@ void Arena::start(Block& block, const Request& wanted, bool is_new) {
     tallies_.add(tally, wanted.size, wanted.rounded);
     begin();
   }
+  while (dropped != nullptr) put_down(*std::exchange(dropped, dropped->next));
   note_peak();
   if (observer_) tell({EventKind::kAllocate, block.serial, wanted.size, wanted.stream, 0, wanted.line});
   check_in_debug();
@@ -405,24 +409,10 @@ bool Arena::try_free_with_lock(Block& block) {
 
 // A block leaves a user's hands, for its front or, if that does not keep it, for good.
 void Arena::take_back(Block& block) {
-  const std::uint64_t serial = block.serial;
-  Front& front = *block.front;
-  Tally& tally = tallies_.mine();
-  using enum Front::Push;
-  Front::Push pushed = kRefused;
-  {
-    const Fronts::Guard held(fronts_, front);
-    block.live = false;
-    if (!block.lost) tally.remove(block.requested, block.size);
-    if (front.would_keep(block)) pushed = front.push(block);
-  }
-  if (pushed == kFull) {
-    empty_front(front);
-    const Fronts::Guard held(fronts_, front);
-    pushed = front.push(block);
-  }
-  if (block.scope) block.scope->remove(block.size);
-  if (pushed != kKept) put_down(block);
+  const std::uint64_t serial = observer_ ? block.serial : 0;
+  block.live = false;
+  if (!block.lost) tallies_.mine().remove(block.requested, block.size);
+  if (!keep(block)) put_down(block);
   if (observer_) tell({EventKind::kFree, serial});
   check_in_debug();
 }

@@ -148,6 +148,7 @@ class Arena {
   bool give_directly(Block& block);
   void end(Block& block, Lock& lock);
   void take_back(Block& block);
+  bool keep(Block& block);
   void bind(Block& block);
   Mark mark_of(Block& block);
   void put_down(Block& block);

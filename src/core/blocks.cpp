@@ -35,7 +35,7 @@ void Blocks::resize(std::size_t count) {
 }
 
 Block& Blocks::add(std::uint64_t address) {
-  if (2 * (size_ + 1) > slots_.size()) resize(2 * slots_.size());
+  if (4 * (size_ + 1) > slots_.size()) resize(2 * slots_.size());
   if (unused_.empty()) {
     unused_.reserve(all_.size() + 1);  // so that remove() needs no memory
     unused_.push_back(&all_.emplace_back());
@@ -62,7 +62,7 @@ void Blocks::remove(Block& block) {
   --size_;
   if (!block.ordinary) block = {};  // of others, all that matters is written when they are handed out again
   unused_.push_back(&block);
-  if (slots_.size() > kFewSlots && 16 * size_ < slots_.size()) resize(slots_.size() / 4);
+  if (slots_.size() > kFewSlots && 32 * size_ < slots_.size()) resize(slots_.size() / 4);
 }
 
 }  // namespace arena

@@ -16,24 +16,26 @@ namespace arena {
 
 class Front;
 
-struct Block {
+struct alignas(64) Block {
+  // What every request and every free looks at: one line of the cache.
   std::uint64_t address = 0;
+  Offset offset = 0;
   Bytes size = 0;  // rounded
   Bytes requested = 0;
   Front* front = nullptr;  // of its stream
   Block* next = nullptr;   // in its front
-  std::uint64_t serial = 0;
   std::uint64_t mark = 0;  // the number of its free in its stream, once somebody needed one
-  std::int64_t born = 0;   // nanoseconds of the steady clock, if its line is known
-  Line line = 0;
-  bool live = false;     // in a user's hands; if not, kept by its front
-  bool ordinary = true;  // not lost, never pinned, of no scope, used by no other stream: a front may keep it
-
-  Offset offset = 0;
   StreamIndex stream = 0;
+  bool live = false;     // in a user's hands; if not, kept by its front
+  bool ordinary = true;  // not lost, not pinned, of no scope, used by no other stream: a front may keep it
+  bool lost = false;     // its data, in a re-backing that failed: it counts nowhere any more
+
+  std::uint64_t serial = 0;
+  std::int64_t born = 0;        // nanoseconds of the steady clock, if its line is known
+  cu::Stream handle = nullptr;  // of its stream, which may be gone
+  Line line = 0;
+  // Of those that are not ordinary.
   std::uint32_t pins = 0;
-  bool lost = false;                     // its data, in a re-backing that failed: it counts nowhere any more
-  cu::Stream handle = nullptr;           // of its stream, which may be gone
   std::vector<StreamIndex> others = {};  // that use it too
   std::shared_ptr<Scope> scope = {};
 };

@@ -23,53 +23,48 @@ void Front::serve(StreamKey stream) {
   thread_ = stream.thread;
 }
 
-Block& Front::pop(Bin& bin) {
-  Block& block = *bin.first;
-  bin.first = block.next;
-  bin.worth = std::min(bin.worth + 1, kMostWorth);
+Block* Front::pop(Bytes rounded) {
+  Bin* bin = find(rounded);
+  if (bin == nullptr || bin->first == nullptr) return nullptr;
+  Block* block = bin->first;
+  bin->first = block->next;
+  bin->worth = std::min(bin->worth + 1, kMostWorth);
   --kept_;
   return block;
 }
 
-void Front::push(Bin& bin, Block& block) {
-  block.next = bin.first;
-  bin.first = &block;
-  ++kept_;
-}
-
-Block* Front::pop(Bytes rounded) {
-  Bin* bin = find(rounded);
-  return bin != nullptr && bin->first != nullptr ? &pop(*bin) : nullptr;
-}
-
 // A size that is known is worth more from now on. One that is not takes the place of the one that is worth least, once
 // that is worth nothing.
-void Front::miss(Bytes rounded) {
-  if (!would_keep(rounded)) return;
+Block* Front::miss(Bytes rounded) {
+  if (!would_keep(rounded)) return nullptr;
+  const auto cost = [](const Bin& bin) { return 2 * bin.worth + (bin.first != nullptr); };
   Bin* bin = &bins_[hash(rounded)];
   Bin* least = bin;
   for (const Bin* end = bin + kProbes; bin != end; ++bin) {
     if (bin->size == rounded) {
       bin->worth = std::min(bin->worth + 1, kMostWorth);
-      return;
+      return nullptr;
     }
-    if (bin->worth < least->worth) least = bin;
+    if (cost(*bin) < cost(*least)) least = bin;
   }
   if (least->worth > 0) {
     least->worth = least->worth - 1;
-  } else if (least->first != nullptr) {
-    blocked_ = true;
-  } else {
-    least->size = rounded;
+    return nullptr;
   }
+  Block* rest = least->first;
+  for (const Block* block = rest; block != nullptr; block = block->next) --kept_;
+  least->first = nullptr;
+  least->size = rounded;
+  return rest;
 }
 
 Front::Push Front::push(Block& block) {
-  if (blocked_) return Push::kFull;
   Bin* bin = find(block.size);
   if (bin == nullptr || bin->worth == 0) return Push::kRefused;
   if (kept_ == kMost) return Push::kFull;
-  push(*bin, block);
+  block.next = bin->first;
+  bin->first = &block;
+  ++kept_;
   return Push::kKept;
 }
 
@@ -97,12 +92,9 @@ Block* Front::take(StreamKey stream, Bytes size, Bytes rounded, Line line, Tally
 }
 
 bool Front::give(Block& block, Tally& tally) {
-  Bin* bin = find(block.size);
-  if (bin == nullptr || bin->worth == 0 || !direct_ || !lock_.try_lock()) return false;
+  if (!direct_ || !seems_to_want(block.size) || !lock_.try_lock()) return false;
   const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !block.live || !would_keep(block)) return false;
-  if (bin->size != block.size || bin->worth == 0 || kept_ == kMost || blocked_) return false;
-  push(*bin, block);
+  if (!direct_ || !block.live || !would_keep(block) || push(block) != Push::kKept) return false;
   block.live = false;
   tally.remove(block.requested, block.size);
   return true;

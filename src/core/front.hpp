@@ -73,6 +73,10 @@ class alignas(64) Front {
     const Bin* bin = find(rounded);
     return bin != nullptr && bin->first != nullptr;
   }
+  bool seems_to_want(Bytes rounded) const {
+    const Bin* bin = find(rounded);
+    return bin != nullptr && bin->worth > 0;
+  }
 
   // The rest is for those who hold the arena's lock, and with it this one's.
   explicit Front(StreamIndex index) : index_(index) {}
@@ -92,7 +96,8 @@ class alignas(64) Front {
   bool would_keep(const Block& block) const { return block.ordinary && handle_ != nullptr && would_keep(block.size); }
 
   Block* pop(Bytes rounded);
-  void miss(Bytes rounded);  // a size was asked for of which there is none
+  // A size was asked for of which there is none. Returns blocks, if there are any, that it keeps no more.
+  Block* miss(Bytes rounded);
   enum class Push { kKept, kFull, kRefused };
   Push push(Block& block);  // which would_keep()
   bool is_empty() const { return kept_ == 0; }
@@ -107,7 +112,6 @@ class alignas(64) Front {
       }
     }
     kept_ = 0;
-    blocked_ = false;
   }
   template <typename Visit>
   void each_kept(Visit visit) const {
@@ -134,8 +138,8 @@ class alignas(64) Front {
     Glanced<Block*> first{nullptr};
     Glanced<std::uint32_t> worth{0};  // asked for again and again: up to kMostWorth
   };
-  static constexpr std::size_t kBins = 64, kProbes = 4;  // a size is in one of those that begin where its hash says
-  static constexpr std::uint32_t kMost = 128;            // blocks that are kept
+  static constexpr std::size_t kBins = 128, kProbes = 4;  // a size is in one of those that begin where its hash says
+  static constexpr std::uint32_t kMost = 256;             // blocks that are kept
   static constexpr std::uint32_t kMostWorth = 4;
 
   static std::size_t hash(Bytes size) {
@@ -149,14 +153,11 @@ class alignas(64) Front {
     return nullptr;
   }
   Bin* find(Bytes size) { return const_cast<Bin*>(std::as_const(*this).find(size)); }
-  Block& pop(Bin& bin);
-  void push(Bin& bin, Block& block);
 
   const StreamIndex index_;
   Glanced<bool> direct_{false};  // whether it may be used without the arena's lock
   SpinLock lock_;
   Keeps keeps_ = Keeps::kNone;
-  bool blocked_ = false;  // a size that came anew found bins that keep what nobody asks for any more
   std::uint32_t kept_ = 0;
   Glanced<cu::Stream> handle_{nullptr};
   Glanced<std::uint64_t> thread_{0};

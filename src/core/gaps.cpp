@@ -50,12 +50,12 @@ Gaps::Index Gaps::lowest(const Fits& fits) const {
   if (!fits(nodes[root_].largest)) return kNone;
   Index node = root_;
   while (true) {
-    if (fits(nodes[nodes[node].left].largest)) {
-      node = nodes[node].left;
+    if (fits(nodes[nodes[node].child[0]].largest)) {
+      node = nodes[node].child[0];
     } else if (fits(nodes[node].offer)) {
       return node;
     } else {
-      node = nodes[node].right;
+      node = nodes[node].child[1];
     }
   }
 }
@@ -64,10 +64,10 @@ Gaps::Index Gaps::lowest(const Fits& fits) const {
 template <typename Enough, typename Fits>
 Gaps::Index Gaps::lowest(Index node, const Enough& enough, const Fits& fits) const {
   while (enough(nodes_[node].largest)) {
-    const Index found = lowest(nodes_[node].left, enough, fits);
+    const Index found = lowest(nodes_[node].child[0], enough, fits);
     if (found != kNone) return found;
     if (fits(nodes_[node].offer)) return node;
-    node = nodes_[node].right;
+    node = nodes_[node].child[1];
   }
   return kNone;
 }
@@ -120,7 +120,7 @@ void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
   const Offer& offer = nodes_[node].offer;
   const bool is_all = static_cast<Bytes>(offer.middle) <= new_granules;
   best = std::max(best, is_all ? bytes(offer.size) : new_granules * granule_.bytes() + bytes(offer.edge));
-  Index first = nodes_[node].left, second = nodes_[node].right;
+  Index first = nodes_[node].child[0], second = nodes_[node].child[1];
   const auto bound = [&](Index child) { return most(nodes_[child].largest, new_granules); };
   if (bound(first) < bound(second)) std::swap(first, second);
   raise(first, new_granules, best);
@@ -135,7 +135,7 @@ Gaps::Neighbours Gaps::near(Offset offset) const {
     const bool is_before = n.gap.begin <= offset;  // which nobody can predict: no branches
     found.before = is_before ? node : found.before;
     found.after = is_before ? found.after : node;
-    node = is_before ? n.right : n.left;
+    node = is_before ? n.child[1] : n.child[0];
   }
   return found;
 }
@@ -160,13 +160,13 @@ void Gaps::update_from(Index index) {
 
 void Gaps::drop(Index node) {
   const Node& n = nodes_[node];
-  const Index parent = n.parent, below = merge(n.left, n.right);
+  const Index parent = n.parent, below = merge(n.child[0], n.child[1]);
   nodes_[below].parent = parent;
   if (parent == kNone) {
     root_ = below;
   } else {
     Node& above = nodes_[parent];
-    (above.left == node ? above.left : above.right) = below;
+    (above.child[0] == node ? above.child[0] : above.child[1]) = below;
     update_from(parent);
   }
   unused_.push_back(node);
@@ -245,21 +245,21 @@ Gaps::Index Gaps::new_node(Gap gap) {
   seed_ ^= seed_ >> 17;
   seed_ ^= seed_ << 5;
   const Offer offer = offer_of(gap);
-  nodes_[node] = {offer, offer, gap, seed_, kNone, kNone, kNone};
+  nodes_[node] = {offer, offer, gap, seed_, {kNone, kNone}, kNone};
   return node;
 }
 
 void Gaps::update(Node& node) {
   Offer largest = node.offer;
-  largest.include(nodes_[node.left].largest);
-  largest.include(nodes_[node.right].largest);
+  largest.include(nodes_[node.child[0]].largest);
+  largest.include(nodes_[node.child[1]].largest);
   node.largest = largest;
 }
 
 // A node has got other children.
 void Gaps::adopt(Index index) {
   Node& node = nodes_[index];
-  nodes_[node.left].parent = nodes_[node.right].parent = index;
+  nodes_[node.child[0]].parent = nodes_[node.child[1]].parent = index;
   update(node);
 }
 
@@ -267,11 +267,11 @@ Gaps::Index Gaps::merge(Index left, Index right) {
   if (left == kNone) return right;
   if (right == kNone) return left;
   if (nodes_[left].priority > nodes_[right].priority) {
-    nodes_[left].right = merge(nodes_[left].right, right);
+    nodes_[left].child[1] = merge(nodes_[left].child[1], right);
     adopt(left);
     return left;
   }
-  nodes_[right].left = merge(left, nodes_[right].left);
+  nodes_[right].child[0] = merge(left, nodes_[right].child[0]);
   adopt(right);
   return right;
 }
@@ -283,13 +283,13 @@ void Gaps::split(Index node, Offset at, Index& below, Index& above) {
   }
   if (nodes_[node].gap.begin < at) {
     Index rest;
-    split(nodes_[node].right, at, rest, above);
-    nodes_[node].right = rest;
+    split(nodes_[node].child[1], at, rest, above);
+    nodes_[node].child[1] = rest;
     below = node;
   } else {
     Index rest;
-    split(nodes_[node].left, at, below, rest);
-    nodes_[node].left = rest;
+    split(nodes_[node].child[0], at, below, rest);
+    nodes_[node].child[0] = rest;
     above = node;
   }
   adopt(node);
@@ -305,11 +305,11 @@ Gaps::Index Gaps::insert(Gap gap) {
     Node& above = nodes_[*place];
     above.largest.include(node.offer);
     node.parent = *place;
-    place = node.gap.begin < above.gap.begin ? &above.left : &above.right;
+    place = node.gap.begin < above.gap.begin ? &above.child[0] : &above.child[1];
   }
   const Index below = *place;
   *place = made;
-  split(below, node.gap.begin, node.left, node.right);
+  split(below, node.gap.begin, node.child[0], node.child[1]);
   adopt(made);
   ++count_;
   return made;
@@ -321,9 +321,9 @@ Gaps::Index Gaps::floor(Offset offset) const {
     const Node& n = nodes_[node];
     if (n.gap.begin <= offset) {
       found = node;
-      node = n.right;
+      node = n.child[1];
     } else {
-      node = n.left;
+      node = n.child[0];
     }
   }
   return found;
@@ -341,13 +341,13 @@ bool Gaps::consistent(Index node, Offset low, Offset high, std::size_t& seen) co
   ++seen;
   Offer largest = offer_of(n.gap);
   if (!(largest == n.offer) || n.gap.begin < low || n.gap.begin >= n.gap.end || n.gap.end > high) return false;
-  for (const Index child : {n.left, n.right}) {
+  for (const Index child : {n.child[0], n.child[1]}) {
     if (child == kNone) continue;
     if (nodes_[child].priority > n.priority || nodes_[child].parent != node) return false;
     largest.include(nodes_[child].largest);
   }
-  return largest == n.largest && consistent(n.left, low, n.gap.begin - 1, seen) &&
-         consistent(n.right, n.gap.end + 1, high, seen);
+  return largest == n.largest && consistent(n.child[0], low, n.gap.begin - 1, seen) &&
+         consistent(n.child[1], n.gap.end + 1, high, seen);
 }
 
 }  // namespace arena

@@ -111,8 +111,7 @@ class Gaps {
     Offer offer;
     Gap gap;
     std::uint32_t priority = 0;
-    Index left = kNone;
-    Index right = kNone;
+    Index child[2] = {kNone, kNone};  // before and after it
     Index parent = kNone;
   };
 
@@ -146,17 +145,17 @@ class Gaps {
   template <typename Visit>
   void visit_all(Index node, Visit& visit) const {
     if (node == kNone) return;
-    visit_all(nodes_[node].left, visit);
+    visit_all(nodes_[node].child[0], visit);
     visit(nodes_[node].gap);
-    visit_all(nodes_[node].right, visit);
+    visit_all(nodes_[node].child[1], visit);
   }
 
   template <typename Visit>
   void visit_with_middle(Index node, Visit& visit) const {
     if (node == kNone || nodes_[node].largest.middle == 0) return;
-    visit_with_middle(nodes_[node].left, visit);
+    visit_with_middle(nodes_[node].child[0], visit);
     if (nodes_[node].offer.middle > 0) visit(nodes_[node].gap);
-    visit_with_middle(nodes_[node].right, visit);
+    visit_with_middle(nodes_[node].child[1], visit);
   }
 
   GranuleSize granule_;

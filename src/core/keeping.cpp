@@ -48,6 +48,19 @@ Block* Arena::take_hit(const Request& wanted) {
   return block;
 }
 
+// By its front, if that wants it.
+bool Arena::keep(Block& block) {
+  Front& front = *block.front;
+  if (!front.seems_to_want(block.size)) return false;
+  const auto push = [&] {
+    const Fronts::Guard held(fronts_, front);
+    return front.would_keep(block) ? front.push(block) : Front::Push::kRefused;
+  };
+  Front::Push pushed = push();
+  if (pushed == Front::Push::kFull && empty_front(front)) pushed = push();
+  return pushed == Front::Push::kKept;
+}
+
 // Where its stream was when it was freed, or later.
 Mark Arena::mark_of(Block& block) {
   if (block.mark == 0) block.mark = streams_.mark(block.stream).number;
@@ -56,9 +69,12 @@ Mark Arena::mark_of(Block& block) {
 
 void Arena::put_down(Block& block) {
   Marks marks(mark_of(block));
-  for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
   const Span span = backing_->span_of(block.offset, block.size);
-  if (block.pins > 0) backing_->unpin(span);
+  if (!block.ordinary) {
+    for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
+    if (block.pins > 0) backing_->unpin(span);
+    if (block.scope) block.scope->remove(block.size);
+  }
   backing_->leave(span, marks);
   gaps_.add({block.offset, block.offset + block.size}, marks);
   blocks_.remove(block);

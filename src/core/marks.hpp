@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace arena {
 
 using StreamIndex = std::uint32_t;
 
-// After the `number`-th free of a stream.
+// After the `number`-th free of a stream, counted from 1.
 struct Mark {
   StreamIndex stream = 0;
   std::uint64_t number = 0;
@@ -20,25 +22,22 @@ struct Mark {
 class Marks {
  public:
   Marks() = default;
-  explicit Marks(Mark only) : only_(only), count_(1) {}
+  explicit Marks(Mark only) : only_(only) {}
+  Marks(const Marks& other) : only_(other.only_), several_(copy_of(other)) {}
+  Marks(Marks&&) = default;
+  Marks& operator=(const Marks& other) {
+    only_ = other.only_;
+    if (several_ || other.several_) several_ = copy_of(other);
+    return *this;
+  }
+  Marks& operator=(Marks&&) = default;
 
   void add(Mark mark) {
-    if (count_ == 1 && only_.stream == mark.stream) {  // mostly
-      only_.number = std::max(only_.number, mark.number);
-      return;
-    }
-    for (Mark& mine : *this) {
-      if (mine.stream != mark.stream) continue;
-      mine.number = std::max(mine.number, mark.number);
-      return;
-    }
-    if (count_ == 0) {
-      only_ = mark;
+    if (!several_ && (only_.stream == mark.stream || empty())) {
+      only_ = {mark.stream, std::max(only_.number, mark.number)};
     } else {
-      if (count_ == 1) several_.push_back(only_);
-      several_.push_back(mark);
+      add_to_several(mark);
     }
-    ++count_;
   }
   void join(const Marks& other) {
     for (const Mark mark : other) add(mark);
@@ -49,20 +48,31 @@ class Marks {
     for (const Mark mark : *this) {
       if (!predicate(mark)) kept.add(mark);
     }
-    if (kept.count_ < count_) *this = std::move(kept);
+    if (kept.count() < count()) *this = std::move(kept);
   }
-  bool empty() const { return count_ == 0; }
-  std::size_t count() const { return count_; }
-  const Mark* begin() const { return count_ > 1 ? several_.data() : &only_; }
-  const Mark* end() const { return begin() + count_; }
+  bool empty() const { return count() == 0; }
+  std::size_t count() const { return several_ ? several_->size() : only_.number > 0; }
+  const Mark* begin() const { return several_ ? several_->data() : &only_; }
+  const Mark* end() const { return begin() + count(); }
 
  private:
-  Mark* begin() { return count_ > 1 ? several_.data() : &only_; }
-  Mark* end() { return begin() + count_; }
+  using Several = std::unique_ptr<std::vector<Mark>>;
 
-  Mark only_;                  // if there is one
-  std::vector<Mark> several_;  // if there are more: all of them
-  std::size_t count_ = 0;
+  static Several copy_of(const Marks& other) {
+    return other.several_ ? std::make_unique<std::vector<Mark>>(*other.several_) : nullptr;
+  }
+  void add_to_several(Mark mark) {
+    if (!several_) several_ = std::make_unique<std::vector<Mark>>(1, only_);
+    for (Mark& mine : *several_) {
+      if (mine.stream != mark.stream) continue;
+      mine.number = std::max(mine.number, mark.number);
+      return;
+    }
+    several_->push_back(mark);
+  }
+
+  Mark only_;        // if there is one: its number is not 0
+  Several several_;  // if there are more: all of them
 };
 
 }  // namespace arena

@@ -4,7 +4,8 @@
 // sums so far. Only beyond that the arena looks at the tallies of all threads, raises the highest sums if that is what
 // comes of it, and gives out new shares. All shares together never exceed the highest sums, so no higher one is missed.
 //
-// A thread writes its tally with the lock of a front held (front.hpp); all else is for those who hold all of those.
+// A thread writes its tally with the arena's lock held, or that of a front (front.hpp). All else is for those who hold the
+// arena's and those of all fronts.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ TEST(marks_keep_the_last_of_each_stream) {
     Marks marks, other;
     std::map<StreamIndex, std::uint64_t> model;
     for (unsigned i = chance() % 8; i > 0; --i) {
-      const Mark mark{static_cast<StreamIndex>(chance() % 4), chance() % 100};
+      const Mark mark{static_cast<StreamIndex>(chance() % 4), 1 + chance() % 100};
       (chance() % 2 == 0 ? marks : other).add(mark);
       model[mark.stream] = std::max(model[mark.stream], mark.number);
     }
@@ -62,6 +62,12 @@ TEST(marks_keep_the_last_of_each_stream) {
     }
     CHECK(marks.count() == model.size() && marks.empty() == model.empty());
     for (const Mark mark : std::as_const(marks)) CHECK(model.at(mark.stream) == mark.number);
+    other = marks;
+    const Marks copy(other), moved(std::move(other));
+    for (const Marks& same : {copy, moved}) {
+      CHECK(same.count() == model.size());
+      for (const Mark mark : same) CHECK(model.at(mark.stream) == mark.number);
+    }
   }
 }
 
