@@ -92,17 +92,31 @@ class Program:
         yield self.drop_all
         yield self.close
 
-    def run(self, after_each: Callable[[Program], None] = lambda program: None) -> None:
+    def run(
+        self,
+        after_each: Callable[[Program], None] = lambda program: None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """All steps; or, when it does not go on, those up to there, the last of them once more, and the end."""
         for step in self.steps():
-            try:
-                step()
-            except ArenaError as error:
-                error.__context__ = None
-                self.refused.append(error.with_traceback(None))
-                if self.pool is None:
-                    return
-                self.drop_all()  # nothing is refused twice
-            after_each(self)
+            self.attempt(step)
+            if self.pool is not None:
+                after_each(self)
+            if self.pool is None or not (step == self.close or goes_on()):
+                refused = len(self.refused)
+                for last in (step, self.drop_all, self.close):
+                    self.attempt(last)
+                    after_each(self)
+                assert len(self.refused) == refused, "what failed once fails again"
+                return
+
+    def attempt(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except ArenaError as error:
+            error.__context__ = None
+            self.refused.append(error.with_traceback(None))
+            self.drop_all()  # nothing is refused twice
 
     @property
     def arena(self) -> arena.Arena:

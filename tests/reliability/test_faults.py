@@ -1,7 +1,8 @@
 """Every call of the driver that an arena makes is made to fail, with every error that it is documented to give.
 
 Each of the first 50 calls of each function fails with each of its errors; with ``ARENA_FAULTS=all`` (``make faults``)
-each of its calls does.
+each of its calls does. After that the step of the program in which it failed is done again, and must pass; with one
+error for each call the program is run to its end.
 """
 
 from __future__ import annotations
@@ -51,11 +52,16 @@ def check(program: Program) -> None:
     assert s.peak_reserved <= 3 * CAP * program.unit
 
 
-def play(machine: Machine, kind: str, before_end: Callable[[], None] = lambda: None) -> list[Exception]:
+def play(
+    machine: Machine,
+    kind: str,
+    goes_on: Callable[[], bool] = lambda: True,
+    before_end: Callable[[], None] = lambda: None,
+) -> list[Exception]:
     """Run the program; return what was refused. Everything is as before it then."""
     before = sim.census()
     program = Program(machine, vmm=kind == "virtual")
-    program.run(check)
+    program.run(check, goes_on)
     refused: list[Exception] = [*program.refused]
     before_end()
     del program
@@ -69,7 +75,7 @@ def count_calls(machine: Machine, kind: str, *, end: bool = True) -> dict[str, i
     """How often the arena calls each function when nothing fails; `end` with those that it makes as it goes away."""
     sim.reset_counts()
     calls: dict[str, int] = {}
-    assert play(machine, kind, lambda: calls.update(sim.call_table())) == []
+    assert play(machine, kind, before_end=lambda: calls.update(sim.call_table())) == []
     if end:
         calls = sim.call_table()
     return {name: calls[name] for name in calls if name not in OWN_CALLS and not name.startswith("cuGetErr")}
@@ -80,22 +86,23 @@ def test_the_program_calls_all_that_is_made_to_fail_and_nothing_else(machine: Ma
     assert called == set(ERRORS)
 
 
-def faults(machine: Machine, function: str, kind: str) -> Iterator[tuple[int, str]]:
+def faults(machine: Machine, function: str, kind: str) -> Iterator[tuple[int, str, bool]]:
+    """Which call fails, with which error, and whether all of the program follows: with the first error of each call."""
     errors = [f"CUDA_ERROR_{name}" for name in f"{ERRORS[function]} {BESIDES.get(function, '')}".split()]
     for error in errors:
         # An arena that is told of a capture at its end leaves its memory as it is: a test of its own.
         calls = count_calls(machine, kind, end=error != CAPTURED).get(function, 0)
-        yield from ((nth, error) for nth in range(1, min(calls, FIRST) + 1))
+        yield from ((nth, error, error == errors[0]) for nth in range(1, min(calls, FIRST) + 1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ERRORS)
 @pytest.mark.timeout(120 if FIRST == 50 else 0)
 def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Machine, function: str, kind: str) -> None:
-    for nth, error in faults(machine, function, kind):
+    for nth, error, to_its_end in faults(machine, function, kind):
         sim.fail(function, error, nth=nth)
         try:
-            refused = play(machine, kind)
+            refused = play(machine, kind, lambda whole=to_its_end: whole or sim.planned() != [])
         except BaseException as problem:
             problem.args = (f"{function}, call {nth}, {error}: {problem}",)
             raise
