@@ -178,7 +178,7 @@ Block* Arena::take_hit(const Request& wanted) {
   return block;
 }
 
-Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
+Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line, bool is_last) {
   check_process();
   const StreamKey key = key_of(stream);
   const Front::Taken taken = take_directly(key, size, line);
@@ -188,6 +188,7 @@ Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line
   check_still_open(held);
   Request wanted = request(size, key, line, may_reback);
   wanted.may_be_kept = !taken.has_none;
+  wanted.is_last = is_last;
   check_budget(wanted);
   if (Block* block = take_hit(wanted)) return *block;
   Block& block = allocate_slowly(wanted, held);

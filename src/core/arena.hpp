@@ -44,8 +44,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // A new block, which is the caller's until it is freed. Throws OutOfMemory. Re-backing moves live data: only for a
-  // caller who knows that nobody gives the device work meanwhile.
-  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0);
+  // caller who knows that nobody gives the device work meanwhile. What fails is a failure if it was the last try.
+  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0, bool is_last = true);
   void free(Block& block);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
@@ -100,6 +100,7 @@ class Arena {
     Line line;
     bool may_reback;
     bool may_be_kept = true;  // a block for it, by its front
+    bool is_last = true;      // nobody tries again if it fails
   };
   // A block that its front keeps, put down for those who look.
   struct Laid {
