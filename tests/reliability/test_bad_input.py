@@ -154,6 +154,9 @@ COMMANDS = {
 CALL = """
 import io, json, os, sys, contextlib
 from arena._cli import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+    sys.argv = ["arena", "run", "--cap"]  # what is imported by now is not imported in each child
+    main()
 for line in sys.stdin:
     sys.argv = ["arena", *json.loads(line)]
     said = io.StringIO()
