@@ -67,8 +67,9 @@ def ends(buffer: arena.Buffer) -> tuple[int, int]:
 class Program:
     """Steps with an arena. Every buffer holds a pattern at both ends, which is looked at before it is freed."""
 
-    def __init__(self, machine: Machine, *, vmm: bool) -> None:
+    def __init__(self, machine: Machine, *, vmm: bool, before_end: Callable[[], None] = lambda: None) -> None:
         self.machine = machine
+        self.before_end = before_end
         self.vmm = vmm
         self.unit = VIRTUAL_UNIT if vmm else PLAIN_UNIT
         self.pool: arena.Arena | None = None
@@ -245,6 +246,8 @@ class Program:
         self.drop(*[buffer for buffer, _, _ in self.held])
 
     def close(self) -> None:
-        last = self.arena.allocate(self.unit)
+        last, core = self.arena.allocate(self.unit), self.arena._core
         self.arena.close()
         last.free()
+        self.before_end()
+        del core  # with what knew it last the arena goes
