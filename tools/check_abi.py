@@ -2,7 +2,8 @@
 """Prove that src/abi declares the CUDA driver's binary interface as NVIDIA's headers do.
 
 Compiles tools/abi_check.cpp, which holds only compile-time checks, against each directory of headers:
-those named on the command line, or else those of the installed PyPI packages. A difference exits with 1,
+those named on the command line, or else those of the installed PyPI packages. Compares with them, too, the list of
+errors that the tests make the driver's functions fail with (tools/check_errors.py). A difference exits with 1,
 missing headers or a missing compiler with 2.
 """
 
@@ -20,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+
+import check_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECK = ROOT / "tools" / "abi_check.cpp"
@@ -342,10 +345,12 @@ def main() -> int:
         failed = [headers for headers in sets if not check(headers)]
         if options.self_test and not failed:
             failed = [headers for headers in sets if not self_test(headers)]
+        texts = [(headers.path / "cuda.h").read_text(errors="replace") for headers in sets]
+        errors_agree = check_errors.check(texts) and (not options.self_test or check_errors.self_test(texts))
     except CannotCheckError as problem:
         print(f"check_abi: {problem}", file=sys.stderr)
         return 2
-    return 1 if failed else 0
+    return 1 if failed or not errors_agree else 0
 
 
 if __name__ == "__main__":

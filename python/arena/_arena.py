@@ -119,7 +119,7 @@ class Arena(PoolMethods, _core.Allocator):
         """Do what allocate() does, where that is more than to hand out a block that is there already."""
         size, stream, core = as_size(size), as_stream(stream), self._open
         try:
-            ptr = core.allocate(min(size, _LARGEST), stream, False)
+            ptr = core.allocate(min(size, _LARGEST), stream, False, False)
         except OutOfMemoryError as error:
             ptr = self._allocate_after_all(core, size, stream, error)
         buffer = _core.own(core, ptr, size, self._device)  # before anybody is told
@@ -313,8 +313,8 @@ class Arena(PoolMethods, _core.Allocator):
         """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
         gc.collect()  # cycles keep arrays alive that nobody can reach
         # What a callback asks for itself may fail: nobody is called for that.
-        functions = [] if getattr(self._calling, "now", False) else self._on_oom
-        for function in (None, *functions):
+        functions = [None, *([] if getattr(self._calling, "now", False) else self._on_oom)]
+        for number, function in enumerate(functions, 1):
             if function is not None:
                 self._calling.now = True
                 try:
@@ -322,7 +322,7 @@ class Arena(PoolMethods, _core.Allocator):
                 finally:
                     self._calling.now = False
             try:
-                return core.allocate(min(size, _LARGEST), stream, self._may_compact())
+                return core.allocate(min(size, _LARGEST), stream, self._may_compact(), number == len(functions))
             except OutOfMemoryError as again:
                 error = again.with_traceback(None)  # or it and this frame would keep each other, and all frames' arrays
         raise tell(self, of_size(error, size)) from None

@@ -24,17 +24,17 @@ cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Strea
 
 // With the GIL held throughout when live data may move: then no other Python thread can give the device work. What is
 // queued by then is waited for before, without the GIL: a function of the program's may be among it, which needs that.
-std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_reback) {
+std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_reback, bool is_last) {
   const lines::Id line = lines::current();
   if (may_reback && !arena.is_plain()) {  // upstream functions need the GIL
     {
       const WithoutGil without_gil;
       arena.synchronize();
     }
-    return arena.allocate(size, stream_from(stream), true, line).address;
+    return arena.allocate(size, stream_from(stream), true, line, is_last).address;
   }
   const WithoutGil without_gil;
-  return arena.allocate(size, stream_from(stream), false, line).address;
+  return arena.allocate(size, stream_from(stream), false, line, is_last).address;
 }
 
 // Memory that a function of the user's gives: an object with an address, which is kept until it is not needed any more.
@@ -167,7 +167,7 @@ void bind_stats(py::module_& module) {
       ARENA_STAT(blocks, "Allocations that live.")                                     //
       ARENA_STAT(hits, "Allocations that needed nothing of the driver.")               //
       ARENA_STAT(splits, "Allocations that took a part of a gap.")                     //
-      ARENA_STAT(failures, "Requests that could not be met at once, or at all.")       //
+      ARENA_STAT(failures, "Requests that could not be met.")                          //
       ARENA_STAT(maps, "Handles mapped so far.")                                       //
       ARENA_STAT(unmaps, "Handles unmapped so far.")                                   //
       ARENA_STAT(rebacked, "Handles replaced under live data so far.")                 //
@@ -205,7 +205,7 @@ void bind_arena(py::module_& module) {
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
            py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
-      .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"),
+      .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last"),
            "The address of a new block.")
       .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
            "Give a block back.")

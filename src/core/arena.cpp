@@ -126,12 +126,13 @@ Arena::Call Arena::call(Bytes size, cu::Stream stream, Line line) const {
   return {size, rounded, key, front, line, front != nullptr && front->seems_to_have(rounded)};
 }
 
-Arena::Request Arena::request(const Call& call, bool may_reback) {
+Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
   Front* front = call.front;
   if (front == nullptr || !front->serves(call.stream)) front = &fronts_.of(streams_.index(call.stream), call.stream);
   auto scope = current_scope(id_);
   const bool may_be_kept = call.may_be_kept && !scope;  // blocks that are kept know of no scope
-  return {call.size, call.rounded, front->index(), front, std::move(scope), call.line, may_reback, may_be_kept};
+  return {call.size, call.rounded, front->index(), front,  std::move(scope),
+          call.line, may_reback,   may_be_kept,    is_last};
 }
 
 void Arena::check_budget(const Request& wanted) {
@@ -149,20 +150,20 @@ std::optional<Place> Arena::find_hit(const Request& request) const {
   return place;
 }
 
-Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line) {
+Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line, bool is_last) {
   check_process();
   const Call asked = call(size, stream, line);
   if (Block* block = take_directly(asked)) return *block;
-  return allocate_with_lock(asked, may_reback);
+  return allocate_with_lock(asked, may_reback, is_last);
 }
 
-Block& Arena::allocate_with_lock(const Call& asked, bool may_reback) {
+Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_last) {
   Lock held = lock();
   if (streams_.are_many()) {
     tidy_streams(held);
     check_still_open(held);
   }
-  const Request wanted = request(asked, may_reback);
+  const Request wanted = request(asked, may_reback, is_last);
   check_budget(wanted);
   if (Block* block = take_hit(wanted)) return *block;
   Block& block = allocate_slowly(wanted, held);
@@ -181,7 +182,7 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
 Block* Arena::try_allocate_with_lock(const Call& asked) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || closed_ || streams_.are_many()) return nullptr;
-  const Request wanted = request(asked, false);
+  const Request wanted = request(asked, false, true);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
   return take_hit(wanted);
 }
@@ -523,7 +524,7 @@ void Arena::reserve(Bytes size) {
   const Relaxed relaxed(device_);
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
-  const Request asked{size, round_up(size, kAlignment), 0, nullptr, nullptr, 0, true, false};
+  const Request asked{size, round_up(size, kAlignment), 0, nullptr, nullptr, 0, true, false, true};
   empty_fronts();
   backing_->forget_refusal();
   if (wanted > limit()) fail(asked, why_full(size));

@@ -44,8 +44,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // A new block, which is the caller's until it is freed. Throws OutOfMemory. Re-backing moves live data: only for a
-  // caller who knows that nobody gives the device work meanwhile.
-  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0);
+  // caller who knows that nobody gives the device work meanwhile. What fails is a failure if it was the last try.
+  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0, bool is_last = true);
   void free(Block& block);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
@@ -109,6 +109,7 @@ class Arena {
     Line line;
     bool may_reback;
     bool may_be_kept;
+    bool is_last;  // nobody tries again if it fails
   };
   // A block that its front keeps, put down for those who look.
   struct Laid {
@@ -123,13 +124,13 @@ class Arena {
   void check_still_open(Lock& lock);
 
   Call call(Bytes size, cu::Stream stream, Line line) const;
-  Request request(const Call& call, bool may_reback);
+  Request request(const Call& call, bool may_reback, bool is_last);
   void check_budget(const Request& request);
   // The best place of a request, if that needs nothing of the driver.
   std::optional<Place> find_hit(const Request& request) const;
   Block* take_directly(const Call& call);
   // The rest of allocate() and free(), apart from them: the common way is short.
-  [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback);
+  [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback, bool is_last);
   [[gnu::noinline]] Block* try_allocate_with_lock(const Call& call);
   [[gnu::noinline]] void free_with_lock(Block& block);
   [[gnu::noinline]] bool try_free_with_lock(Block& block);

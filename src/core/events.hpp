@@ -15,7 +15,7 @@ enum class EventKind : std::uint8_t {
   kAllocate = 1,
   kFree,
   kRecordStream,
-  kFailure,   // a request that could not be met, or not at once
+  kFailure,   // a request that could not be met
   kReserved,  // so much is reserved from now on
   kTrim,      // what somebody asked for: this and the next four
   kCompact,

@@ -198,9 +198,11 @@ std::string Arena::why_full(Bytes rounded) const {
 }
 
 void Arena::fail(const Request& wanted, const std::string& verdict, Bytes passes) {
-  ++failures_;
   note_peak();
-  if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
+  if (wanted.is_last) {
+    ++failures_;
+    if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
+  }
   const Stats stats = figures(wanted.may_reback);
   passes = std::min(passes, stats.largest);
   if (wanted.scope) passes = std::min(passes, round_down(wanted.scope->left_in_all(), kAlignment));

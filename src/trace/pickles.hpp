@@ -1,4 +1,5 @@
-// Looks at a pickle before Python's fast reader does, which takes as much memory as a number in the file says.
+// Looks at a pickle before Python's fast reader does, which takes as much memory as a number in the file says, and as
+// much time as it takes to hash what the file makes a key.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,8 @@
 
 namespace arena {
 
-// Throws TraceError, with the place, if a pickle is cut, or names a length or an index that is beyond its own size.
+// Throws TraceError, with the place, if a pickle is cut, names a length or an index that is beyond its own size, or has a
+// key of many parts or a number of many bytes.
 void check_pickle(const std::uint8_t* data, std::size_t size);
 
 }  // namespace arena

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,28 @@ def test_callbacks_are_called_in_turn_until_there_is_room(make: MakeArena) -> No
         pool.on_oom(lambda error, name=name: (called.append(name), held and held.pop().free()))
     pool.allocate(14 * MIB).free()
     assert called == ["first", "second"]
+
+
+def test_a_request_that_fails_is_one_failure_and_one_that_passes_after_all_is_none(
+    make: MakeArena, tmp_path: Path
+) -> None:
+    pool = make(cap="16MiB")
+    held = [pool.allocate(12 * MIB)]
+    with pool.record(tmp_path / "run.arena"):
+        with pytest.raises(OutOfMemoryError):
+            pool.allocate(8 * MIB)  # tried at once, and after a collection
+        assert pool.stats().failures == 1
+        pool.on_oom(lambda error: None)
+        pool.on_oom(lambda error: held and held.clear())
+        pool.allocate(8 * MIB).free()  # after the second of the two
+        assert pool.stats().failures == 1
+        with pytest.raises(OutOfMemoryError):
+            pool.allocate(20 * MIB)  # tried four times
+        with pool.scope("small", budget=MIB), pytest.raises(OutOfMemoryError):
+            pool.allocate(2 * MIB)
+        assert pool.stats().failures == 3
+    trace = arena.Trace.read(tmp_path / "run.arena")
+    assert [event.size for event in trace if event.kind == "failure"] == [8 * MIB, 20 * MIB, 2 * MIB]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

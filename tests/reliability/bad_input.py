@@ -7,6 +7,7 @@ one beginning with ``WRONG`` for each call that did anything but work or raise a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import io
 import math
@@ -175,6 +176,7 @@ def file_calls(w: World) -> dict[str, Call]:
         "Snapshot.since": (w.snapshot.since, {"earlier": w.snapshot}),
         "Snapshot.to_torch": (w.snapshot.to_torch, {"path": w.path(".pickle"), "overwrite": True}),
         "Trace": (arena.Trace, {"facts": None}),
+        "Trace.__getitem__": (lambda index: w.trace[index], {"index": 0}),
         "Trace.read": (arena.Trace.read, {"path": "run.arena"}),
         "Trace.replay": (w.trace.replay, settings),
         "Trace.save": (w.trace.save, {"path": w.path(".arena"), "to": None, "overwrite": True}),
@@ -255,10 +257,11 @@ def says_which(error: BaseException, value: object, call: str) -> bool:
 
 
 def problem_with(call: str, function: Callable[..., object], arguments: dict[str, Any], value: object) -> str:
+    clear = (*CLEAR, IndexError) if ".__getitem__" in call else CLEAR
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             function(**arguments)
-    except CLEAR as error:
+    except clear as error:
         if not str(error):
             return f"{type(error).__name__} without a text"
         return (
@@ -269,19 +272,51 @@ def problem_with(call: str, function: Callable[..., object], arguments: dict[str
     return ""
 
 
-def main(group: str) -> None:
-    warnings.simplefilter("ignore")
+def held() -> tuple[sim.Census, list[int]]:
+    """All that the driver has given and not got back, once every arena has given back what it can spare.
+
+    Without events, of which an arena keeps some for later: at the end of all, they are counted too.
+    """
+    gc.collect()
+    for pool in list(arena._arena._open_arenas):
+        pool.trim()
+    census = sim.census()
+    used = [sim.used(device) for device in range(census.devices)]
+    return dataclasses.replace(census, devices=0, events=0), [size for size in used if size]
+
+
+def try_all(group: str) -> None:
     w = World()
-    for call, function, arguments, value in cases(GROUPS[group](w)):
+    calls = GROUPS[group](w)
+    for function, good in calls.values():  # what is made once, such as the default arena, is there from now on
+        problem_with("(=", function, good, None)
+    w.restore()
+    gc.collect()
+    gc.freeze()  # what is there now is no garbage later
+    before = held()
+    for call, function, arguments, value in cases(calls):
         print(call, flush=True)
         problem = problem_with(call, function, arguments, value)
-        gc.collect(0)
         w.restore()
         if problem:
             print(f"WRONG {call}: {problem}", flush=True)
         w.pool.validate()
-        if w.pool.stats().blocks != 1:
-            print(f"WRONG {call}: it left memory behind", flush=True)
+        after = held()
+        if after != before or w.pool.stats().blocks != 1:
+            print(f"WRONG {call}: it left something behind: {before} became {after}", flush=True)
+            before = after
+    gc.unfreeze()
+    for pool in list(arena._arena._open_arenas):
+        pool.close()
+
+
+def main(group: str) -> None:
+    warnings.simplefilter("ignore")
+    try_all(group)
+    gc.collect()
+    left = dataclasses.replace(sim.census(), devices=0)
+    if any(vars(left).values()):
+        print(f"WRONG: when all is closed, {left} are left", flush=True)
     print("done")
 
 

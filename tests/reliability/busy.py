@@ -17,7 +17,7 @@ from ..simulated.cu import Cu
 
 CAP = 24  # units: granules, or what plain segments are counted in
 VIRTUAL_UNIT, PLAIN_UNIT = 64 << 10, 2 << 20
-WRITTEN = 64 << 10  # bytes of a buffer, from its beginning
+WRITTEN = 512  # bytes of a buffer, at its beginning and at its end: more costs more than all the rest
 OWN_CALLS = {
     "cuMemsetD8Async",
     "cuMemcpyDtoHAsync",
@@ -38,11 +38,13 @@ class Machine:
         self.streams = [0, self.cu.stream(), self.cu.stream()]
         self.cu.ok("cuCtxSetCurrent", 0)
 
-    def __call__(self, name: str, *arguments: Any) -> None:
+    def __call__(self, *calls: tuple[Any, ...]) -> None:
+        """Call functions of the driver, each a name and its arguments, with the context current."""
         assert self.has_no_context(), "the arena left its context behind"
         self.cu.ok("cuCtxSetCurrent", self.context)
         try:
-            self.cu.ok(name, *arguments)
+            for call in calls:
+                self.cu.ok(*call)
         finally:
             self.cu.ok("cuCtxSetCurrent", 0)
 
@@ -57,11 +59,17 @@ class Machine:
         return mode.value != 0
 
 
-class Program:
-    """Steps with an arena. Every buffer holds a pattern, which is looked at before the buffer is freed."""
+def ends(buffer: arena.Buffer) -> tuple[int, int]:
+    """Where what is written to a buffer lies."""
+    return buffer.ptr, buffer.ptr + buffer.nbytes - WRITTEN
 
-    def __init__(self, machine: Machine, *, vmm: bool) -> None:
+
+class Program:
+    """Steps with an arena. Every buffer holds a pattern at both ends, which is looked at before it is freed."""
+
+    def __init__(self, machine: Machine, *, vmm: bool, before_end: Callable[[], None] = lambda: None) -> None:
         self.machine = machine
+        self.before_end = before_end
         self.vmm = vmm
         self.unit = VIRTUAL_UNIT if vmm else PLAIN_UNIT
         self.pool: arena.Arena | None = None
@@ -85,17 +93,31 @@ class Program:
         yield self.drop_all
         yield self.close
 
-    def run(self, after_each: Callable[[Program], None] = lambda program: None) -> None:
+    def run(
+        self,
+        after_each: Callable[[Program], None] = lambda program: None,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """All steps; or, when it does not go on, those up to there, the last of them once more, and the end."""
         for step in self.steps():
-            try:
-                step()
-            except ArenaError as error:
-                error.__context__ = None
-                self.refused.append(error.with_traceback(None))
-                if self.pool is None:
-                    return
-                self.drop_all()  # nothing is refused twice
-            after_each(self)
+            self.attempt(step)
+            if self.pool is not None:
+                after_each(self)
+            if self.pool is None or not (step == self.close or goes_on()):
+                refused = len(self.refused)
+                for last in (step, self.drop_all, self.close):
+                    self.attempt(last)
+                    after_each(self)
+                assert len(self.refused) == refused, "what failed once fails again"
+                return
+
+    def attempt(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except ArenaError as error:
+            error.__context__ = None
+            self.refused.append(error.with_traceback(None))
+            self.drop_all()  # nothing is refused twice
 
     @property
     def arena(self) -> arena.Arena:
@@ -106,20 +128,27 @@ class Program:
         number = self.machine.streams[stream]
         buffer = self.arena.allocate(int(units * self.unit), number)
         self.values = self.values % 255 + 1
-        self.machine("cuMemsetD8Async", buffer.ptr, self.values, min(buffer.nbytes, WRITTEN), number)
+        self.write(buffer, self.values, number)
         self.held.append((buffer, self.values, number))
         return buffer
 
-    def check(self, buffer: arena.Buffer, value: int, stream: int) -> None:
-        size = min(buffer.nbytes, WRITTEN)
-        data = ctypes.create_string_buffer(size)
-        self.machine("cuMemcpyDtoHAsync", data, buffer.ptr, size, stream)
-        self.machine("cuStreamSynchronize", stream)
-        assert data.raw.count(value) == size, f"{buffer} does not hold what was written"
+    def write(self, buffer: arena.Buffer, value: int, stream: int) -> None:
+        self.machine(*[("cuMemsetD8Async", end, value, WRITTEN, stream) for end in ends(buffer)])
+
+    def check(self, entries: list[tuple[arena.Buffer, int, int]]) -> None:
+        """Each buffer holds what was written, on its own stream."""
+        places = [(end, stream) for buffer, _, stream in entries for end in ends(buffer)]
+        data = ctypes.create_string_buffer(WRITTEN * len(places))
+        to = range(ctypes.addressof(data), ctypes.addressof(data) + len(data), WRITTEN)
+        copies = [("cuMemcpyDtoHAsync", to[i], end, WRITTEN, stream) for i, (end, stream) in enumerate(places)]
+        self.machine(*copies, *[("cuStreamSynchronize", stream) for stream in {stream for _, stream in places}])
+        wanted = b"".join(bytes([value]) * (2 * WRITTEN) for _, value, _ in entries)
+        assert data.raw == wanted, f"{[buffer for buffer, _, _ in entries]} do not hold what was written"
 
     def drop(self, *buffers: arena.Buffer) -> None:
-        for entry in [entry for entry in self.held if entry[0] in buffers]:
-            self.check(*entry)
+        entries = [entry for entry in self.held if entry[0] in buffers]
+        self.check(entries)
+        for entry in entries:
             self.held.remove(entry)
             entry[0].free()
 
@@ -161,7 +190,7 @@ class Program:
         first, between, last = self.take(8, 1), self.take(8, 0), self.take(8, 1)
         with sim.temporarily(delay=1000):
             for buffer in (first, last):
-                self.machine("cuMemsetD8Async", buffer.ptr, 0, WRITTEN, self.machine.streams[1])
+                self.write(buffer, 0, self.machine.streams[1])
         self.held = [entry for entry in self.held if entry[0] is between]
         first.free()
         last.free()
@@ -184,14 +213,13 @@ class Program:
         self.drop(self.take(2, 1))
         self.arena.trim()
         stream, graph = self.machine.streams[1], ctypes.c_void_p()
-        self.machine("cuStreamBeginCapture", stream, 1)
+        self.machine(("cuStreamBeginCapture", stream, 1))
         try:
             kept = [self.arena.allocate(self.unit, stream), self.arena.allocate(2 * self.unit, self.machine.streams[2])]
             self.arena.trim()
             kept.clear()
         finally:
-            self.machine("cuStreamEndCapture", stream, ctypes.byref(graph))
-            self.machine("cuGraphDestroy", graph)
+            self.machine(("cuStreamEndCapture", stream, ctypes.byref(graph)), ("cuGraphDestroy", graph))
 
     def reserve_and_cap(self) -> None:
         self.arena.reserve(12 * self.unit)
@@ -218,6 +246,8 @@ class Program:
         self.drop(*[buffer for buffer, _, _ in self.held])
 
     def close(self) -> None:
-        last = self.arena.allocate(self.unit)
+        last, core = self.arena.allocate(self.unit), self.arena._core
         self.arena.close()
         last.free()
+        self.before_end()
+        del core  # with what knew it last the arena goes

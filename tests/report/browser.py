@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,9 @@ class Tab:
             "([selector, what]) => getComputedStyle(document.querySelector(selector))[what]", [selector, what]
         )
         return tuple(int(part) / 255 for part in value[value.index("(") + 1 : -1].split(",")[:3])
+
+
+Open = Callable[..., Tab]  # of a report
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,24 +14,9 @@ from arena._report import Report, _html
 from arena._report._build import MOST_BLOCKS
 from arena._sizes import format_size
 
-from .browser import Tab, browser, contrast
+from .browser import Open, contrast
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&</script>\u202eü漢"
-Open = Callable[..., Tab]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture
-def show(chromium: Any, tmp_path: Path) -> Open:
-    def show_one(report: Report, **settings: Any) -> Tab:
-        return Tab(chromium, report.save(tmp_path / "report.html", overwrite=True), **settings)
-
-    return show_one
 
 
 @pytest.fixture(scope="module")

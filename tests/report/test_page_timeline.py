@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,23 +12,7 @@ from arena._report._model import FIGURES
 from arena._sizes import format_size
 
 from ..programs import ROOT
-from .browser import Tab, browser, contrast
-
-Open = Callable[..., Tab]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture
-def show(chromium: Any, tmp_path: Path) -> Open:
-    def show_one(report: Report, **settings: Any) -> Tab:
-        return Tab(chromium, report.save(tmp_path / "report.html", overwrite=True), **settings)
-
-    return show_one
+from .browser import Open, Tab, contrast
 
 
 @pytest.fixture(scope="module")

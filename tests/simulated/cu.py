@@ -71,8 +71,10 @@ class Cu:
 
     def __init__(self, library: str | None = None) -> None:
         self.lib = ctypes.CDLL(library or str(sim.library()))
+        self.names: dict[int, str] = {}
 
     def __getattr__(self, name: str) -> Callable[..., str]:
+        """Looked up once: what is set here is found without this."""
         for symbol in (name + "_v2", name):
             if hasattr(self.lib, symbol):
                 function = getattr(self.lib, symbol)
@@ -83,13 +85,16 @@ class Cu:
         def call(*arguments: Any) -> str:
             return self.name(function(*[ctypes.c_uint64(a) if isinstance(a, int) else a for a in arguments]))
 
+        setattr(self, name, call)
         return call
 
     def name(self, code: int) -> str:
-        text = ctypes.c_char_p()
-        self.lib.cuGetErrorName(code, ctypes.byref(text))
-        assert text.value is not None, code
-        return text.value.decode()
+        if code not in self.names:
+            text = ctypes.c_char_p()
+            self.lib.cuGetErrorName(code, ctypes.byref(text))
+            assert text.value is not None, code
+            self.names[code] = text.value.decode()
+        return self.names[code]
 
     def ok(self, name: str, *arguments: Any) -> None:
         result = getattr(self, name)(*arguments)

@@ -375,6 +375,69 @@ def test_a_pickle_takes_no_more_memory_than_it_has_bytes(kind: str, tmp_path: Pa
     assert peak < MIB
 
 
+def nested(levels: int) -> bytes:
+    """A tuple that holds twice what holds twice what ..., in five bytes each."""
+    return b")q\x00" + b"".join(b"h%c\x86q%c" % (level, level + 1) for level in range(levels))
+
+
+TOO_MUCH_WORK = {
+    "a key that holds all twice": b"\x80\x04}" + nested(60) + b"Ns.",
+    "a key among others": b"\x80\x04}(K\x01N" + nested(60) + b"Nu.",
+    "a key of a dict that is made at once": b"\x80\x04(" + nested(60) + b"Nd.",
+    "a key that was kept, in a text": b"\x80\x04}" + nested(60) + b"p70\n0g70\nNs.",
+    "a key that was kept as the next": b"\x80\x04}" + nested(60) + b"\x940h\x3dNs.",
+    "a key twice on the stack": b"\x80\x04})" + b"2\x86" * 60 + b"Ns.",
+    "a member of a set": b"\x80\x04\x8f(" + nested(60) + b"\x90.",
+    "a member of a frozen set": b"\x80\x04(" + nested(60) + b"\x91.",
+    "a frozen set in a key": b"\x80\x04}(" + b"K\x01" * 200 + b"\x91Ns.",
+    "a key that lies deep": b"\x80\x04})" + b"\x85" * 1_000_000 + b"Ns.",
+    "a long key many times": b"\x80\x04}(" + b"N" * 1000 + b"tq\x00(" + b"h\x00N" * 1000 + b"u.",
+    "a number of many bytes": b"\x80\x04\x8b\x00\x01\x00\x00" + bytes(256) + b".",
+}
+
+
+@pytest.mark.parametrize("kind", TOO_MUCH_WORK)
+def test_a_pickle_that_takes_long_to_hash_is_refused_before_it_is_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(TOO_MUCH_WORK[kind])
+    with pytest.raises(TraceError, match=r"byte \d+: a (key of more than 100 parts|number of 256 bytes)"):
+        Trace.read(path)
+
+
+def test_an_index_of_a_pickle_is_of_digits_alone() -> None:
+    _core.check_pickle(b"\x80\x04}p5\n.")
+    for text in (b"+5", b" 5", b"5_0", b"-1"):
+        with pytest.raises(TraceError, match="byte 3: an index that is no number"):
+            _core.check_pickle(b"\x80\x04}p" + text + b"\n.")
+
+
+def test_keys_of_a_few_parts_are_read() -> None:
+    data = {(1, (2, 3)): 4, (1,) * 90: 5, frozenset({1, 2}): {(7, 8)}, "many": [(9,) * 10_000]}
+    for protocol in range(6):
+        _core.check_pickle(pickle.dumps(data, protocol))
+
+
+@pytest.mark.parametrize("field", ["action", "addr", "size", "stream", "time_us"])
+def test_a_value_that_holds_all_twice_is_refused_at_once(field: str, tmp_path: Path) -> None:
+    endless: tuple[object, ...] = ()
+    for _ in range(60):
+        endless = (endless, endless)
+    entry = {"action": "alloc", "addr": 1 << 20, "size": 1000, "stream": 0, "time_us": 1, "frames": []}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[{**entry, field: endless}]]}))
+    with pytest.raises(TraceError, match="cannot be read: TypeError"):
+        Trace.read(path)
+
+
+def test_segments_do_not_share_their_blocks(tmp_path: Path) -> None:
+    data = snapshot()
+    data["segments"] = [{**data["segments"][0]}, {**data["segments"][0]}]
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(data))
+    with pytest.raises(TraceError, match="two segments have the same list of blocks"):
+        Trace.read(path)
+
+
 PLAIN = [1, -5, 1 << 40, 1 << 200, 1.5, None, True, "x" * 300, "ü", b"abc" * 200, (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
 
 

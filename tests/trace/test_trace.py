@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 import arena
 from arena import Trace, TraceError, UsageError, _core
+from arena._cli import main
 from arena._trace import _file
 
 from ..arena.conftest import MIB, MakeArena
@@ -57,7 +59,7 @@ def test_every_event_is_recorded_and_read_back(make: MakeArena, cu: Cu, tmp_path
     assert len(trace) == recording.events == len(events)
     kinds = [event.kind for event in events if event.kind != "reserved"]
     assert kinds == [
-        *("allocate", "allocate", "record_stream", "scope_begin", "failure", "failure", "scope_end"),
+        *("allocate", "allocate", "record_stream", "scope_begin", "failure", "scope_end"),
         *("free", "free", "reserve", "set_cap", "trim"),
     ]
     assert (events[0].size, events[0].block) == (700, 0)
@@ -149,6 +151,35 @@ def test_a_file_that_was_cut_anywhere_is_read_up_to_its_last_whole_chunk(make: M
         cut.write_bytes(data[:length])
         with pytest.raises(TraceError):
             Trace.read(cut)
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_recording_that_was_cut_in_its_last_chunk_says_so_and_commands_need_some_of_it(
+    make: MakeArena, tmp_path: Path, chunks: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["arena", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().err
+
+    path, records = str(tmp_path / "run.arena"), struct.pack("<QQQQ", 0, 1, 0, 0) + b"\x81\x00\x00\x05\x00"
+    data = _file.header({}) + _file.chunk(b"EVTS", records) * chunks
+    Path(path).write_bytes(data[:-3])
+    trace = Trace.read(path)
+    assert len(trace) == chunks - 1
+    assert trace.problem.endswith(": the file ends in a chunk")
+    for command in (
+        ["replay", path],
+        ["replay", "--compare", path, path],
+        ["fit", path],
+        ["convert", path, path + ".csv"],
+    ):
+        code, said = call(*command)
+        if chunks == 1:
+            assert (code, said) == (1, f"arena: {path} has no events that could be read: {trace.problem}\n")
+        else:
+            assert (code, said) == (0, f"arena: {path}: {trace.problem}\n")
 
 
 def test_a_byte_that_was_changed_is_noticed(make: MakeArena, tmp_path: Path) -> None:

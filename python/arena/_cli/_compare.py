@@ -13,7 +13,7 @@ from .._compare._run import run
 from .._compare._text import WIDTH, renderables
 from .._files import REPORTS, check
 from .._next import next_after
-from .._trace import Trace
+from ._reading import read_trace
 
 __all__ = ["compare"]
 
@@ -25,10 +25,7 @@ def compare(traces: list[Path], settings: dict[str, Any], save: Path | None, for
     if save:
         check(save, overwrite=force, endings=REPORTS)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    read = {path: Trace.read(path) for path in dict.fromkeys(traces)}
-    for path, trace in read.items():
-        if trace.problem:
-            console.print(f"arena: {path}: {trace.problem}")
+    read = {path: read_trace(path) for path in dict.fromkeys(traces)}
     found = run(traces, settings, lambda trace, chosen: play(trace, chosen, console), read=read.__getitem__)
     written = found.save(save, overwrite=force) if save else None
     if as_json:

@@ -14,6 +14,7 @@ from .._numbers import as_device
 from .._trace import Trace
 from .._trace._save import FORMATS, format_of, save_counters
 from ..errors import UsageError
+from ._reading import read_trace
 
 __all__ = ["convert"]
 
@@ -40,9 +41,7 @@ def convert(
     settings |= {} if device is None else {"device": as_device(device)}
     if settings and form != "perfetto":
         raise UsageError(f"--{next(iter(settings))} is for perfetto, whose counters come from a replay")
-    trace = Trace.read(source)
-    if trace.problem:
-        typer.echo(f"arena: {source}: {trace.problem}", err=True)
+    trace = read_trace(source)
     fits = True
     if form == "perfetto":
         fits = counters(trace, target, settings, force)

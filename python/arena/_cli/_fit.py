@@ -19,8 +19,8 @@ from .._fitting._caps import LARGEST, Progress
 from .._next import arena_command, exact_size
 from .._numbers import as_device, is_number
 from .._sizes import format_size as size
-from .._trace import Trace
 from ..errors import UsageError
+from ._reading import read_trace
 
 __all__ = ["fit"]
 
@@ -47,10 +47,7 @@ def fit(
     """
     errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     before, after = numbers("--batch-from", batch_from), numbers("--batch-to", batch_to)
-    read = [Trace.read(path) for path in traces]
-    for path, trace in zip(traces, read, strict=True):
-        if trace.problem:
-            errors.print(f"arena: {path}: {trace.problem}")
+    read = [read_trace(path) for path in traces]
     with shown_progress(errors) as progress:
         found = find_fit(
             read if len(read) > 1 else read[0],

@@ -21,6 +21,7 @@ from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
 from . import _compare
+from ._reading import read_trace
 
 __all__ = ["replay"]
 
@@ -62,9 +63,7 @@ def replay(
     if save:
         check(save, overwrite=force, endings=REPORTS)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    read = Trace.read(trace)
-    if read.problem:
-        console.print(f"arena: {trace}: {read.problem}")
+    read = read_trace(trace)
     done = run(read, settings, console)
     written = done.report.save(save, overwrite=force) if save else None
     if as_json:

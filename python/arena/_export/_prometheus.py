@@ -50,7 +50,7 @@ FAMILIES = (
     _count("allocations", "Allocations made."),
     _count("hits", "Allocations that needed nothing of the driver."),
     _count("splits", "Allocations that took a part of a gap."),
-    _count("failures", "Requests that could not be met at once, or at all."),
+    _count("failures", "Requests that could not be met."),
     _count("maps", "Handles mapped."),
     _count("unmaps", "Handles unmapped."),
     _count("rebacked", "Handles replaced under live data."),

@@ -60,7 +60,7 @@ COUNTS = {
     "blocks": "live now",
     "hits": "passed without any call to the driver",
     "splits": "took a part of a larger gap",
-    "failures": "requests that could not be met at once, or at all",
+    "failures": "requests that could not be met",
     "maps": "handles put under addresses",
     "unmaps": "handles taken away again",
     "rebacked": "handles replaced by smaller ones, with the data moved",

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
+from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
@@ -28,6 +29,8 @@ def check_script(path: str) -> None:
         raise NoProgramError(f"{path} cannot be run: there is no such file; for a module write -m {path}")
     if os.path.isdir(path) and find_main(path) is None:
         raise NoProgramError(f"{path} cannot be run: there is no __main__.py in this folder")
+    if Path(path).is_char_device() or Path(path).is_block_device():  # such as /dev/zero, which has no end
+        raise NoProgramError(f"{path} cannot be run: it is a device")
 
 
 def run_program(target: str, arguments: list[str], *, is_module: bool) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, SupportsIndex
 
 from .. import _core
 from .._files import to_read
@@ -173,7 +174,8 @@ class Trace:
     def __len__(self) -> int:
         return len(self._core)
 
-    def __getitem__(self, index: int) -> Event:
+    def __getitem__(self, index: SupportsIndex) -> Event:
+        index = operator.index(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"event {index} of {len(self)}")
         kind, time, *rest = self._core.event(index % len(self))

@@ -94,7 +94,7 @@ class _Reader:
             self.allocate(entry, 0)
 
     def add(self, entry: dict[str, Any]) -> None:
-        action, size = entry["action"], int(entry["size"])
+        action, size = _text(entry["action"]), int(entry["size"])
         time = int(entry.get("time_us", 0)) * 1000
         while self.labels and self.labels[-1][0] <= time:
             self.trace.steps.append((len(self.trace), self.labels.pop()[1]))
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def _text(value: Any) -> str:
-    """No other object: what a pickle has once can stand in it many times, and as a text would be without end."""
+    """No other object: what a pickle has once can stand in it many times, and to write or hash it would have no end."""
     if not isinstance(value, str):
         raise TypeError(f"a {type(value).__name__} where a text belongs")
     return value
@@ -150,7 +150,9 @@ def _text(value: Any) -> str:
 
 def _is_whole(entry: Any) -> bool:
     """Others are refused later, with their number."""
-    return isinstance(entry, dict) and isinstance(entry.get("action"), str) and isinstance(entry.get("size"), int)
+    if not isinstance(entry, dict) or not isinstance(entry.get("action"), str):
+        return False
+    return isinstance(entry.get("size"), int) and isinstance(entry.get("addr", 0), int)
 
 
 def _live_before(history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -161,8 +163,12 @@ def _live_before(history: list[dict[str, Any]], segments: list[dict[str, Any]]) 
             seen.add(entry["addr"])
             if entry["action"] == "free_requested":
                 yield {**entry, "frames": ()}  # those of the free
+    lists: set[int] = set()
     for segment in segments:
         address = int(segment["address"])
+        if id(segment["blocks"]) in lists:
+            raise ValueError("two segments have the same list of blocks")  # all of it, for each of them
+        lists.add(id(segment["blocks"]))
         for block in segment["blocks"]:
             address = int(block.get("address", address))
             if block["state"] == "active_allocated" and address not in seen:

@@ -1,12 +1,7 @@
-"""NVIDIA's cuda-core on the simulated driver: devices, streams, events, and buffers from each of its memory resources.
-
-What cuda-core asks of NVML, of NVRTC and, in a few places, of the CUDA runtime is not here: those are other libraries.
-"""
+"""NVIDIA's cuda-core on the simulated driver: buffers from each of its memory resources."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,207 +13,18 @@ from cuda.core import (
     Device,
     DeviceMemoryResource,
     DeviceMemoryResourceOptions,
-    EventOptions,
-    LegacyPinnedMemoryResource,
     ManagedMemoryResource,
     MemoryResource,
     PinnedMemoryResource,
     PinnedMemoryResourceOptions,
     Stream,
-    StreamOptions,
     VirtualMemoryResource,
     VirtualMemoryResourceOptions,
 )
 
 from arena import sim
 
-MIB = 1 << 20
-GIB = 1 << 30
-SLOW = 150_000  # microseconds: longer than any call takes, also on a busy machine
-SUCCESS = cu.CUresult.CUDA_SUCCESS
-
-
-@pytest.fixture
-def device(capfd: pytest.CaptureFixture[str]) -> Iterator[Device]:
-    """The current device. What its pool keeps is given back, and the client has found nothing to warn of."""
-    current = Device(0)
-    current.set_current()
-    yield current
-    synchronise()
-    for number in range(len(Device.get_all_devices())):
-        trim(number)
-    assert capfd.readouterr().err == ""
-
-
-@pytest.fixture
-def stream(device: Device) -> Iterator[Stream]:
-    made = device.create_stream()
-    yield made
-    made.close()
-
-
-def synchronise() -> None:
-    """In place of `Device.sync`, which calls the runtime."""
-    assert cu.cuCtxSynchronize()[0] == SUCCESS
-
-
-def trim(number: int = 0) -> None:
-    code, pool = cu.cuDeviceGetMemPool(number)
-    assert code == SUCCESS
-    assert cu.cuMemPoolTrimTo(pool, 0)[0] == SUCCESS
-
-
-def pinned(size: int, fill: int = 0) -> tuple[Buffer, Any]:
-    """A buffer in pinned memory, and its bytes as an array."""
-    buffer = LegacyPinnedMemoryResource().allocate(size)
-    array = np.from_dlpack(buffer).view(np.uint8)
-    array[:] = fill
-    return buffer, array
-
-
-def read(buffer: Buffer, stream: Stream) -> bytes:
-    host, array = pinned(buffer.size)
-    host.copy_from(buffer, stream=stream)
-    stream.sync()
-    found = array.tobytes()
-    del array
-    host.close()
-    return found
-
-
-def write(buffer: Buffer, data: bytes, stream: Stream) -> None:
-    host, array = pinned(len(data))
-    array[:] = np.frombuffer(data, np.uint8)
-    buffer.copy_from(host, stream=stream)
-    stream.sync()
-    del array
-    host.close()
-
-
-def some_bytes(size: int) -> bytes:
-    return np.random.default_rng(1).bytes(size)
-
-
-# Devices, streams and events
-
-
-def test_devices_describe_themselves() -> None:
-    sim.configure(memory=["8GiB", "24GiB"])
-    devices = Device.get_all_devices()
-    assert [device.device_id for device in devices] == [0, 1]
-    assert {device.name for device in devices} == {"Simulated CUDA device"}
-    assert len({device.uuid for device in devices}) == 2
-    assert [tuple(device.compute_capability) for device in devices] == [(8, 0)] * 2
-    assert [device.arch for device in devices] == ["80"] * 2
-    assert devices[0].can_access_peer(devices[1])
-    with pytest.raises(ValueError, match=r"\[0, 2\)"):
-        Device(2)
-
-
-def test_every_property_of_a_device_can_be_read(device: Device) -> None:
-    names = [name for name in dir(device.properties) if not name.startswith("_")]
-    assert len(names) > 100
-    values = {name: getattr(device.properties, name) for name in names}
-    assert values["warp_size"] == 32
-    assert values["memory_pools_supported"]
-    assert values["host_memory_pools_supported"]
-    assert values["virtual_memory_management_supported"]
-    assert not values["integrated"]
-
-
-def test_the_current_device_has_its_primary_context_current(device: Device) -> None:
-    assert sim.census().contexts == 1
-    assert int(device.context.handle) == int(cu.cuCtxGetCurrent()[1])
-    assert Device() is device
-    device.set_current()  # again changes nothing
-    assert sim.census().contexts == 1
-    assert sim.calls("cuDevicePrimaryCtxRetain") == 1
-
-
-def test_streams_have_their_options_and_are_closed(device: Device) -> None:
-    plain = device.create_stream()
-    urgent = device.create_stream(options=StreamOptions(nonblocking=False, priority=-3))
-    assert (plain.is_nonblocking, plain.priority) == (True, 0)
-    assert (urgent.is_nonblocking, urgent.priority) == (False, -3)
-    assert plain.device is urgent.device is device
-    assert sim.census().streams == 2
-    for stream in (plain, urgent):
-        stream.close()
-    assert sim.census().streams == 0
-    with pytest.raises(RuntimeError, match="closed"):
-        plain.sync()
-
-
-def test_a_stream_of_another_library_is_borrowed(stream: Stream, device: Device) -> None:
-    class Foreign:
-        def __cuda_stream__(self) -> tuple[int, int]:
-            return 0, int(stream.handle)
-
-    borrowed = device.create_stream(Foreign())
-    assert int(borrowed.handle) == int(stream.handle)
-    borrowed.close()
-    assert sim.census().streams == 1
-    stream.sync()
-
-
-def test_an_event_is_done_when_the_work_before_it_is(stream: Stream, device: Device) -> None:
-    buffer = device.allocate(4096, stream=stream)
-    timed = EventOptions(timing_enabled=True)
-    begin = stream.record(options=timed)
-    with sim.temporarily(delay=SLOW):
-        buffer.fill(1, stream=stream)
-        end = stream.record(options=timed)
-        assert not end.is_done
-        called = time.perf_counter()
-        end.sync()
-        assert time.perf_counter() - called > SLOW / 1e6 / 2
-    assert end.is_done
-    assert SLOW / 1000 <= end - begin < 10_000
-    assert sim.census().events == 2
-    with pytest.raises(RuntimeError, match="timing"):
-        _ = stream.record() - begin
-    begin.close()
-    end.close()
-    buffer.close()
-
-
-@pytest.mark.parametrize("by", ["event", "stream"])
-def test_one_stream_waits_for_another(stream: Stream, device: Device, by: str) -> None:
-    other = device.create_stream()
-    first, second = (device.allocate(4096, stream=stream) for _ in range(2))
-    with sim.temporarily(delay=SLOW):
-        first.fill(0x5A, stream=stream)
-        other.wait(stream.record() if by == "event" else stream)
-        second.copy_from(first, stream=other)
-    assert read(second, other) == b"\x5a" * 4096
-    first.close(other)
-    second.close(other)
-    other.close()
-
-
-def test_a_missing_wait_is_found_as_a_race(stream: Stream, device: Device) -> None:
-    other = device.create_stream()
-    buffer = device.allocate(4096, stream=stream)
-    stream.sync()
-    buffer.fill(1, stream=stream)
-    buffer.fill(2, stream=other)
-    [race] = sim.races()
-    assert (race.kind, race.first.stream, race.second.stream) == ("race", int(stream.handle), int(other.handle))
-    assert race.first.operation == race.second.operation == "cuMemsetD8Async"
-    sim.clear_races()
-    synchronise()
-    buffer.close(stream)
-    other.close()
-
-
-def test_what_cuda_core_asks_of_the_runtime_is_an_error(device: Device) -> None:
-    with pytest.raises(Exception, match="cudaErrorSymbolNotFound"):
-        device.sync()
-    with pytest.raises(Exception, match="cudaErrorSymbolNotFound"):
-        _ = device.pci_bus_id
-
-
-# Memory resources
+from .client import GIB, MIB, SLOW, SUCCESS, pinned, read, some_bytes, trim, write
 
 
 def test_bytes_go_to_a_device_buffer_and_come_back(stream: Stream) -> None:
@@ -454,48 +260,3 @@ def test_the_default_stream_orders_allocations_too(device: Device) -> None:
     buffer.fill(9, stream=device.default_stream)
     assert read(buffer, LEGACY_DEFAULT_STREAM) == b"\x09" * 4096
     buffer.close(LEGACY_DEFAULT_STREAM)
-
-
-# Errors, and several devices
-
-
-def test_errors_of_the_driver_are_exceptions(stream: Stream, device: Device) -> None:
-    with pytest.raises(Exception, match="CUDA_ERROR_OUT_OF_MEMORY"):
-        device.allocate(8 * GIB + 1, stream=stream)
-    sim.fail("cuMemAllocFromPoolAsync", "CUDA_ERROR_OUT_OF_MEMORY")
-    with pytest.raises(Exception, match="CUDA_ERROR_OUT_OF_MEMORY"):
-        device.allocate(4096, stream=stream)
-    buffer = device.allocate(4096, stream=stream)
-    buffer.close()
-    sim.fail("cuStreamCreateWithPriority", "CUDA_ERROR_UNKNOWN")
-    with pytest.raises(Exception, match="CUDA_ERROR_UNKNOWN"):
-        device.create_stream()
-
-
-@pytest.fixture
-def two_devices() -> None:
-    sim.configure(memory=["8GiB", "24GiB"])
-
-
-def test_a_pool_is_opened_to_another_device(two_devices: None, stream: Stream) -> None:
-    second = Device(1)
-    resource = DeviceMemoryResource(0)
-    buffer = resource.allocate(MIB, stream=stream)
-    write(buffer, some_bytes(MIB), stream)
-    second.set_current()
-    theirs = second.create_stream()
-    with pytest.raises(Exception, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        buffer.fill(1, stream=theirs)
-    resource.peer_accessible_by = {1}
-    assert set(resource.peer_accessible_by) == {second}
-    own = second.allocate(MIB, stream=theirs)
-    assert (sim.used(0), sim.used(1)) == (MIB, MIB)
-    own.copy_from(buffer, stream=theirs)
-    assert read(own, theirs) == some_bytes(MIB)
-    buffer.fill(1, stream=theirs)
-    theirs.sync()
-    own.close()
-    theirs.close()
-    Device(0).set_current()
-    assert read(buffer, stream) == b"\x01" * MIB
-    buffer.close()
