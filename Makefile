@@ -8,9 +8,11 @@
 #             checks every invariant, too
 # make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
 # make long   the tests of reliability for about an hour: random programs against the model, and load
+# make wheel  the wheel in an environment of its own
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
+# make ready  installs all that the others need; so they can run at the same time, which `make -j2 checks` does: all of CI
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +22,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -n
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test test-gpu debug long faults sanitize sanitize-threads sanitize-memory sanitize-python fuzz lint format bench count clean
+.PHONY: ready checks wheel demo test test-gpu debug long faults sanitize sanitize-threads sanitize-memory sanitize-python fuzz lint format bench count clean
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
 # together, which saves the compiler from reading headers a hundred times; in the package each is compiled alone.
@@ -96,6 +98,22 @@ long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
 long: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python -m pytest tests/reliability/test_model.py tests/reliability/test_load.py $(PYTEST_FLAGS)
 
+# What was built for the tests, installed with what it asks for, away from the sources.
+wheel: $(VENV)/.package
+	rm -rf build/tried && $(PYTHON) -m venv build/tried
+	build/tried/bin/python -m pip --disable-pip-version-check -q install build/wheel/*.whl
+	for file in libcudasim.so py.typed _core.pyi _report/page/page.html; do \
+	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q "arena/$$file" || { echo "the wheel has no $$file"; exit 1; }; done
+	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
+
+ready: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
+	@sh tools/get_chromium.sh
+	@sh tools/get_clang.sh >/dev/null
+	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
+
+# The longest first; those at the end fill up what the others leave of two cores. sanitize-python has what `debug` has.
+checks: test sanitize-memory sanitize-python sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
+
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -136,7 +154,9 @@ $(VENV)/.build: $(VENV)/.python pyproject.toml
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.build $(SOURCES)
-	$(PIP) install --no-build-isolation --no-deps --force-reinstall --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
+	rm -rf build/wheel
+	$(PIP) wheel --no-build-isolation --no-deps -w build/wheel --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
+	$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
 build/debug/.package: $(VENV)/.build $(SOURCES)

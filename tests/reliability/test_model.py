@@ -77,7 +77,7 @@ class TooLarge(machine.Plain):
 
 
 class Careless(machine.Stitched):
-    """An arena that is not told which other streams use a block: it gives it to others, or its pages back, too early."""
+    """An arena that is not told which other streams use a block: it gives it away, or its pages back, too early."""
 
     says = "is not ordered after|CUDA_ERROR_ILLEGAL_ADDRESS"
 
