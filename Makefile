@@ -4,8 +4,7 @@
 # make faults every call of the driver that the arena makes fails with every error of the list in the test; CI tries a part of that
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
-# make sanitize-python  the tests of the arena and of the readers of files under AddressSanitizer and UBSan, on a build that
-#             checks every invariant, too
+# make sanitize-python  the tests of the arena and of the readers of files under AddressSanitizer and UBSan
 # make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
 # make long   the tests of reliability for about an hour: random programs against the model, and load
 # make wheel  the wheel in an environment of its own
@@ -36,10 +35,8 @@ FUZZ_TARGETS := core decoders $(FUZZ_READERS)
 # Python and its libraries are not built with the sanitizer, which keeps no count of what they leave behind.
 SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
   LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/asan)" PYTHONPATH=build/asan/package $(BIN)/python
-# Not again with another CuPy, nor what is long: a check after every operation would take minutes.
-SANITIZED_TESTS := tests/arena tests/trace/test_trace.py tests/fuzz --ignore=tests/arena/test_cupy13.py \
-  --deselect tests/trace/test_trace.py::test_recorded_programs_replay_under_their_caps \
-  --deselect tests/trace/test_trace.py::test_a_full_disk_ends_the_recording_and_not_the_program
+# Not again with another CuPy: that is Python alone.
+SANITIZED_TESTS := tests/arena tests/trace/test_trace.py tests/fuzz --ignore=tests/arena/test_cupy13.py
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -49,9 +46,21 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 	@sh tools/get_chromium.sh
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-debug: build/debug/.package $(VENV)/.test
-	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
-	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+debug: build/debug/.built $(VENV)/.test
+	PYTHONPATH=build/debug/package $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
+	PYTHONPATH=build/debug/package $(BIN)/python -m pytest -q -p no:cacheprovider tests/arena $(PYTEST_FLAGS)
+
+# The package beside a tree in which its compiled parts were built.
+define PACKAGE
+rm -rf $(@D)/package && mkdir $(@D)/package && cp -r python/arena $(@D)/package/
+cp $(@D)/src/bindings/_core*.so $(@D)/src/cudasim/libcudasim.so $(@D)/package/arena/
+endef
+
+build/debug/.built: $(VENV)/.build $(SOURCES)
+	$(CMAKE_CHECKED) -B build/debug -DARENA_VALIDATE=ON >/dev/null
+	$(BIN)/cmake --build build/debug --target _core cudasim
+	$(PACKAGE)
+	@touch $@
 
 test-gpu: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
@@ -70,15 +79,13 @@ sanitize-memory: build/asan/.built
 	UBSAN_OPTIONS=print_stacktrace=1 build/asan/tests/native/native_tests
 
 sanitize-python: build/asan/.built $(VENV)/.test
-	$(SANITIZED_PYTHON) -c 'import arena; assert arena._core.VALIDATES'
 	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
 
 # One tree for all that AddressSanitizer and UBSan look at: the tests of the compiled parts, the module, and fuzzing.
 build/asan/.built: $(VENV)/.build $(SOURCES) $(wildcard tests/native/*.?pp tests/fuzz/*.cpp tests/*/CMakeLists.txt)
-	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_VALIDATE=ON -DARENA_FUZZ=ON >/dev/null
+	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_FUZZ=ON >/dev/null
 	$(BIN)/cmake --build build/asan --target native_tests _core cudasim fuzz_core fuzz_decoders
-	rm -rf build/asan/package && mkdir build/asan/package && cp -r python/arena build/asan/package/
-	cp build/asan/src/bindings/_core*.so build/asan/src/cudasim/libcudasim.so build/asan/package/arena/
+	$(PACKAGE)
 	@touch $@
 
 # libFuzzer's own way to run several at a time is for one target; make's is for several.
@@ -114,8 +121,8 @@ ready: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.
 	@sh tools/get_clang.sh >/dev/null
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 
-# The longest first; those at the end fill up what the others leave of two cores. sanitize-python has what `debug` has.
-checks: test sanitize-memory sanitize-python sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
+# The longest first; those at the end fill up what the others leave of two cores.
+checks: test debug sanitize-memory sanitize-python sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -160,11 +167,6 @@ $(VENV)/.package: $(VENV)/.build $(SOURCES)
 	rm -rf build/wheel
 	$(PIP) wheel --no-build-isolation --no-deps -w build/wheel --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
 	$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
-	@touch $@
-
-build/debug/.package: $(VENV)/.build $(SOURCES)
-	$(PIP) install --no-build-isolation --no-deps --upgrade --target build/debug \
-	  --config-settings=cmake.build-type=Debug --config-settings=build-dir=build/debug-tree .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml

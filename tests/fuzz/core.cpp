@@ -176,9 +176,7 @@ class Player {
   }
 
   void check() {
-#ifndef ARENA_VALIDATE  // or every operation does
     arena_->validate();
-#endif
     const Stats s = arena_->stats();
     Bytes requested = 0;
     for (const Held& held : held_) requested += held.size;
