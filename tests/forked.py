@@ -9,7 +9,6 @@ import atexit
 import functools
 import json
 import os
-import runpy
 import subprocess
 import sys
 import tempfile
@@ -82,4 +81,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    runpy.run_module("arena", run_name="__main__", alter_sys=True)
+    import arena._cli
+
+    arena._cli.main()  # as arena/__main__.py does, at the end of which the interpreter ends

@@ -22,15 +22,23 @@ def environment_of(**changes: str) -> dict[str, str]:
     return {**clean, "ARENA_DRIVER": "sim", "COLUMNS": "100", **changes}
 
 
+def start_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, as a user starts it."""
+    command = [sys.executable, "-m", "arena", *map(str, arguments)]
+    env = environment_of(**environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=env)
+
+
 def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process whose imports are done; but the programs of others find one of their own."""
+    if arguments[:1] == ("run",):
+        return start_arena(*arguments, **environment)
     return server().run([*map(str, arguments)], environment_of(**environment))
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("info",), ("replay", "--cap", "1"), ("juggle",)])
 def test_a_process_of_its_own_prints_the_same(arguments: tuple[str, ...]) -> None:
-    """What the other tests run has its imports from before; this is how a user starts it."""
-    command = [sys.executable, "-m", "arena", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=environment_of())
+    done = start_arena(*arguments)
     again = run_arena(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (again.returncode, again.stdout, again.stderr)
 
