@@ -4,12 +4,14 @@
 # make faults every call of the driver that the arena makes fails with every error of the list in the test; CI tries a part of that
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
-# make sanitize-python  tests of Python under AddressSanitizer and UBSan; on demand, for the module takes long to build so
+# make sanitize-python  the tests of the arena and of the readers of files under AddressSanitizer and UBSan
 # make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
 # make long   the tests of reliability for about an hour: random programs against the model, and load
+# make wheel  the wheel in an environment of its own
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
+# make ready  installs all that the others need; so they can run at the same time, which `make -j2 checks` does: all of CI
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,21 +21,22 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -n
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: demo test test-gpu debug long faults sanitize sanitize-python fuzz lint format bench count clean
+.PHONY: ready checks wheel demo test test-gpu debug long faults sanitize sanitize-threads sanitize-memory sanitize-python fuzz lint format bench count clean
 
-# Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does.
-CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Checked \
-  -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DPython_EXECUTABLE=$(abspath $(BIN))/python \
-  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
+# Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
+# together, which saves the compiler from reading headers a hundred times; in the package each is compiled alone.
+CMAKE_CHECKED = CXX=$$(sh tools/get_clang.sh) $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+  -DCMAKE_BUILD_TYPE=Checked -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
+  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DARENA_TESTS=ON \
+  -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 FUZZ_SECONDS ?= 60
 FUZZ_READERS := own text rmm torch saved
 FUZZ_TARGETS := core decoders $(FUZZ_READERS)
-# Python and its libraries are not built with the sanitizer, which therefore has to be there before them, and keeps no
-# count of what they leave behind. What raises through C++ needs the C++ library from the beginning, too.
+# Python and its libraries are not built with the sanitizer, which keeps no count of what they leave behind.
 SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so) $$($(CXX) -print-file-name=libstdc++.so)"
-SANITIZED_TESTS := tests/arena/test_arena.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
-  tests/arena/test_plain.py tests/trace/test_trace.py tests/fuzz
+  LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/asan)" PYTHONPATH=build/asan/package $(BIN)/python
+# Not again with another CuPy: that is Python alone.
+SANITIZED_TESTS := tests/arena tests/trace/test_trace.py tests/fuzz --ignore=tests/arena/test_cupy13.py
 
 demo: $(VENV)/.package
 	@mkdir -p build
@@ -43,9 +46,21 @@ test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.p
 	@sh tools/get_chromium.sh
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-debug: build/debug/.package $(VENV)/.test
-	PYTHONPATH=build/debug $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
-	PYTHONPATH=build/debug $(BIN)/python -m pytest -q tests/arena $(PYTEST_FLAGS)
+debug: build/debug/.built $(VENV)/.test
+	PYTHONPATH=build/debug/package $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
+	PYTHONPATH=build/debug/package $(BIN)/python -m pytest -q -p no:cacheprovider tests/arena $(PYTEST_FLAGS)
+
+# The package beside a tree in which its compiled parts were built.
+define PACKAGE
+rm -rf $(@D)/package && mkdir $(@D)/package && cp -r python/arena $(@D)/package/
+cp $(@D)/src/bindings/_core*.so $(@D)/src/cudasim/libcudasim.so $(@D)/package/arena/
+endef
+
+build/debug/.built: $(VENV)/.build $(SOURCES)
+	$(CMAKE_CHECKED) -B build/debug -DARENA_VALIDATE=ON >/dev/null
+	$(BIN)/cmake --build build/debug --target _core cudasim
+	$(PACKAGE)
+	@touch $@
 
 test-gpu: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
@@ -53,33 +68,36 @@ test-gpu: $(VENV)/.package $(VENV)/.test
 faults: $(VENV)/.package $(VENV)/.test
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
 
-sanitize: $(VENV)/.build
-	$(CMAKE_CHECKED) -B build/tsan -DARENA_SANITIZE=thread -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
-	$(BIN)/cmake --build build/tsan
+sanitize: sanitize-threads sanitize-memory
+
+sanitize-threads: $(VENV)/.build
+	$(CMAKE_CHECKED) -B build/tsan -DARENA_SANITIZE=thread -DARENA_PYTHON=OFF >/dev/null
+	$(BIN)/cmake --build build/tsan --target native_tests
 	build/tsan/tests/native/native_tests
-	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_TESTS=ON -DARENA_PYTHON=OFF >/dev/null
-	$(BIN)/cmake --build build/asan
+
+sanitize-memory: build/asan/.built
 	UBSAN_OPTIONS=print_stacktrace=1 build/asan/tests/native/native_tests
 
-sanitize-python: $(VENV)/.build $(VENV)/.test
-	$(CMAKE_CHECKED) -B build/asan-python -DARENA_SANITIZE=address,undefined >/dev/null
-	$(BIN)/cmake --build build/asan-python
-	mkdir -p build/asan-python/package && cp -r python/arena build/asan-python/package/
-	cp build/asan-python/src/bindings/_core*.so build/asan-python/src/cudasim/libcudasim.so build/asan-python/package/arena/
-	$(SANITIZED_PYTHON) PYTHONPATH=build/asan-python/package $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
+sanitize-python: build/asan/.built $(VENV)/.test
+	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
+
+# One tree for all that AddressSanitizer and UBSan look at: the tests of the compiled parts, the module, and fuzzing.
+build/asan/.built: $(VENV)/.build $(SOURCES) $(wildcard tests/native/*.?pp tests/fuzz/*.cpp tests/*/CMakeLists.txt)
+	$(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_FUZZ=ON >/dev/null
+	$(BIN)/cmake --build build/asan --target native_tests _core cudasim fuzz_core fuzz_decoders
+	$(PACKAGE)
+	@touch $@
 
 # libFuzzer's own way to run several at a time is for one target; make's is for several.
-fuzz: $(VENV)/.package $(VENV)/.fuzz
-	CXX=$$(sh tools/get_clang.sh) $(CMAKE_CHECKED) -B build/fuzz -DARENA_SANITIZE=address,undefined -DARENA_FUZZ=ON -DARENA_PYTHON=OFF >/dev/null
-	$(BIN)/cmake --build build/fuzz
+fuzz: build/asan/.built $(VENV)/.fuzz
 	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 # New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
 FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
   -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
-fuzz-%:
+fuzz-%: build/asan/.built $(VENV)/.package $(VENV)/.fuzz
 	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
-	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,build/fuzz/tests/fuzz/fuzz_$*) \
+	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,build/asan/tests/fuzz/fuzz_$*) \
 	  $(FUZZ_OPTIONS)
 
 # Steps of random programs, and seconds of load.
@@ -89,6 +107,22 @@ long: export ARENA_STEPS := $(ARENA_STEPS)
 long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
 long: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python -m pytest tests/reliability/test_model.py tests/reliability/test_load.py $(PYTEST_FLAGS)
+
+# What was built for the tests, installed with what it asks for, away from the sources.
+wheel: $(VENV)/.package
+	rm -rf build/tried && $(PYTHON) -m venv build/tried
+	build/tried/bin/python -m pip --disable-pip-version-check -q install build/wheel/*.whl
+	for file in libcudasim.so py.typed _core.pyi _report/page/page.html; do \
+	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q "arena/$$file" || { echo "the wheel has no $$file"; exit 1; }; done
+	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
+
+ready: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
+	@sh tools/get_chromium.sh
+	@sh tools/get_clang.sh >/dev/null
+	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
+
+# The longest first; those at the end fill up what the others leave of two cores.
+checks: test debug sanitize-memory sanitize-python sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -128,16 +162,13 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.build: $(VENV)/.python pyproject.toml
-	$(PIP) install 'scikit-build-core>=0.11' 'pybind11>=3.0' 'cmake>=3.20' ninja $$($(BIN)/python tools/extras.py dependencies)
+	$(PIP) install 'cmake>=3.20' ninja $$($(BIN)/python tools/extras.py requires dependencies)
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.build $(SOURCES)
-	$(PIP) install --no-build-isolation --no-deps --force-reinstall --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
-	@touch $@
-
-build/debug/.package: $(VENV)/.build $(SOURCES)
-	$(PIP) install --no-build-isolation --no-deps --upgrade --target build/debug \
-	  --config-settings=cmake.build-type=Debug --config-settings=build-dir=build/debug-tree .
+	rm -rf build/wheel
+	$(PIP) wheel --no-build-isolation --no-deps -w build/wheel --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
+	$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml

@@ -208,6 +208,7 @@ def check_account(figures: dict[str, int], known: Iterable[str], where: str) -> 
 
 
 MOST_GRANULES = 1 << 22  # of all segments: several times what the addresses of the largest devices have
+MOST_DEVICES = 1 << 10  # PyTorch's snapshot has a list for each of them
 
 
 def _check(snapshot: Snapshot) -> None:
@@ -215,6 +216,8 @@ def _check(snapshot: Snapshot) -> None:
     check_account(snapshot.stats, _STATS, "snapshot.stats")
     check_account(snapshot.peak, _PEAK, "snapshot.peak")
     segments = sorted(snapshot.segments)
+    if not 0 <= snapshot.device < MOST_DEVICES:
+        raise UsageError(f"snapshot.device={snapshot.device} is not a device's number: 0 to {MOST_DEVICES - 1}")
     if snapshot.granule < 512 or any(size < 0 or size % snapshot.granule for _, size in segments):
         raise UsageError(f"snapshot.granule={snapshot.granule} is not what the sizes of segments are multiples of")
     if sum(segment.size for segment in segments) // snapshot.granule > MOST_GRANULES:

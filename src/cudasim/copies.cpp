@@ -95,8 +95,6 @@ Copy unified(Call& call, std::uint64_t dst, std::uint64_t src, std::size_t size)
   return {{dst, is_managed_address(m, dst)}, {src, is_managed_address(m, src)}, size, nullptr, nullptr, nullptr};
 }
 
-std::uint64_t address_of(const void* ptr) { return reinterpret_cast<std::uint64_t>(ptr); }
-
 // Host to device, device to host and device to device say which end is whose, and are held to it.
 Copy directed(Call& call, std::uint64_t dst, bool dst_device, std::uint64_t src, bool src_device, std::size_t size) {
   Copy copy = unified(call, dst, src, size);

@@ -18,8 +18,6 @@ Result allocate_host(Call& call, void** out, std::size_t size, unsigned flags) {
   return kSuccess;
 }
 
-std::uint64_t address_of(const void* ptr) { return reinterpret_cast<std::uint64_t>(ptr); }
-
 // The range of host memory that holds a pointer. Throws Refusal.
 Range& host_range(Call& call, const void* ptr) {
   Range* range = call.machine.space->find(address_of(ptr));

@@ -21,7 +21,7 @@ struct PerThread<function> {
   }
 };
 
-struct Entry {
+struct Form {
   const char* name;
   int version;
   void* legacy;
@@ -37,7 +37,7 @@ void* per_thread_form() {
   }
 }
 
-const Entry kEntries[] = {
+const Form kForms[] = {
 #define CU_FUNCTION(name, version, symbol, stream, params) \
   {#name, version, reinterpret_cast<void*>(&::symbol), per_thread_form<&::symbol, stream>()},
 #define CU_FUNCTION_13 CU_FUNCTION
@@ -55,12 +55,12 @@ struct Found {
 Found find(const char* name, int version, bool per_thread) {
   Found found;
   int best = 0;
-  for (const Entry& entry : kEntries) {
-    if (std::strcmp(entry.name, name) != 0) continue;
+  for (const Form& form : kForms) {
+    if (std::strcmp(form.name, name) != 0) continue;
     if (found.state == cu::ProcAddressQuery::kNotFound) found.state = cu::ProcAddressQuery::kVersionNotSufficient;
-    if (entry.version > version || entry.version < best) continue;
-    best = entry.version;
-    found = {per_thread ? entry.per_thread : entry.legacy, cu::ProcAddressQuery::kFound};
+    if (form.version > version || form.version < best) continue;
+    best = form.version;
+    found = {per_thread ? form.per_thread : form.legacy, cu::ProcAddressQuery::kFound};
   }
   return found;
 }

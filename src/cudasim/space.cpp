@@ -27,14 +27,14 @@ Physical::~Physical() {
 
 Space::Space() : reserved_size_(kWindow), reserved_(reserve_addresses(reserved_size_, kLeastWindow)) {
   // Aligned to the largest granularity, so that wishes for places in a store are aligned too.
-  window_ = round_up(reinterpret_cast<std::uint64_t>(reserved_), kWindowAlignment);
+  window_ = round_up(address_of(reserved_), kWindowAlignment);
   window_size_ = reserved_size_ - kWindowAlignment;
   next_ = window_;
 }
 
 Space::~Space() { munmap(reserved_, reserved_size_); }
 
-void Space::hide_all() { hide(reinterpret_cast<std::uint64_t>(reserved_), reserved_size_); }
+void Space::hide_all() { hide(address_of(reserved_), reserved_size_); }
 
 bool Space::contains(std::uint64_t address) const { return address - window_ < window_size_; }
 

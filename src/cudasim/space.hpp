@@ -15,6 +15,8 @@ namespace cudasim {
 
 struct DeviceState;
 
+inline std::uint64_t address_of(const void* ptr) { return reinterpret_cast<std::uint64_t>(ptr); }
+
 // A piece of physical memory: what cuMemCreate makes, and what lies behind a plain allocation. It goes when the last
 // handle and the last mapping are gone, and gives its bytes back to the device then.
 struct Physical : Placed {

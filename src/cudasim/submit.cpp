@@ -6,7 +6,7 @@
 namespace cudasim {
 namespace {
 
-constexpr std::uint64_t kSmall = 64 << 10;
+constexpr std::uint64_t kSmallWork = 64 << 10;
 
 bool may_touch(Machine& m, const Mapping& mapping, const Effect& effect) {
   if (effect.by_driver) return true;
@@ -100,7 +100,7 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
     stream->clock.join(other->clock);
   }
   if (m.checker.on()) show_to_checker(m, stream, work);
-  const bool small = work.bytes <= kSmall && !work.on_worker;
+  const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const auto pushed =
       stream->push({std::move(work.run), std::move(work.after), m.settings.next_delay(), work.even_failed}, small);
   if (pushed.run_here) call.run_inline = stream;

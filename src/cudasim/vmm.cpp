@@ -181,7 +181,7 @@ CUDASIM_EXPORT Result cuMemRelease(cu::MemHandle handle) {
 CUDASIM_EXPORT Result cuMemRetainAllocationHandle(cu::MemHandle* handle, void* address) {
   return enter_vmm("cuMemRetainAllocationHandle", [&](Call& call) {
     require(handle != nullptr, kInvalidValue);
-    const Mapping* mapping = call.machine.space->mapping_at(reinterpret_cast<std::uint64_t>(address));
+    const Mapping* mapping = call.machine.space->mapping_at(address_of(address));
     require(mapping != nullptr && !mapping->plain, kInvalidValue);
     *handle = add_handle(call.machine, mapping->physical);
     return kSuccess;

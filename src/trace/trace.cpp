@@ -7,7 +7,7 @@
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kMostStreams = 1 << 20;
+constexpr std::uint64_t kStreamNumbers = 1 << 20;
 
 // Whether it is UTF-8, as strictly as Python takes it: each character in its shortest form, and no halves of pairs.
 bool is_text(std::string_view bytes) {
@@ -102,7 +102,7 @@ void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::u
   std::uint64_t thread = 0;
   const auto stream = [&] {
     const std::uint64_t number = reader.number();
-    if (number >= kMostStreams) reader.fail("stream " + std::to_string(number) + " of at most 1048576");
+    if (number >= kStreamNumbers) reader.fail("stream " + std::to_string(number) + " of at most 1048576");
     streams_ = std::max(streams_, static_cast<std::uint32_t>(number + 1));
     return static_cast<std::uint32_t>(number);
   };

@@ -12,22 +12,35 @@ import pytest
 
 import arena
 
-from ..programs import ROOT
+from ..forked import ROOT, server
 
 TRACE = ROOT / "benchmarks/traces/science.csv.gz"
 
 
-def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def environment_of(**changes: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "arena", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-        cwd=ROOT,
-        env={**clean, "ARENA_DRIVER": "sim", "COLUMNS": "100", **environment},
-    )
+    return {**clean, "ARENA_DRIVER": "sim", "COLUMNS": "100", **changes}
+
+
+def start_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, as a user starts it."""
+    command = [sys.executable, "-m", "arena", *map(str, arguments)]
+    env = environment_of(**environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=env)
+
+
+def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process whose imports are done; but the programs of others find one of their own."""
+    if arguments[:1] == ("run",):
+        return start_arena(*arguments, **environment)
+    return server().run([*map(str, arguments)], environment_of(**environment))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("info",), ("replay", "--cap", "1"), ("juggle",)])
+def test_a_process_of_its_own_prints_the_same(arguments: tuple[str, ...]) -> None:
+    done = start_arena(*arguments)
+    again = run_arena(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (again.returncode, again.stdout, again.stderr)
 
 
 def test_help_has_an_example_for_every_command() -> None:

@@ -106,6 +106,8 @@ def test_a_report_that_is_none_is_refused(tmp_path: Path, edit: Callable[[dict[s
     ("edit", "text"),
     [
         (lambda data: data["stats"].pop("live"), "live"),
+        (lambda data: data.update(device=-1), "snapshot.device=-1 is not"),
+        (lambda data: data.update(device=(1 << 64) - 1), "snapshot.device=18446744073709551615 is not"),
         (lambda data: data.update(granule=0), "snapshot.granule=0 is not"),
         (lambda data: data.update(segments=[[0, 1 << 63]], granule=512), "more than"),
         (lambda data: data["pieces"][0].__setitem__(0, 5), "0x5 is in no segment"),

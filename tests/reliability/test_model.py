@@ -17,6 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import arena
 
+from ..simulated.conftest import fresh
 from . import machine
 
 EACH = 100  # steps of one program
@@ -32,7 +33,11 @@ settings.register_profile("long", common, max_examples=max(10, int(STEPS or 0) /
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
     yield
+    # A machine that found something is kept by what it raised. Its arena would end later, and take along the context of
+    # whoever uses the driver then.
     gc.unfreeze()
+    gc.collect()
+    fresh()
 
 
 def run(kind: type[machine.Steps], chosen: settings) -> None:
