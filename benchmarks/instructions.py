@@ -37,7 +37,7 @@ def collected(program: Path, question: str, pairs: int) -> int:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "CUDASIM_MEMORY": "1GiB"},
+            env={**os.environ, "CUDASIM_MEMORY": "2GiB"},
         )
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or found is None:
