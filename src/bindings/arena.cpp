@@ -205,7 +205,7 @@ void bind_arena(py::module_& module) {
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
            py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
-      .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last"),
+      .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
            "The address of a new block.")
       .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
            "Give a block back.")

@@ -154,8 +154,8 @@ class Arena {
   Mark mark_of(Block& block);
   void put_down(Block& block);
   // Puts down what fronts keep. False if there was nothing.
-  bool empty_front(Front& front);
-  bool empty_fronts();
+  bool empty_front(Front& front, Front::Which which = Front::Which::kAll);
+  bool empty_fronts(Front::Which which = Front::Which::kAll);
   // The same for those who only look: the next who comes for more finds it picked up again.
   void lay_down();
   void pick_up();

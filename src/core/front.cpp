@@ -29,8 +29,16 @@ Block* Front::pop(Bytes rounded) {
   Block* block = bin->first;
   bin->first = block->next;
   bin->worth = std::min(bin->worth + 1, kMostWorth);
-  --kept_;
+  count(*block, -1);
   return block;
+}
+
+// All that a bin keeps: it keeps nothing from now on.
+Block* Front::drop(Bin& bin) {
+  Block* first = bin.first;
+  for (const Block* block = first; block != nullptr; block = block->next) count(*block, -1);
+  bin.first = nullptr;
+  return first;
 }
 
 // A size that is known is worth more from now on. One that is not takes the place of the one that is worth least, once
@@ -51,11 +59,8 @@ Block* Front::miss(Bytes rounded) {
     least->worth = least->worth - 1;
     return nullptr;
   }
-  Block* rest = least->first;
-  for (const Block* block = rest; block != nullptr; block = block->next) --kept_;
-  least->first = nullptr;
   least->size = rounded;
-  return rest;
+  return drop(*least);
 }
 
 Front::Push Front::push(Block& block) {
@@ -64,7 +69,7 @@ Front::Push Front::push(Block& block) {
   if (kept_ == kMost) return Push::kFull;
   block.next = bin->first;
   bin->first = &block;
-  ++kept_;
+  count(block, 1);
   return Push::kKept;
 }
 

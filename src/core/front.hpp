@@ -5,8 +5,8 @@
 //   - The block stays where it was, so no granule is touched, nothing is taken from the driver, and no cap is passed.
 //   - What is in users' hands is counted by each thread for itself (tally.hpp).
 //
-// What is kept is free. The arena puts it down, among the gaps, before it asks the driver for more, and near the cap before
-// it touches a new granule; and when somebody looks, after which it picks it up again: the same requests meet the same
+// What is kept is free. The arena puts it down, among the gaps, before it asks the driver for more, and before it touches a
+// new granule, if it is large or the cap is near; and when somebody looks, after which it picks it up again: the same requests meet the same
 // arena, whoever looks, and however often.
 //
 // The arena's lock is taken before a front's, and several fronts' in the order of their streams.
@@ -101,17 +101,16 @@ class alignas(64) Front {
   enum class Push { kKept, kFull, kRefused };
   Push push(Block& block);  // which would_keep()
   bool is_empty() const { return kept_ == 0; }
-  // Takes all that it keeps, and trusts less in the sizes of those that nobody asked for.
+  bool has_large() const { return large_ > 0; }
+  // Takes all that it keeps, or all that is not small, and trusts less in the sizes of those that nobody asked for.
+  enum class Which { kAll, kLarge };
   template <typename Visit>
-  void pop_all(Visit visit) {
+  void pop_all(Which which, Visit visit) {
     for (Bin& bin : bins_) {
-      if (bin.first != nullptr) bin.worth = bin.worth / 2;
-      while (Block* block = bin.first) {
-        bin.first = block->next;
-        visit(*block);
-      }
+      if (bin.first == nullptr || (which == Which::kLarge && bin.size <= kSmall)) continue;
+      bin.worth = bin.worth / 2;
+      for (Block* block = drop(bin); block != nullptr;) visit(*std::exchange(block, block->next));
     }
-    kept_ = 0;
   }
   template <typename Visit>
   void each_kept(Visit visit) const {
@@ -152,13 +151,18 @@ class alignas(64) Front {
     }
     return nullptr;
   }
+  Block* drop(Bin& bin);
+  void count(const Block& block, int more) {
+    kept_ += static_cast<std::uint32_t>(more);
+    if (block.size > kSmall) large_ += static_cast<std::uint32_t>(more);
+  }
   Bin* find(Bytes size) { return const_cast<Bin*>(std::as_const(*this).find(size)); }
 
   const StreamIndex index_;
   Glanced<bool> direct_{false};  // whether it may be used without the arena's lock
   SpinLock lock_;
   Keeps keeps_ = Keeps::kNone;
-  std::uint32_t kept_ = 0;
+  std::uint32_t kept_ = 0, large_ = 0;  // of the first, those that are not small
   Glanced<cu::Stream> handle_{nullptr};
   Glanced<std::uint64_t> thread_{0};
   std::uint64_t hits_ = 0, allocations_ = 0;

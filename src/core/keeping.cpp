@@ -32,14 +32,14 @@ Block* Arena::take_kept(const Request& wanted) {
   return block;
 }
 
-// Near the cap, what fronts keep is in nobody's way: no new granule is touched while they keep anything. Where there is
-// much room, they are left alone until more memory is needed than there is.
+// What fronts keep is not in the way: no new granule is touched while they keep anything. Where there is much room, they go
+// on keeping what is small until more memory is needed than there is.
 Block* Arena::take_hit(const Request& wanted) {
   Block* block = take_kept(wanted);
   if (block == nullptr) {
     std::optional<Place> place = find_hit(wanted);
-    const bool is_new = !place || (place->new_granules > 0 && !has_much_room_);
-    if (is_new && empty_fronts()) place = find_hit(wanted);
+    const Front::Which which = place && has_much_room_ ? Front::Which::kLarge : Front::Which::kAll;
+    if ((!place || place->new_granules > 0) && empty_fronts(which)) place = find_hit(wanted);
     if (!place) return nullptr;
     if (!gaps_.take(*place, wanted.rounded)) ++splits_;
     block = &new_block(place->offset, wanted);
@@ -80,16 +80,16 @@ void Arena::put_down(Block& block) {
   blocks_.remove(block);
 }
 
-bool Arena::empty_front(Front& front) {
+bool Arena::empty_front(Front& front, Front::Which which) {
   const Fronts::Guard held(fronts_, front);
-  if (front.is_empty()) return false;
-  front.pop_all([&](Block& block) { put_down(block); });
+  if (front.is_empty() || (which == Front::Which::kLarge && !front.has_large())) return false;
+  front.pop_all(which, [&](Block& block) { put_down(block); });
   return true;
 }
 
-bool Arena::empty_fronts() {
+bool Arena::empty_fronts(Front::Which which) {
   bool any = false;
-  fronts_.each([&](Front& front) { any |= empty_front(front); });
+  fronts_.each([&](Front& front) { any |= empty_front(front, which); });
   return any;
 }
 

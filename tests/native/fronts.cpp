@@ -74,10 +74,27 @@ TEST(a_front_keeps_sizes_that_come_again) {
   front.miss(4096);
   CHECK(front.push(block) == kKept && front.pop(4096) == &block);
   CHECK(front.push(block) == kKept);
-  front.pop_all([&](Block& kept) { CHECK(&kept == &block); });  // in vain
+  front.pop_all(Front::Which::kAll, [&](Block& kept) { CHECK(&kept == &block); });  // in vain
   CHECK(front.push(block) == kKept);
-  front.pop_all([](Block&) {});
+  front.pop_all(Front::Which::kAll, [](Block&) {});
   CHECK(front.push(block) == kRefused);
+}
+
+TEST(a_front_gives_up_what_is_large_and_keeps_what_is_small) {
+  Front front(0);
+  front.serve(key(16));
+  front.set_policy(true, Front::Keeps::kAll);
+  Block small, large;
+  small.size = Front::kSmall;
+  large.size = Front::kSmall + kAlignment;
+  for (Block* block : {&small, &large}) {
+    front.miss(block->size);
+    front.miss(block->size);
+    CHECK(front.push(*block) == Front::Push::kKept);
+  }
+  CHECK(front.has_large());
+  front.pop_all(Front::Which::kLarge, [&](Block& block) { CHECK(&block == &large); });
+  CHECK(!front.has_large() && !front.is_empty() && front.pop(small.size) == &small && front.is_empty());
 }
 
 // Among many others that come once, in a front that has far fewer bins.
@@ -93,7 +110,7 @@ TEST(a_front_learns_a_size_among_many) {
   const auto give = [&](Block& block) {
     Front::Push pushed = front.push(block);
     if (pushed == Front::Push::kFull) {
-      front.pop_all([](Block&) {});
+      front.pop_all(Front::Which::kAll, [](Block&) {});
       pushed = front.push(block);
     }
     return pushed == Front::Push::kKept;
@@ -134,7 +151,7 @@ TEST(a_front_forgets_sizes_that_come_no_more) {
       for (const Block* rest = front.miss(block.size); rest != nullptr; rest = rest->next) ++dropped;
     }
   }
-  front.pop_all([&](Block&) { ++dropped; });
+  front.pop_all(Front::Which::kAll, [&](Block&) { ++dropped; });
   CHECK(dropped == kept);
   kept = 0;
   for (Block& block : young) {
