@@ -30,6 +30,7 @@ CMAKE_CHECKED = CXX=$$(sh tools/get_clang.sh) $(BIN)/cmake -S . -G Ninja -DCMAKE
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DARENA_TESTS=ON \
   -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 0  # another one each time
 FUZZ_READERS := own text rmm torch saved
 FUZZ_TARGETS := core decoders $(FUZZ_READERS)
 # Python and its libraries are not built with the sanitizer, which keeps no count of what they leave behind.
@@ -93,7 +94,7 @@ fuzz: build/asan/.built $(VENV)/.fuzz
 	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 # New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
-FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
+FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -seed=$(strip $(FUZZ_SEED)) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
   -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
 fuzz-%: build/asan/.built $(VENV)/.package $(VENV)/.fuzz
 	@mkdir -p build/fuzz/found/$* build/fuzz/crashes

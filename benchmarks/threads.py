@@ -7,8 +7,8 @@ is there already. Figures are the best of many short rounds, in some of which no
 Python has a GIL, two threads take turns and do no more than one; on a free-threaded Python, with two free cores, they
 should do 1.6 times as much. It says which it was.
 
-The method is bound once, as by whoever is given an allocator, or looked up for each call: then free-threaded Python
-3.13 counts the arena's owners at each call, for all threads together, and they wait for each other.
+The method is bound once, as by whoever is given an allocator, or looked up for each call: then threads of free-threaded
+Python 3.13 get in each other's way, most likely because the owners of the one arena are counted at each call.
 """
 
 from __future__ import annotations
