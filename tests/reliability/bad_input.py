@@ -278,7 +278,7 @@ def held() -> tuple[sim.Census, list[int]]:
     Without events, of which an arena keeps some for later: at the end of all, they are counted too.
     """
     gc.collect()
-    for pool in list(arena._arena._open_arenas):
+    for pool in arena._arena.open_arenas():
         pool.trim()
     census = sim.census()
     used = [sim.used(device) for device in range(census.devices)]
@@ -306,7 +306,7 @@ def try_all(group: str) -> None:
             print(f"WRONG {call}: it left something behind: {before} became {after}", flush=True)
             before = after
     gc.unfreeze()
-    for pool in list(arena._arena._open_arenas):
+    for pool in arena._arena.open_arenas():
         pool.close()
 
 
