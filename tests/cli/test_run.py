@@ -367,6 +367,7 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "ARENA_DRIVER": "sim"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which those in the background ignore
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "began\n"
