@@ -1,6 +1,6 @@
 // What is called for memory: `allocate` of every arena.Arena, and by CuPy its `malloc`, and arena.malloc. Plain functions
-// of the C API, because they are called for every array. They do what is quick, a block that is there already. All else, errors included, is
-// done by the Python method or function of the same purpose.
+// of the C API, because they are called for every array. They do what is quick, a block that is there already. All else,
+// errors included, is done by the Python method or function of the same purpose.
 #include <array>
 #include <atomic>
 #include <utility>
