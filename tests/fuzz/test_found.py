@@ -38,6 +38,10 @@ def test_a_block_that_is_allocated_twice_is_replayed(tmp_path: Path) -> None:
     done = trace.replay(device="sim:1GiB")
     assert done.fits
     assert done.report.account["live"] == done.stats.peak_live == 1024
+    for name in ("again.trace", "again.csv"):
+        again = arena.Trace.read(trace.save(tmp_path / name))
+        assert [event.kind for event in again] == 2 * ["allocate"] + 2 * ["free", "allocate"]
+        assert again.replay(device="sim:1GiB").stats.peak_live == 1024
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:

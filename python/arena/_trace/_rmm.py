@@ -104,6 +104,9 @@ def lines_of(trace: Trace) -> Iterator[str]:
     for event in trace:
         place = f"{512 * (event.block + 1) % (1 << 64):#x}"  # the number of a block is whatever the file said
         head = f"{event.thread},{_clock(event.time)}"
+        if event.kind == "allocate" and event.block in live:  # a number that comes again: a replay frees what had it
+            size, stream = live.pop(event.block)
+            yield f"{head},free,{place},{size},{_stream(trace, stream)}"
         if event.kind == "allocate":
             live[event.block] = (event.size, event.stream)
             yield f"{head},allocate,{place},{event.size},{_stream(trace, event.stream)}"

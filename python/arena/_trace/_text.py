@@ -63,6 +63,8 @@ def lines_of(trace: Trace) -> Iterator[str]:
             yield f"s,{_one_line(step[1])}"
             step = next(steps, None)
         if event.kind == "allocate":
+            if event.block in live:  # a number that comes again, for which a replay frees what had it
+                yield f"f,{event.block}"
             live.add(event.block)
             yield f"a,{event.block},{event.size},{event.stream}"
         elif event.kind == "free" and event.block in live:
