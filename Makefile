@@ -1,7 +1,7 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
-# make test   builds everything, installs what the tests need, and runs them
+# make test   builds everything, installs what the tests need, and runs them; with -j2, both halves at the same time
 # make debug  runs the tests of the arena on a build that checks every invariant after every operation
-# make faults every call of the driver that the arena makes fails with every error of the list in the test; CI tries a part of that
+# make faults every call of the driver that the arena makes fails with every error of the list; CI tries the first 50
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make sanitize  the tests of the compiled parts under ThreadSanitizer, and under AddressSanitizer and UBSan
 # make sanitize-python  the tests of the arena and of the readers of files under AddressSanitizer and UBSan
@@ -11,20 +11,23 @@
 # make lint   format, types and declarations; what CI checks beside the tests
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
-# make ready  installs all that the others need; so they can run at the same time, which `make -j2 checks` does: all of CI
+# make alone  compiles each source alone, to see that it includes what it needs; all other builds compile them together
+# make ready  installs all that the others need; `make -j2 checks` does all that CI does
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+INSTALL := flock $(VENV)/.lock $(PIP) install
 SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -name '*.pyc')
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: ready checks wheel demo test test-gpu debug long faults sanitize sanitize-threads sanitize-memory sanitize-python fuzz lint format bench count clean
+.PHONY: ready programs checks wheel demo test test-arena test-around test-gpu debug long faults sanitize sanitize-threads \
+  sanitize-memory sanitize-python fuzz lint alone format bench count clean
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
-# together, which saves the compiler from reading headers a hundred times; in the package each is compiled alone.
+# together, as in the package.
 CMAKE_CHECKED = CXX=$$(sh tools/get_clang.sh) $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
   -DCMAKE_BUILD_TYPE=Checked -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DARENA_TESTS=ON \
@@ -43,9 +46,18 @@ demo: $(VENV)/.package
 	@mkdir -p build
 	$(BIN)/arena demo --force --save build/arena-demo.html
 
-test: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py
+# Two halves that take about as long. Where PYTEST_FLAGS choose, there may be nothing to run in one of them.
+test: test-arena test-around
+TESTS_OF_ARENA := tests/arena tests/reliability tests/trace
+PYTEST = $(BIN)/python -m pytest $(PYTEST_FLAGS)
+NONE_CHOSEN = $(if $(PYTEST_FLAGS),|| [ $$? = 5 ])
+
+test-arena: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 build/arena_load
+	$(PYTEST) $(TESTS_OF_ARENA) $(NONE_CHOSEN)
+
+test-around: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py
 	@sh tools/get_chromium.sh
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(PYTEST) $(addprefix --ignore=,$(TESTS_OF_ARENA)) $(NONE_CHOSEN)
 
 debug: build/debug/.built $(VENV)/.test
 	PYTHONPATH=build/debug/package $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
@@ -117,13 +129,20 @@ wheel: $(VENV)/.package
 	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q "arena/$$file" || { echo "the wheel has no $$file"; exit 1; }; done
 	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
 
-ready: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
+ready: $(VENV)/.package programs $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
+
+# Those that are no packages of Python; one after the other, as the system installs them.
+programs:
 	@sh tools/get_chromium.sh
 	@sh tools/get_clang.sh >/dev/null
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 
 # The longest first; those at the end fill up what the others leave of two cores.
 checks: test debug sanitize-memory sanitize-python sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
+
+alone: $(VENV)/.build
+	for file in $$(find src -name '*.cpp'); do $$(sh tools/get_clang.sh) -std=c++20 -fsyntax-only -Isrc \
+	  $$($(BIN)/python -m pybind11 --includes) $$file || exit 1; done
 
 lint: $(VENV)/.package $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -148,11 +167,15 @@ count: $(VENV)/.package build/core_benchmark
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 	$(BIN)/python benchmarks/instructions.py
 
-# From what the package was built of.
+# From what the package was built of, and in its tree, one after the other.
+define BUILD_IN_TREE
+flock $(VENV)/.tree sh -c '$(BIN)/cmake -DARENA_BENCHMARKS=ON -DARENA_TESTS=ON $(TREE) >/dev/null && $(BIN)/cmake --build $(TREE) --target $(@F)'
+cp $$(find $(TREE) -type f -name $(@F)) $@
+endef
 build/core_benchmark: $(VENV)/.package benchmarks/core.cpp benchmarks/CMakeLists.txt
-	$(BIN)/cmake -DARENA_BENCHMARKS=ON $(TREE) >/dev/null
-	$(BIN)/cmake --build $(TREE) --target core_benchmark
-	cp $(TREE)/benchmarks/core_benchmark $@
+	$(BUILD_IN_TREE)
+build/arena_load: $(VENV)/.package $(wildcard tests/native/load/*)
+	$(BUILD_IN_TREE)
 
 clean:
 	rm -rf $(VENV) build dist
@@ -163,22 +186,22 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.build: $(VENV)/.python pyproject.toml
-	$(PIP) install 'cmake>=3.20' ninja $$($(BIN)/python tools/extras.py requires dependencies)
+	$(INSTALL) 'cmake>=3.20' ninja $$($(BIN)/python tools/extras.py requires dependencies)
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.build $(SOURCES)
 	rm -rf build/wheel
 	$(PIP) wheel --no-build-isolation --no-deps -w build/wheel --config-settings=cmake.define.ARENA_WERROR=$(if $(CI),ON,OFF) .
-	$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
+	$(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
-	$(PIP) install $$($(BIN)/python tools/extras.py test clients readers)
+	$(INSTALL) $$($(BIN)/python tools/extras.py test clients readers)
 	@touch $@
 
 # An older CuPy beside the other, in a folder of its own. There is none for Python 3.14 and later.
 $(VENV)/.cupy13: $(VENV)/.python
-	$(PIP) install --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
+	$(INSTALL) --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
 	@touch $@
 
 # PyTorch's reader of its memory snapshots, which needs nothing else of it: one file of its wheel.
@@ -186,14 +209,14 @@ $(VENV)/torch/_memory_viz.py: $(VENV)/.python
 	$(BIN)/python tools/take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py $@
 
 $(VENV)/.bench: $(VENV)/.python pyproject.toml
-	$(PIP) install $$($(BIN)/python tools/extras.py bench)
+	$(INSTALL) $$($(BIN)/python tools/extras.py bench)
 	@touch $@
 
 # atheris has wheels for some Pythons only; readers.py does without, and says so.
 $(VENV)/.fuzz: $(VENV)/.python pyproject.toml
-	$(PIP) install $$($(BIN)/python tools/extras.py fuzz) || echo "atheris could not be installed: see tests/fuzz/README.md"
+	$(INSTALL) $$($(BIN)/python tools/extras.py fuzz) || echo "atheris could not be installed: see tests/fuzz/README.md"
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.python pyproject.toml
-	$(PIP) install $$($(BIN)/python tools/extras.py lint)
+	$(INSTALL) $$($(BIN)/python tools/extras.py lint)
 	@touch $@

@@ -1,6 +1,8 @@
 // Re-backing: small handles take the place of a large one under the blocks that lie on it, so that its untouched
 // granules come free. No pointer changes.
 #include <exception>
+#include <memory>
+#include <vector>
 
 #include "core/stitched.hpp"
 
@@ -36,14 +38,12 @@ void Stitched::replace(Index index, Span keep) {
   const Span span = handles_[index].span();
   const Marks marks = handles_[index].marks;
   std::vector<Granules> kept;
-  std::vector<char> staged;
   for (Granules g = span.begin; g < span.end; ++g) {
-    if (granules_[g].blocks == 0 && !keep.overlaps({g, g + 1})) continue;
-    kept.push_back(g);
-    staged.resize(kept.size() * granule_);
-    if (granules_[g].blocks > 0) {
-      device_.copy_to_host(staged.data() + (kept.size() - 1) * granule_, address_at(g), granule_);
-    }
+    if (granules_[g].blocks > 0 || keep.overlaps({g, g + 1})) kept.push_back(g);
+  }
+  const auto staged = std::make_unique_for_overwrite<char[]>(kept.size() * granule_);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (granules_[kept[i]].blocks > 0) device_.copy_to_host(&staged[i * granule_], address_at(kept[i]), granule_);
   }
   unmap(index);
   try {
@@ -57,7 +57,7 @@ void Stitched::replace(Index index, Span keep) {
   }
   std::exception_ptr lost;  // one granule that is lost must not take the others along
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    const auto put = [&] { put_back(kept[i], marks, staged.data() + i * granule_, keep); };
+    const auto put = [&] { put_back(kept[i], marks, &staged[i * granule_], keep); };
     try {
       try {
         put();

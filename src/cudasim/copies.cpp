@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cudasim/capture.hpp"
-#include "cudasim/submit.hpp"
+#include "cudasim/sparse.hpp"
 
 namespace cudasim {
 namespace {
@@ -55,7 +55,7 @@ Result run_copy(const Copy& copy) {
   }
   for (std::size_t i = 0, j = 0; i < to.size() && j < from.size();) {
     const std::uint64_t size = std::min(to[i].size, from[j].size);
-    std::memmove(to[i].data, from[j].data, size);
+    copy_sparsely(to[i], from[j], size);
     to[i].data += size;
     from[j].data += size;
     if ((to[i].size -= size) == 0) ++i;
@@ -126,8 +126,8 @@ Result run_fill(const Effect& effect, Value value) {
     if (!locate(machine(), effect, &pieces)) return kIllegalAddress;
   }
   for (const Piece& piece : pieces) {
-    if constexpr (sizeof(Value) == 1) {
-      std::memset(piece.data, value, piece.size);
+    if (sizeof(Value) == 1 || value == 0) {
+      fill_sparsely(piece, static_cast<unsigned char>(value));
     } else {
       for (std::uint64_t at = 0; at < piece.size; at += sizeof value) {
         std::memcpy(piece.data + at, &value, sizeof value);

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -61,8 +62,15 @@ void Store::move(Placed& owner, std::uint64_t wish) {
 }
 
 bool Store::touched(const Placed& owner) const {
-  const off_t data = lseek(descriptor_, static_cast<off_t>(owner.offset), SEEK_DATA);
-  return data >= 0 && static_cast<std::uint64_t>(data) < owner.offset + owner.extent;
+  const std::uint64_t end = owner.offset + owner.extent;
+  return next_touched(owner.offset, end).first < end;
+}
+
+std::pair<std::uint64_t, std::uint64_t> Store::next_touched(std::uint64_t at, std::uint64_t end) const {
+  const off_t data = lseek(descriptor_, static_cast<off_t>(at), SEEK_DATA);
+  if (data < 0 || static_cast<std::uint64_t>(data) >= end) return {end, end};
+  const off_t hole = lseek(descriptor_, data, SEEK_HOLE);
+  return {static_cast<std::uint64_t>(data), hole < 0 ? end : std::min(end, static_cast<std::uint64_t>(hole))};
 }
 
 // Makes a range free by sending its owners away: those that hold no bytes to nowhere, and with `move_bytes` the others
@@ -114,11 +122,7 @@ std::uint64_t Store::find_gap(std::uint64_t size) {
 void Store::copy_bytes(std::uint64_t from, std::uint64_t to, std::uint64_t size) {
   const std::uint64_t end = from + size;
   for (std::uint64_t at = from; at < end;) {
-    const off_t data = lseek(descriptor_, static_cast<off_t>(at), SEEK_DATA);
-    if (data < 0 || static_cast<std::uint64_t>(data) >= end) return;
-    const off_t hole = lseek(descriptor_, data, SEEK_HOLE);
-    const std::uint64_t begin = static_cast<std::uint64_t>(data);
-    const std::uint64_t stop = hole < 0 ? end : std::min(end, static_cast<std::uint64_t>(hole));
+    const auto [begin, stop] = next_touched(at, end);
     std::memcpy(window_ + to + (begin - from), window_ + begin, stop - begin);
     at = stop;
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 namespace cudasim {
 
@@ -40,6 +41,8 @@ class Store {
   // Moves the bytes too. For an owner that is mapped nowhere.
   void move(Placed& owner, std::uint64_t wish);
   bool touched(const Placed& owner) const;
+  // The next range from `at` on that was ever written to, up to `end`; empty if there is none.
+  std::pair<std::uint64_t, std::uint64_t> next_touched(std::uint64_t at, std::uint64_t end) const;
 
  private:
   void open_window();

@@ -65,7 +65,8 @@ bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces) {
       const Range* range = m.space->find(at);
       if (range == nullptr || range->freed || end > range->address + range->size) return false;
     }
-    if (pieces != nullptr) pieces->push_back({mapping->physical->data(at - mapping->address), stop - at});
+    const Physical& physical = *mapping->physical;
+    if (pieces != nullptr) pieces->push_back({physical.data(at - mapping->address), stop - at, physical.store});
     at = stop;
   }
   return true;

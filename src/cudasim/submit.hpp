@@ -25,6 +25,7 @@ struct Effect {
 struct Piece {
   char* data;
   std::uint64_t size;
+  const Store* store = nullptr;  // in which it lies; null for memory of the program
 };
 
 struct Work {

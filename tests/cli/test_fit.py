@@ -40,7 +40,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def smallest() -> int:
     """The smallest cap of the trace, found by trying one after the other: it changes when the arena gets better."""
     trace = Trace.read(TRACE)
-    return next(cap for cap in range(380 << 20, 1 << 30, 2 << 20) if trace.replay(cap=cap, compact=True).fits)
+    return next(cap for cap in range(PEAK >> 21 << 21, 1 << 30, 2 << 20) if trace.replay(cap=cap, compact=True).fits)
 
 
 def test_the_smallest_cap_is_told_with_what_larger_ones_save(smallest: int) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import random
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +85,57 @@ def test_fills_write_their_pattern_and_need_alignment(cu: Cu, function: str, wid
     assert cu.read(address, 1024) == b"\x12\x34\x56\x78"[:width] * (1024 // width)
     if width > 1:
         assert getattr(cu, function)(address + 1, value, 1) == INVALID_VALUE
+
+
+def host_memory() -> int:
+    """Bytes of the host behind all simulated memory."""
+    links = [Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    return sum(os.stat(link).st_blocks * 512 for link in links if link.is_symlink() and "cudasim" in os.readlink(link))
+
+
+def test_copies_and_fills_of_zeros_take_no_memory_of_the_host(cu: Cu) -> None:
+    size = 64 * MIB
+    first, second = cu.alloc(size), cu.alloc(size)
+    cu.write(first + 5 * MIB + 7, b"here")
+    before = host_memory()
+    assert cu.read(first, size) == bytes(5 * MIB + 7) + b"here" + bytes(59 * MIB - 11)
+    cu.ok("cuMemcpyDtoD", second + 512, first, size - 512)
+    cu.write(second, bytes(4 * MIB))
+    cu.ok("cuMemsetD8", first + 8 * MIB, 0, 8 * MIB)
+    cu.ok("cuMemsetD32", first + 16 * MIB, 0, 2 * MIB)
+    assert cu.read(second + 5 * MIB + 512 + 7, 4) == b"here"
+    assert host_memory() - before <= 4 * 4096
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_copies_and_fills_leave_what_they_should(cu: Cu, seed: int) -> None:
+    chance = random.Random(seed)
+    size = MIB + 4096 * seed + 12
+    pinned = cu.out("cuMemHostAlloc", size, 0)
+    places = [cu.alloc(size), cu.mapped(2 * MIB)[0], pinned]
+    models = [bytearray(size) for _ in places]
+    for _ in range(150):
+        to, source = chance.randrange(3), chance.randrange(3)
+        count = chance.choice([1, 4096, 100_000, 300_000, size // 2])
+        at, at_source = (chance.choice([0, 4096, chance.randrange(size - count)]) for _ in range(2))
+        what = chance.choice(["copy", "copy", "write", "zero", "fill"])
+        if what == "copy":
+            if to == source:
+                continue
+            data = bytes(models[source][at_source : at_source + count])
+            cu.ok("cuMemcpy", places[to] + at, places[source] + at_source, count)
+        elif what == "write":  # here and there something, in pages of zeros
+            data = bytearray(count)
+            for _ in range(3):
+                data[chance.randrange(count)] = chance.randrange(256)
+            buffer = ctypes.create_string_buffer(bytes(data), count)
+            cu.ok("cuMemcpy", places[to] + at, ctypes.addressof(buffer), count)
+        else:
+            data = bytes([0 if what == "zero" else chance.randrange(1, 256)]) * count
+            cu.ok("cuMemsetD8", places[to] + at, data[0], count)
+        models[to][at : at + count] = data
+    for place, model in zip(places, models, strict=True):
+        assert cu.read(place, size) == model
 
 
 def test_new_memory_is_zero(cu: Cu) -> None:

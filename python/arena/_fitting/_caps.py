@@ -14,7 +14,7 @@ from ..errors import TraceError, UsageError
 __all__ = ["Point", "Progress", "Replays", "comfortable_cap", "find_smallest", "is_rare", "round_up", "trade"]
 
 LARGEST = 256 << 30  # of the device that replays run on
-SAMPLES = 20_000  # of the account, from which the first guess is made
+SAMPLES = 500  # of the account without a cap, from which the first guess is made
 PER_ALLOCATIONS = 1000  # remapping is rare if fewer than one allocation in so many needs it
 EXACT = 100  # the comfortable cap is found to one part in so many
 TRADE = (1.05, 1.1, 1.2, 1.5)  # × peak live: caps at which the price is told besides
@@ -40,8 +40,6 @@ class Point:
     """How often memory was re-backed: the device stands still while live data moves."""
     later_rebacked: int
     later_allocations: int
-    touched: int
-    """The most bytes of granules that live blocks touched, as far as samples show."""
     lacking: int
     """By how much the request that failed was too large; 0 if all passed."""
 
@@ -64,6 +62,7 @@ class Replays:
         self.progress = progress
         self.before = before  # replays of other traces, for the count that progress shows
         self.points: dict[int, Point] = {}
+        self.touched = 0  # the most bytes of granules that live blocks touched without a cap, as far as samples show
         self.driver, self.device = find_device(f"sim:{LARGEST}")
         info = next(info for info in self.driver.devices() if info.number == self.device)
         self.granule = info.granularity
@@ -88,12 +87,14 @@ class Replays:
         pool = _core.Arena(self.driver, self.device, cap, reserve=0, headroom=0, growth=self.growth, vmm=self.vmm)
         try:
             begin = sim.clock()
-            running = _core.Replay(self.trace._core, pool, max(1, len(self.trace) // SAMPLES))
+            every = len(self.trace) // (SAMPLES if cap == LARGEST else 1)
+            running = _core.Replay(self.trace._core, pool, max(1, every))
             running.step(len(self.trace) // 2)
             half, middle = pool.stats(), sim.clock()
             running.step(len(self.trace))
             stats, end, misfit = pool.stats(), sim.clock(), running.misfit
-            touched = max((s.live + s.stranded - s.compactable for _, _, s in running.samples), default=0)
+            if cap == LARGEST:
+                self.touched = max((s.live + s.stranded - s.compactable for _, _, s in running.samples), default=0)
             del running  # it holds blocks
         finally:
             pool.close()
@@ -109,7 +110,6 @@ class Replays:
             rebacked=stats.rebacked,
             later_rebacked=stats.rebacked - half.rebacked,
             later_allocations=stats.allocations - half.allocations,
-            touched=touched,
             lacking=misfit["requested"] - misfit["largest"] if misfit else 0,
         )
 
@@ -126,7 +126,7 @@ def find_smallest(replays: Replays) -> int:
     uncapped, granule = replays.uncapped(), replays.granule
     fails = round_up(uncapped.peak_live, granule) - granule  # less than what is live
     works = 0  # not known yet
-    cap = max(fails + granule, round_up(uncapped.touched, granule))
+    cap = max(fails + granule, round_up(replays.touched, granule))
     while not works or works - fails > granule:
         point = replays.run(min(cap, LARGEST))
         if point.fits:
