@@ -6,5 +6,8 @@ find_one() {
   path=$("$compiler" -print-file-name="$1")
   case $path in /*) printf '%s ' "$path" ;; *) return 1 ;; esac
 }
-find_one "libclang_rt.asan-$(uname -m).so" || { find_one libasan.so && find_one libubsan.so; }
+case $(sed -n 's/^ARENA_SANITIZE:[A-Z]*=//p' "$1/CMakeCache.txt") in
+  thread) find_one libtsan.so ;;  # clang's cannot be loaded so
+  *) find_one "libclang_rt.asan-$(uname -m).so" || { find_one libasan.so && find_one libubsan.so; } ;;
+esac
 find_one libstdc++.so

@@ -78,10 +78,7 @@ Result end_after_wait(const char* name, bool even_if_used, const std::function<C
   if (m.contexts.find(context->handle) != context) return kSuccess;  // another thread was faster
   if (context->primary) {
     DeviceState& device = *context->device;
-    if (device.primary_users > 0 && !even_if_used) {  // retained again meanwhile
-      context->alive = true;
-      return kSuccess;
-    }
+    if (device.primary_users > 0 && !even_if_used) return kSuccess;  // retained again meanwhile
     device.primary = nullptr;
   }
   end_context(m, context);
@@ -205,7 +202,7 @@ CUDASIM_EXPORT Result cuDevicePrimaryCtxRetain(cu::Context* context, cu::Device 
     require(context != nullptr, kInvalidValue);
     DeviceState& device = call.machine.device(number);
     if (!device.primary) device.primary = new_context(call.machine, device, device.primary_flags, true);
-    ++device.primary_users;
+    if (device.primary_users++ == 0) device.primary->alive = true;  // its last user may be waiting to end it
     *context = device.primary->handle;
     return kSuccess;
   });

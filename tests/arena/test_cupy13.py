@@ -18,7 +18,7 @@ FILES = ["test_cupy.py", "test_cupy_hooks.py", "test_cupy_ends.py", "test_cupy_i
 def test_all_this_holds_with_cupy_13(file: str) -> None:
     code = "import sys, cupy, pytest; print(cupy.__version__); sys.exit(pytest.main(sys.argv[1:]))"
     # It finds two CuPys installed, and warns.
-    quiet = ["-q", "-W", "ignore::UserWarning", "-p", "no:cacheprovider"]
+    quiet = ["-q", "-W", "ignore::UserWarning", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     done = run(
         code,
         *quiet,

@@ -107,4 +107,6 @@ class _ForkForEach:
 
 
 if __name__ == "__main__":
-    pytest.main(["-p", "no:cacheprovider", str(Path(__file__).parent)], plugins=[_ForkForEach()])
+    # Hypothesis would be imported in each child anew, for tests that do without.
+    without = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    pytest.main([*without, str(Path(__file__).parent)], plugins=[_ForkForEach()])

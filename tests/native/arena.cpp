@@ -102,10 +102,14 @@ void work(Arena& arena, int threads, int steps, bool shared_stream) {
     });
   }
   for (std::thread& thread : all) thread.join();
+  for (const cu::Stream stream : streams) arena.device().delete_stream(stream);
+}
+
+// After all threads are done.
+void check_empty(Arena& arena) {
   arena.validate();
   const Stats stats = arena.stats();
   CHECK(stats.live == 0 && stats.blocks == 0 && stats.peak_reserved <= 64 * kMiB);
-  for (const cu::Stream stream : streams) arena.device().delete_stream(stream);
 }
 
 void work_on_a_new_machine(bool virtual_memory, bool shared_stream) {
@@ -113,6 +117,7 @@ void work_on_a_new_machine(bool virtual_memory, bool shared_stream) {
   {
     const auto arena = sim.arena(64 * kMiB, virtual_memory);
     work(*arena, 3, 1'500, shared_stream);
+    check_empty(*arena);
     CHECK(arena->reserved() == sim.used());
     arena->trim();
     CHECK(arena->reserved() == 0);
@@ -148,6 +153,7 @@ TEST(threads_while_the_cap_changes_and_a_recording_begins_and_ends) {
     work(*arena, 2, 1'500, false);
     over = true;
     other.join();
+    check_empty(*arena);
   }
   sim.check_all_returned();
 }

@@ -230,6 +230,21 @@ def test_a_fault_on_the_device_stays_with_the_context_until_it_is_reset(cu: Cu) 
     cu.ok("cuMemRelease", handle)
 
 
+def test_a_context_that_is_retained_while_its_last_user_waits_to_end_it_goes_on(cu: Cu) -> None:
+    stream, address = cu.stream(), cu.alloc(4096)
+    with sim.temporarily(delay=SLOW):
+        cu.ok("cuMemsetD8Async", address, 1, 4096, stream)
+        last = threading.Thread(target=cu.cuDevicePrimaryCtxRelease, args=(0,))
+        last.start()
+        while cu.cuMemGetInfo(*map(ctypes.byref, (ctypes.c_size_t(), ctypes.c_size_t()))) == SUCCESS:
+            time.sleep(0.001)  # until it waits
+        context = cu.out("cuDevicePrimaryCtxRetain", 0)
+        cu.ok("cuCtxSetCurrent", context)
+        assert cu.cuStreamQuery(stream) == NOT_READY
+        last.join()
+    assert cu.read(address, 1) == b"\x01"
+
+
 def begin(cu: Cu, stream: int, mode: int = GLOBAL_MODE) -> None:
     cu.ok("cuStreamBeginCapture", stream, mode)
 
