@@ -12,7 +12,7 @@
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
 # make alone  compiles each source alone, to see that it includes what it needs; all other builds compile them together
-# make ready  installs all that the others need; `make -j2 checks` does all that CI does
+# make ready  installs and builds all that the others need; `make -j2 checks` then does all that CI does
 
 PYTHON ?= python3
 VENV := .venv
@@ -141,7 +141,10 @@ wheel: $(VENV)/.package
 	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q "arena/$$file" || { echo "the wheel has no $$file"; exit 1; }; done
 	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
 
+# For CI: all of this before `checks`. Where something has to be built first make goes on with others, and comes back to it
+# when all of them have begun.
 ready: $(VENV)/.package programs $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
+ready: build/arena_load build/core_benchmark build/asan/.built build/tsan/.built build/debug/.built
 
 # Those that are no packages of Python; one after the other, as the system installs them.
 programs:
@@ -149,9 +152,7 @@ programs:
 	@sh tools/get_clang.sh >/dev/null
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 
-# What is built comes first, for make goes on with others where something must be built before, and comes back at the very
-# end. Then the longest; those at the end, which take the same time each, fill up what the others leave of two cores.
-checks: build/asan/.built build/debug/.built build/tsan/.built build/arena_load build/core_benchmark
+# The longest first; those at the end, which take the same time each, fill up what the others leave of two cores.
 checks: test sanitize-python debug sanitize-memory sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 alone: $(VENV)/.build
