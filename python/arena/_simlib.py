@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +21,13 @@ def library() -> Path:
     'libcudasim.so'
     """
     return Path(_core.__file__).with_name("libcudasim.so")
+
+
+@atexit.register
+def _stop_host_functions() -> None:
+    """Streams may still work when the interpreter has ended, and a function of Python is no longer one then."""
+    with contextlib.suppress(OSError, AttributeError):  # nobody has loaded it, or this is not Linux
+        ctypes.CDLL(str(library()), mode=os.RTLD_NOLOAD | os.RTLD_NOW).cudasimStopHostFunctions()
 
 
 def text_of(name: str, value: object) -> str:

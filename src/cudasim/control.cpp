@@ -4,6 +4,7 @@
 
 #include "cudasim/contexts.hpp"
 #include "cudasim/cudasim.h"
+#include "cudasim/events.hpp"
 #include "cudasim/machine.hpp"
 
 namespace cudasim {
@@ -215,6 +216,8 @@ size_t cudasimRaces(char* text, size_t size) {
   guarded([&](Machine& m) { reports = m.checker.reports(); });
   return give(reports, text, size);
 }
+
+void cudasimStopHostFunctions(void) { stop_host_functions(); }
 
 void cudasimClearRaces(void) {
   guarded([](Machine& m) { m.checker.clear(); });

@@ -40,6 +40,10 @@ CUDASIM_API const char* cudasimError(void);
  * streams and contexts from before are invalid afterwards. Settings are kept. */
 CUDASIM_API int cudasimReset(void);
 
+/* Calls no function of the program any more that was given to cuLaunchHostFunc or cuStreamAddCallback: for an interpreter
+ * that ends before the process does. Waits for those under way, at most a second. */
+CUDASIM_API void cudasimStopHostFunctions(void);
+
 /* Adds a device to the running machine and returns its number, or -1. `memory` is written as the setting is. */
 CUDASIM_API int cudasimAddDevice(const char* memory);
 

@@ -2,6 +2,8 @@
 #include "cudasim/events.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "cudasim/contexts.hpp"
 #include "cudasim/submit.hpp"
@@ -84,6 +86,9 @@ Result stream_property(std::string_view name, cu::Stream handle, Value* out, Get
   });
 }
 
+std::atomic<bool> may_call_host = true;
+std::atomic<int> host_calls = 0;  // under way
+
 // Queues a call of the program's. Who is called knows that all before it in the stream is done, and may tell others.
 void submit_host_function(Call& call, const StreamRef& stream, bool even_failed,
                           const std::function<void()>& function) {
@@ -94,7 +99,9 @@ void submit_host_function(Call& call, const StreamRef& stream, bool even_failed,
       machine().checker.host_waited(*reached);
     }
     const InHostFunction scope;
-    function();
+    ++host_calls;
+    if (may_call_host) function();
+    --host_calls;
     return kSuccess;
   };
   submit(call, stream, {call.name, run, {}, 0, {}, true, even_failed});
@@ -102,6 +109,16 @@ void submit_host_function(Call& call, const StreamRef& stream, bool even_failed,
 }
 
 }  // namespace
+
+void stop_host_functions() {
+  constexpr auto kLongest = std::chrono::seconds(1);
+  may_call_host = false;
+  if (forked()) return;  // those under way are the parent's
+  const auto begin = std::chrono::steady_clock::now();
+  while (host_calls > 0 && std::chrono::steady_clock::now() - begin < kLongest) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 void forget_events(Machine& m, const ContextState& context) {
   std::vector<cu::Event> gone;

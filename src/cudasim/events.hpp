@@ -21,4 +21,7 @@ struct EventState {
 
 void forget_events(Machine& m, const ContextState& context);
 
+// Calls no function of the program any more, and waits for those under way, but not for ever.
+void stop_host_functions();
+
 }  // namespace cudasim

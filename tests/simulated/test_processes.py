@@ -265,6 +265,27 @@ print("queued", flush=True)
     assert time.perf_counter() - begin < 15
 
 
+def test_no_function_of_python_is_called_once_the_interpreter_ends() -> None:
+    code = """
+import atexit, time
+seen = []
+atexit.register(lambda: (time.sleep(0.5), print(seen)))  # after all that comes later
+import ctypes
+from tests.simulated.cu import Cu
+cu = Cu()
+cu.start()
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def host(data):
+    time.sleep(0.2)
+    seen.append(data)
+stream = cu.stream()
+cu.ok("cuLaunchHostFunc", stream, host, 1)
+cu.ok("cuLaunchHostFunc", stream, host, 2)
+time.sleep(0.1)  # the first is under way
+"""
+    assert run(code).stdout == "[1]\n"
+
+
 def test_memory_unmapped_under_running_work_is_an_error_and_no_crash(cu: Cu) -> None:
     sim.configure(races=False)
     stream = cu.stream()
