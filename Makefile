@@ -141,10 +141,10 @@ wheel: $(VENV)/.package
 	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q "arena/$$file" || { echo "the wheel has no $$file"; exit 1; }; done
 	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
 
-# For CI: all of this before `checks`. Where something has to be built first make goes on with others, and comes back to it
-# when all of them have begun.
-ready: $(VENV)/.package programs $(VENV)/.test $(VENV)/.cupy13 $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
-ready: build/arena_load build/core_benchmark build/asan/.built build/tsan/.built build/debug/.built
+# For CI: all of this before `checks`. With -j make passes over what waits for something else, and comes back to it when all
+# others have begun: so what others wait for comes first.
+ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
+ready: build/asan/.built build/tsan/.built build/arena_load build/core_benchmark build/debug/.built
 
 # Those that are no packages of Python; one after the other, as the system installs them.
 programs:
