@@ -144,7 +144,7 @@ wheel: $(VENV)/.package
 # For CI: all of this before `checks`. With -j make passes over what waits for something else, and comes back to it when all
 # others have begun: so what others wait for comes first.
 ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
-ready: build/asan/.built build/tsan/.built build/arena_load build/core_benchmark build/debug/.built
+ready: build/tsan/.built build/arena_load
 
 # Those that are no packages of Python; one after the other, as the system installs them.
 programs:
@@ -152,7 +152,8 @@ programs:
 	@sh tools/get_clang.sh >/dev/null
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 
-# The longest first; those at the end, which take the same time each, fill up what the others leave of two cores.
+# What is built, then the longest; those at the end, which take the same time each, fill up what the others leave.
+checks: build/asan/.built build/debug/.built build/core_benchmark
 checks: test sanitize-python debug sanitize-memory sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 alone: $(VENV)/.build
