@@ -12,7 +12,7 @@
 # make bench  the benchmarks, into docs/benchmarks.md
 # make count  the instructions of the hit path, compared with those that were recorded
 # make alone  compiles each source alone, to see that it includes what it needs; all other builds compile them together
-# make ready  installs and builds all that the others need; `make -j2 checks` then does all that CI does
+# make ready  installs what the others need, and builds what most wait for; `make -j2 checks` then does all that CI does
 
 PYTHON ?= python3
 VENV := .venv
@@ -130,7 +130,7 @@ ARENA_STEPS ?= 1500000
 ARENA_LOAD_SECONDS ?= 600
 long: export ARENA_STEPS := $(ARENA_STEPS)
 long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
-long: $(VENV)/.package $(VENV)/.test
+long: $(VENV)/.package $(VENV)/.test build/arena_load
 	$(BIN)/python -m pytest tests/reliability/test_model.py tests/reliability/test_load.py $(PYTEST_FLAGS)
 
 # What was built for the tests, installed with what it asks for, away from the sources.
