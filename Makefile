@@ -1,6 +1,6 @@
 # make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
 # make test   builds everything, installs what the tests need, and runs them; with -j2, both halves at the same time
-# make debug  runs the tests of the arena on a build that checks every invariant after every operation
+# make validate  runs the tests of the arena with every invariant checked after every operation
 # make faults every call of the driver that the arena makes fails with every error of the list; CI tries the first 50
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make sanitize  the tests of the compiled parts under AddressSanitizer and UBSan, and with those of threads under ThreadSanitizer
@@ -23,7 +23,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -n
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: ready programs checks wheel demo test test-arena test-around test-gpu debug long faults sanitize sanitize-threads \
+.PHONY: ready programs checks wheel demo test test-arena test-around test-gpu validate long faults sanitize sanitize-threads \
   sanitize-memory sanitize-python fuzz lint alone format bench count clean
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
@@ -64,22 +64,14 @@ test-around: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py
 	@sh tools/get_chromium.sh
 	$(PYTEST) $(addprefix --ignore=,$(TESTS_OF_ARENA)) $(NONE_CHOSEN)
 
-debug: build/debug/.built $(VENV)/.test
-	PYTHONPATH=build/debug/package $(BIN)/python -c 'import arena; assert arena._core.VALIDATES'
-	PYTHONPATH=build/debug/package $(BIN)/python -m pytest -q -p no:cacheprovider $(CHECKED_TESTS) $(PYTEST_FLAGS)
+validate: $(VENV)/.package $(VENV)/.test
+	ARENA_VALIDATE=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(CHECKED_TESTS) $(PYTEST_FLAGS)
 
 # The package beside a tree in which its compiled parts were built.
 define PACKAGE
 rm -rf $(@D)/package && mkdir $(@D)/package && cp -r python/arena $(@D)/package/
 cp $(@D)/src/bindings/_core*.so $(@D)/src/cudasim/libcudasim.so $(@D)/package/arena/
 endef
-
-build/debug/.built: $(VENV)/.package
-	$(CLANG) $(CMAKE_CHECKED) -B build/debug -DARENA_VALIDATE=ON >/dev/null
-	$(BIN)/cmake --build build/debug --target _core
-	cp $(TREE)/src/cudasim/libcudasim.so build/debug/src/cudasim/
-	$(PACKAGE)
-	@touch $@
 
 test-gpu: $(VENV)/.package $(VENV)/.test
 	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
@@ -153,8 +145,8 @@ programs:
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 
 # What is built, then the longest; those at the end, which take the same time each, fill up what the others leave.
-checks: build/asan/.built build/debug/.built build/core_benchmark
-checks: test sanitize-python debug sanitize-memory sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
+checks: build/asan/.built build/core_benchmark
+checks: test sanitize-python validate sanitize-memory sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 alone: $(VENV)/.build
 	for file in $$(find src -name '*.cpp'); do $$(sh tools/get_clang.sh) -std=c++20 -fsyntax-only -Isrc \

@@ -21,7 +21,7 @@ from ._oom import of_size, tell
 from ._poolapi import PoolMethods
 from ._report import Report, Reports
 from ._scope import Scope
-from ._settings import SETTINGS, check, find_device, resolve
+from ._settings import SETTINGS, check, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
 from ._timeline import Sampler, Timeline
@@ -90,13 +90,14 @@ class Arena(PoolMethods, _core.Allocator):
         self._name = info.name
         self._device = number
         self._driver = driver
-        self._core: _core.Arena | None = _core.Arena(driver, number, **sizes, vmm=vmm, upstream=upstream)
+        core = _core.Arena(driver, number, **sizes, vmm=vmm, upstream=upstream, validates=validates())
+        self._core: _core.Arena | None = core
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
         self._recording: Recording | None = None
-        self._number = self._core.id  # in the order in which they were made
-        self._give_core(self._core, number, driver.is_simulated)
+        self._number = core.id  # in the order in which they were made
+        self._give_core(core, number, driver.is_simulated)
         _remember(self)
         record_by_environment(self)
 
@@ -262,7 +263,10 @@ class Arena(PoolMethods, _core.Allocator):
         return Recording(self, path, overwrite=overwrite)
 
     def validate(self) -> None:
-        """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong."""
+        """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong.
+
+        With ``ARENA_VALIDATE=1`` in the environment, arenas do it after every operation.
+        """
         self._open.validate()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from . import _core, sim
 from ._sizes import Size, parse_size
 from .errors import UsageError
 
-__all__ = ["SETTINGS", "check", "configure", "find_device", "resolve", "source_of"]
+__all__ = ["SETTINGS", "check", "configure", "find_device", "resolve", "source_of", "validates"]
 
 SETTINGS = ("cap", "reserve", "headroom", "growth")
 _configured: dict[str, Size] = {}
@@ -56,6 +56,14 @@ def source_of(name: str) -> str:
         return "arena.configure()"
     variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
     return next((variable for variable in variables if os.environ.get(variable)), "default")
+
+
+def validates() -> bool:
+    """Whether arenas check themselves after every operation, as ``ARENA_VALIDATE=1`` has it."""
+    text = os.environ.get("ARENA_VALIDATE", "").strip()
+    if text not in ("", "0", "1"):
+        raise UsageError(f"ARENA_VALIDATE={text!r} is not accepted; write 1 or 0")
+    return text == "1"
 
 
 def check(sizes: dict[str, int], total: int) -> None:

@@ -191,20 +191,16 @@ void bind_scope(py::module_& module) {
 }  // namespace
 
 void bind_arena(py::module_& module) {
-#ifdef ARENA_VALIDATE
-  module.attr("VALIDATES") = true;
-#else
-  module.attr("VALIDATES") = false;
-#endif
   bind_stats(module);
   bind_scope(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
-                       Bytes growth, bool vmm, const py::object& upstream) {
-             return make_arena(std::move(driver), device, {cap, reserve, headroom, growth, vmm, {}}, upstream);
+                       Bytes growth, bool vmm, const py::object& upstream, bool validates) {
+             return make_arena(std::move(driver), device, {cap, reserve, headroom, growth, vmm, validates, {}}, upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
-           py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none())
+           py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none(),
+           py::arg("validates") = false)
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
            "The address of a new block.")
       .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
@@ -234,6 +230,7 @@ void bind_arena(py::module_& module) {
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
       .def_property_readonly("id", &Arena::id, "A number of its own.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
+      .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")
       .def("cap", &Arena::cap, py::call_guard<WithoutGil>(), "The most that may be reserved.")

@@ -251,7 +251,7 @@ void Arena::start(Block& block, const Request& wanted, bool is_new) {
   while (dropped != nullptr) put_down(*std::exchange(dropped, dropped->next));
   note_peak();
   if (observer_) tell({EventKind::kAllocate, block.serial, wanted.size, wanted.stream, 0, wanted.line});
-  check_in_debug();
+  check_if_told();
 }
 
 }  // namespace arena

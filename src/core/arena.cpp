@@ -170,7 +170,7 @@ void Arena::take_back(Block& block) {
   if (!block.lost) tallies_.mine().remove(block.requested, block.size);
   if (!keep(block)) put_down(block);
   if (observer_) tell({EventKind::kFree, serial});
-  check_in_debug();
+  check_if_told();
 }
 
 // What is not backed any more is not held either: its bytes leave the account.
@@ -206,7 +206,7 @@ void Arena::pin(std::uint64_t address) {
   bind(block);
   if (block.lost) throw UsageError(format_address(address) + " has lost its data in a re-backing that failed");
   if (block.pins++ == 0) backing_->pin(backing_->span_of(block.offset, block.size));
-  check_in_debug();
+  check_if_told();
 }
 
 void Arena::unpin(std::uint64_t address) {
@@ -214,7 +214,7 @@ void Arena::unpin(std::uint64_t address) {
   Block& block = block_at(address);
   if (block.pins == 0) throw UsageError(format_address(address) + " is not pinned");
   if (--block.pins == 0) backing_->unpin(backing_->span_of(block.offset, block.size));
-  check_in_debug();
+  check_if_told();
 }
 
 void Arena::close() {
@@ -270,7 +270,7 @@ void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
   moved_.notify_all();
   tell_reserved();
   set_fronts();
-  check_in_debug();
+  check_if_told();
 }
 
 void Arena::reserve(Bytes size) {
@@ -292,7 +292,7 @@ void Arena::reserve(Bytes size) {
   note_peak();
   tell_reserved();
   set_fronts();
-  check_in_debug();
+  check_if_told();
 }
 
 void Arena::set_cap(Bytes cap) {

@@ -31,6 +31,7 @@ struct ArenaSettings {
   Bytes headroom = 0;
   Bytes growth = Bytes{64} << 20;
   bool virtual_memory = true;  // if the device has it, and there is no upstream
+  bool validates = false;      // after every operation: slow
   PlainSource upstream = {};
 };
 
@@ -81,6 +82,7 @@ class Arena {
   const Device& device() const { return device_; }
   std::uint64_t id() const { return id_; }  // never used twice
   bool is_plain() const { return plain_; }
+  bool validates() const { return settings_.validates; }
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
   Bytes cap() const;
@@ -185,7 +187,9 @@ class Arena {
   void tell_reserved();
   void tell_live();
   void check() const;
-  void check_in_debug() const;
+  void check_if_told() const {
+    if (settings_.validates) check();
+  }
 
   bool is_laid_ = false;  // what fronts keep; and no front may be used without the lock
   mutable Mutex mutex_{is_laid_, [this] { pick_up(); }};

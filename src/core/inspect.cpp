@@ -216,12 +216,6 @@ void Arena::validate() const {
   check();
 }
 
-void Arena::check_in_debug() const {
-#ifdef ARENA_VALIDATE
-  check();
-#endif
-}
-
 void Arena::check() const {
   const auto demand = [](bool condition, const std::string& text) {
     if (!condition) throw Error("the arena is inconsistent: " + text);

@@ -123,11 +123,7 @@ void Arena::pick_up() {
 // Large blocks are kept only while there is much room: near the cap, each is better put where it is in nobody's way.
 void Arena::set_fronts() {
   using enum Front::Keeps;
-#ifdef ARENA_VALIDATE
-  const bool direct = false;
-#else
-  const bool direct = !observer_ && !is_over_limit() && !is_laid_;
-#endif
+  const bool direct = !observer_ && !settings_.validates && !is_over_limit() && !is_laid_;
   has_much_room_ = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
   fronts_.set_policy(direct, is_over_limit() ? kNone : has_much_room_ ? kAll : kSmall);
 }

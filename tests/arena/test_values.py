@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 
 import pytest
 
@@ -51,6 +52,26 @@ def test_settings_come_from_arguments_configure_and_environment_in_this_order(
     assert make(cap=0.125).stats().cap == GIB
     monkeypatch.setenv("ARENA_HEADROOM", "much")
     with pytest.raises(UsageError, match="ARENA_HEADROOM='much' is not a size"):
+        make()
+
+
+def test_an_arena_told_to_checks_itself_after_every_operation(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(told: str) -> float:
+        monkeypatch.setenv("ARENA_VALIDATE", told)
+        pool = make(cap="64MiB")
+        blocks = [pool.allocate(512) for _ in range(1000)]
+        begin = time.perf_counter()
+        for _ in range(100):
+            pool.allocate(512).free()
+        took = time.perf_counter() - begin
+        assert pool._core is not None
+        assert pool._core.validates == (told == "1")
+        del blocks
+        return took
+
+    assert seconds("1") > 5 * seconds("0")  # it looks at every block: some hundred times
+    monkeypatch.setenv("ARENA_VALIDATE", "often")
+    with pytest.raises(UsageError, match="ARENA_VALIDATE='often' is not accepted; write 1 or 0"):
         make()
 
 
