@@ -144,9 +144,9 @@ programs:
 	@sh tools/get_clang.sh >/dev/null
 	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
 
-# What is built, then the longest; those at the end, which take the same time each, fill up what the others leave.
+# What is built, then the longest first: short ones at the end leave no lane without work for long.
 checks: build/asan/.built build/core_benchmark
-checks: test sanitize-python validate sanitize-memory sanitize-threads count lint wheel demo $(addprefix fuzz-,$(FUZZ_TARGETS))
+checks: test sanitize-python $(addprefix fuzz-,$(FUZZ_TARGETS)) validate sanitize-threads lint wheel count sanitize-memory demo
 
 alone: $(VENV)/.build
 	for file in $$(find src -name '*.cpp'); do $$(sh tools/get_clang.sh) -std=c++20 -fsyntax-only -Isrc \

@@ -1,59 +1,92 @@
-"""A process that has imported the command line, and becomes a new one for each command: fresh, and without that time.
+"""Programs in a process that has imported for them, and becomes a new one for each: fresh, and without that time.
 
-Nothing is opened or set before the fork. tests/cli/test_cli.py also starts `python -m arena` as a user does.
+Nothing is opened or set before the fork. What must be seen from its very first moment on starts by `programs.run`.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import gc
+import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from .programs import ROOT, clean_environment
+
+# Threads of a numerical library would be there at the fork, and its copy would not have them.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Server:
-    """The other end."""
+    """The other end: a child that takes lines, and answers with lines."""
 
-    def __init__(self) -> None:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
+    def __init__(self, *command: str, **environment: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forked"],
+            [sys.executable, "-m", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=clean,
+            env={**clean_environment(), **ONE_THREAD, **environment},
         )
 
-    def run(self, arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def ask(self, line: str) -> None:
         assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+
+    def answer(self) -> Any:
         assert self._process.stdout is not None
-        with tempfile.TemporaryDirectory() as folder:
-            files = [f"{folder}/out", f"{folder}/err"]
-            request = {"arguments": arguments, "environment": environment, "files": files}
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-            code = int(self._process.stdout.readline())
-            return subprocess.CompletedProcess(arguments, code, *(Path(file).read_text() for file in files))
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        raise RuntimeError(f"the process that runs the others has ended, with {self._process.wait()}")
 
     def close(self) -> None:
         self._process.communicate(timeout=60)
 
 
 @functools.cache
-def server() -> Server:
-    made = Server()
+def server(modules: tuple[str, ...]) -> Server:
+    made = Server("tests.forked", *modules)
     atexit.register(made.close)
     return made
 
 
-def become(request: dict[str, Any]) -> None:
+def run(
+    code: str, *arguments: str, imported: tuple[str, ...], timeout: int = 60, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code as `programs.run` does, in a process that has imported these modules."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [f"{folder}/out", f"{folder}/err"]
+        variables = {**clean_environment(), **environment}
+        request = {"code": code, "arguments": arguments, "timeout": timeout, "environment": variables, "files": files}
+        server(imported).ask(json.dumps(request))
+        done = server(imported).answer()
+        return subprocess.CompletedProcess(code, done, *(Path(file).read_text() for file in files))
+
+
+def main() -> dict[str, Any]:
+    """Become the process of a request, again and again; return in each of these alone."""
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # so that what is here already is not looked through in every child
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            return become(json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    os._exit(0)
+
+
+def become(request: dict[str, Any]) -> dict[str, Any]:
     """In the child: what a new process would find."""
     for number, name in enumerate((os.devnull, *request["files"])):
         file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
@@ -61,26 +94,11 @@ def become(request: dict[str, Any]) -> None:
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv[1:] = request["arguments"]
-
-
-def main() -> None:
-    import plotly.offline  # noqa: F401
-    import rich.table  # noqa: F401
-
-    import arena._cli  # noqa: F401
-
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            become(json.loads(line))
-            return
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    os._exit(0)
+    sys.argv[:] = ["-c", *request["arguments"]]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    signal.alarm(request["timeout"])
+    return request
 
 
 if __name__ == "__main__":
-    main()
-    import arena._cli
-
-    arena._cli.main()  # as arena/__main__.py does, at the end of which the interpreter ends
+    exec(main()["code"], vars(sys.modules["__main__"]))  # at whose end the interpreter ends, as it always does

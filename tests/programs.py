@@ -10,11 +10,17 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
+def clean_environment() -> dict[str, str]:
+    """The variables of this process, without those that would change the driver, an arena or a client."""
+    foreign = ("ARENA_", "CUDASIM_", "CUDA_", "NUMBA_")
+    kept = ("ARENA_VALIDATE",)
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(foreign)}
+
+
 def run(
     code: str, *arguments: str, timeout: float = 60, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run Python code in a new interpreter that can import `tests`."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
@@ -23,5 +29,5 @@ def run(
         close_fds=False,
         timeout=timeout,
         cwd=ROOT,
-        env={**clean, **environment},
+        env={**clean_environment(), **environment},
     )

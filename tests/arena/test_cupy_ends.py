@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 import threading
 
 import pytest
 
-from ..programs import run
+from .. import forked
 from .conftest import MIB, MakeArena
 
 
@@ -32,6 +33,10 @@ def test_memory_cannot_be_made_copied_or_redirected(make: MakeArena) -> None:
     memory.ptr, memory.size = 12345, 0  # CuPy's fields are anybody's
     del pointer, memory
     assert pool.stats().live == 0
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return forked.run(code, imported=("cupy", "arena"), ARENA_DRIVER="sim")
 
 
 START = """
@@ -71,7 +76,7 @@ sys.keeper = Keeper()
 
 @pytest.mark.parametrize("end", ENDS)
 def test_the_interpreter_ends_with_arrays_in_it(end: str) -> None:
-    done = run(START + ENDS[end], ARENA_DRIVER="sim")
+    done = run(START + ENDS[end])
     assert (done.returncode, done.stderr) == (0, "")
 
 

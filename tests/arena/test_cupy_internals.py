@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..programs import run
+from ..forked import run
 
 CHANGES = {
     "nothing": ("written", ""),
@@ -81,5 +81,5 @@ print(_cupy.way)
 def test_a_cupy_that_has_changed_still_gets_its_memory(change: str) -> None:
     way, code = CHANGES[change]
     imports = "import cupy\nfrom cupy.cuda import device, memory, memory_hook\nfrom cupy_backends.cuda import stream\n"
-    done = run(imports + code + CHECKS, ARENA_DRIVER="sim")
+    done = run(imports + code + CHECKS, imported=("cupy", "arena"), ARENA_DRIVER="sim")
     assert (done.stderr, done.stdout) == ("", f"{way}\n")

@@ -11,6 +11,7 @@ import pytest
 import arena
 from arena import UsageError, sim
 
+from .. import forked
 from ..programs import run
 from ..simulated.cu import Cu
 from .conftest import MIB, MakeArena, Work
@@ -80,7 +81,7 @@ buffer = pool.allocate(1 << 20)
     ["", "del pool", "del buffer", "keep = [pool, buffer]; keep.append(keep)", "sys.exit(0)", "arena.sim.reset()"],
 )
 def test_the_interpreter_ends_in_any_order(end: str) -> None:
-    done = run(END.format(end=end), ARENA_DRIVER="sim")
+    done = forked.run(END.format(end=end), imported=("arena",), ARENA_DRIVER="sim")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -12,28 +12,27 @@ import pytest
 
 import arena
 
-from ..forked import ROOT, server
+from .. import forked
+from ..programs import ROOT, clean_environment
 
 TRACE = ROOT / "benchmarks/traces/science.csv.gz"
 
 
-def environment_of(**changes: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
-    return {**clean, "ARENA_DRIVER": "sim", "COLUMNS": "100", **changes}
+DEFAULTS = {"ARENA_DRIVER": "sim", "COLUMNS": "100"}
+IMPORTED = ("tests.cli.imported",)
 
 
 def start_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own, as a user starts it."""
     command = [sys.executable, "-m", "arena", *map(str, arguments)]
-    env = environment_of(**environment)
+    env = {**clean_environment(), **DEFAULTS, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=env)
 
 
 def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process whose imports are done; but the programs of others find one of their own."""
-    if arguments[:1] == ("run",):
-        return start_arena(*arguments, **environment)
-    return server().run([*map(str, arguments)], environment_of(**environment))
+    """In a process whose imports are done."""
+    code = "import arena._cli; arena._cli.main()"  # as arena/__main__.py does
+    return forked.run(code, *map(str, arguments), imported=IMPORTED, timeout=100, **{**DEFAULTS, **environment})
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("info",), ("replay", "--cap", "1"), ("juggle",)])

@@ -16,7 +16,7 @@ import pytest
 
 from arena import Trace
 
-from .test_cli import run_arena
+from .test_cli import run_arena, start_arena
 
 MIB = 1 << 20
 
@@ -97,7 +97,7 @@ def test_modules_packages_folders_and_archives_run(tmp_path: Path) -> None:
 
     def out(*arguments: object) -> str:
         path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        return run_arena("run", *arguments, PYTHONPATH=path).stdout
+        return start_arena("run", *arguments, PYTHONPATH=path).stdout
 
     assert out("-m", "pack", "-x") == f"other pack.__main__ ['{package / '__main__.py'}', '-x']\n"
     assert out("-m", "pack.tool", "--cap", "1") == "pack True ['--cap', '1']\n"

@@ -18,53 +18,33 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .. import forked
+from ..programs import clean_environment
+
 INSIDE = "ARENA_TEST_INSIDE"  # set where tests run as they stand, in the process that collected them
 TIME_LIMIT = 60
 
 
-class Server:
+class Server(forked.Server):
     """The other end: a child that runs tests, for the pytest that was asked to."""
 
     def __init__(self) -> None:
-        # Threads of a numerical library would be there at the fork, and its copy would not have them.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.clients.process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment() | {INSIDE: "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
+        super().__init__("tests.clients.process", **{INSIDE: "1"})
 
     def run(self, test: str) -> tuple[list[dict[str, Any]], int]:
         """Run one test; return its reports, as data, and how its process ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(test, file=self._process.stdin, flush=True)
+        self.ask(test)
         reports: list[dict[str, Any]] = []
-        while line := self._process.stdout.readline():
-            found = json.loads(line)
-            if isinstance(found, int):
-                return reports, found
+        while not isinstance(found := self.answer(), int):
             reports = found
-        raise RuntimeError(f"the process that runs the tests has ended, with {self._process.wait()}")
-
-    def close(self) -> None:
-        self._process.communicate(timeout=TIME_LIMIT)
-
-
-def environment() -> dict[str, str]:
-    """The variables of this process, without those that would change the driver or a client."""
-    foreign = ("ARENA_", "CUDASIM_", "CUDA_", "NUMBA_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        return reports, found
 
 
 def run_client(code: str, **variables: str) -> str:
     """Run a Python program in a process of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment() | variables,
+        env=clean_environment() | variables,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,

@@ -10,6 +10,7 @@ import pytest
 import arena
 from arena import OutOfMemoryError, UsageError, sim
 
+from .. import forked
 from ..arena.conftest import GIB, MIB, MakeArena, Work, check
 from ..programs import run
 from ..simulated.cu import Cu
@@ -40,7 +41,7 @@ buffers.pop(0).free()
 assert sim.races() == []
 {end}
 """
-    done = run(code, timeout=30, ARENA_DRIVER="sim")
+    done = forked.run(code, imported=("arena", "tests.simulated.cu"), ARENA_DRIVER="sim")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
 
 import pytest
 
 from arena import UsageError, sim
 
+from .. import forked
 from ..programs import run
 from .cu import GIB, MIB, OUT_OF_MEMORY, SUCCESS, Cu, prop
 
@@ -43,15 +45,18 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
     ],
 )
 def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(variable: str, value: str, accepted: str) -> None:
-    done = run(INIT, **{variable: value})
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        return forked.run(code, imported=("arena", "tests.simulated.cu"), **{variable: value})
+
+    done = run(INIT)
     assert done.stdout == "CUDA_ERROR_INVALID_VALUE\n"
     assert done.stderr.startswith("cudasim: ")
     assert variable in done.stderr
     assert accepted in done.stderr
-    through_arena = run("import arena; arena.Driver.open('sim')", **{variable: value})
+    through_arena = run("import arena; arena.Driver.open('sim')")
     assert through_arena.returncode == 1
     assert accepted in through_arena.stderr.splitlines()[-1]
-    through_sim = run("import arena; arena.sim.settings()", **{variable: value})
+    through_sim = run("import arena; arena.sim.settings()")
     assert through_sim.stderr.splitlines()[-1].startswith("arena.errors.UsageError: ")
     assert accepted in through_sim.stderr.splitlines()[-1]
 
