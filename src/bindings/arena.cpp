@@ -196,11 +196,11 @@ void bind_arena(py::module_& module) {
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
                        Bytes growth, bool vmm, const py::object& upstream, bool validates) {
-             return make_arena(std::move(driver), device, {cap, reserve, headroom, growth, vmm, validates, {}}, upstream);
+             return make_arena(std::move(driver), device, {cap, reserve, headroom, growth, vmm, validates, {}},
+                               upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
-           py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none(),
-           py::arg("validates") = false)
+           py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none(), py::arg("validates") = false)
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
            "The address of a new block.")
       .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
