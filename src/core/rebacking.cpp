@@ -2,6 +2,7 @@
 // granules come free. No pointer changes.
 #include <exception>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/stitched.hpp"
@@ -56,6 +57,7 @@ void Stitched::replace(Index index, Span keep) {
     throw;
   }
   std::exception_ptr lost;  // one granule that is lost must not take the others along
+  std::optional<Granules> copied;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const auto put = [&] { put_back(kept[i], marks, &staged[i * granule_], keep); };
     try {
@@ -64,18 +66,30 @@ void Stitched::replace(Index index, Span keep) {
       } catch (const Error&) {
         put();  // nothing else holds the data now
       }
+      if (granules_[kept[i]].blocks > 0) copied = kept[i];
     } catch (const Error&) {
       granules_[kept[i]].lost = granules_[kept[i]].blocks > 0;
       if (!lost) lost = std::current_exception();
     }
   }
-  // The copies are staged, not done: whoever is handed memory on another stream next must find it whole.
   try {
-    device_.synchronize();
+    if (copied) wait_for_copies(*copied);
   } catch (const Error&) {
     if (!lost) throw;
   }
   if (lost) std::rethrow_exception(lost);
+}
+
+// The copies are staged, not done: whoever is handed memory on another stream next must find it whole. A driver that says
+// here that something else went wrong may not have waited; what is read behind the copies is there when they are done.
+void Stitched::wait_for_copies(Granules last) {
+  try {
+    device_.synchronize();
+  } catch (const Error&) {
+    char byte = 0;
+    quietly([&] { device_.copy_to_host(&byte, address_at(last), 1); });
+    throw;
+  }
 }
 
 // Backs a granule with a handle of its own, as far as it is not from a first try, and copies its data there.

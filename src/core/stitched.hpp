@@ -51,6 +51,7 @@ class Stitched final : public Backing {
   void replace(Index index, Span keep);
   void put_back(Granules at, const Marks& marks, const char* data, Span keep);
   bool remount(Index index, Granules at, const Marks& marks);
+  void wait_for_copies(Granules last);
 
   std::uint64_t address_;
   BySize spare_;

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
 import arena
+from arena import DriverError, sim
 
 from ..arena.conftest import MIB, MakeArena, check
 from ..arena.conftest import cu as cu
 from ..arena.conftest import make as make
+from ..simulated.cu import Cu
+from .work import no_races
 
 GRANULE = 2 * MIB
 
@@ -36,4 +44,32 @@ def test_a_spare_handle_that_is_too_large_for_a_hole_is_not_in_its_way(make: Mak
     pool.reserve(6 * GRANULE)  # one of four
     assert (check(pool).spare, pool.stats().reserved) == (4 * GRANULE, 6 * GRANULE)
     assert isinstance(pool.allocate(GRANULE), arena.Buffer)
+    check(pool)
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+@pytest.mark.parametrize(
+    "make_room", [lambda pool: pool.allocate(56 * MIB), lambda pool: pool.trim(compact=True)], ids=["request", "trim"]
+)
+def test_live_data_that_was_moved_is_there_when_the_driver_refuses_to_wait_for_it(
+    make: MakeArena, cu: Cu, make_room: Callable[[arena.Arena], object], nth: int
+) -> None:
+    """It is copied from memory of the host, which may go on after the call: before, others wrote there meanwhile."""
+    pool = make(cap="64MiB", growth="64MiB", compact=True)
+    stream = cu.stream()
+    blocks = [pool.allocate(GRANULE, stream) for _ in range(8)]
+    for block in blocks[1::2]:
+        block.free()
+    with sim.temporarily(delay=2000):
+        sim.fail("cuCtxSynchronize", "CUDA_ERROR_UNKNOWN", nth=nth)
+        with contextlib.suppress(DriverError):
+            make_room(pool)
+        for block in blocks[::2]:
+            cu.ok("cuMemsetD8Async", block.ptr, nth, GRANULE, stream)
+    sim.clear_planned()
+    no_races()
+    cu.ok("cuStreamSynchronize", stream)
+    make_room(pool)
+    assert pool.stats().rebacked > 0
+    assert all(cu.read(block.ptr, GRANULE) == bytes([nth]) * GRANULE for block in blocks[::2])
     check(pool)
