@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import itertools
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,10 +32,10 @@ def lines_of(name: str) -> list[str]:
         return [line.rstrip("\n") for line in file if line[0] in "af"]
 
 
-def from_trace(name: str, events: int, begin: int = 0) -> Iterator[Event]:
-    """Events of a trace, from somewhere in it; those of blocks that were there before are left out."""
+def from_trace(name: str, begin: int = 0, events: int | None = None) -> Iterator[Event]:
+    """Events of a trace, or of a part of it; those of blocks that were there before are left out."""
     known: set[int] = set()
-    for line in lines_of(name)[begin : begin + events]:
+    for line in itertools.islice(lines_of(name), begin, None if events is None else begin + events):
         kind, block, *rest = line.split(",")
         if kind == "a":
             known.add(int(block))
