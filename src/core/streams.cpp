@@ -1,7 +1,6 @@
 #include "core/streams.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -10,25 +9,26 @@ namespace {
 
 constexpr std::size_t kFewEvents = 16;
 
-// Threads that were numbered and have ended. Never destroyed: threads end at any time.
-struct Ended {
+// Threads that were numbered and have not ended. Never destroyed: threads end at any time.
+struct Living {
   std::mutex mutex;
   std::set<std::uint64_t> numbers;
 };
 
-Ended& ended() {
-  static Ended& only = *new Ended;
+Living& living() {
+  static Living& only = *new Living;
   return only;
 }
 
 struct ThreadNumber {
   std::uint64_t value = [] {
-    static std::atomic<std::uint64_t> next{1};
-    return next.fetch_add(1);
+    static std::uint64_t last = 0;
+    const std::lock_guard lock(living().mutex);
+    return *living().numbers.insert(++last).first;
   }();
   ~ThreadNumber() {
-    const std::lock_guard lock(ended().mutex);
-    ended().numbers.insert(value);
+    const std::lock_guard lock(living().mutex);
+    living().numbers.erase(value);
   }
 };
 
@@ -38,8 +38,8 @@ std::uint64_t this_thread() {
 }
 
 bool has_ended(std::uint64_t thread) {
-  const std::lock_guard lock(ended().mutex);
-  return ended().numbers.count(thread) > 0;
+  const std::lock_guard lock(living().mutex);
+  return living().numbers.count(thread) == 0;
 }
 
 }  // namespace
