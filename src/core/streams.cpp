@@ -4,6 +4,10 @@
 #include <mutex>
 #include <set>
 
+#if __has_include(<pthread.h>)
+#include <pthread.h>
+#endif
+
 namespace arena {
 namespace {
 
@@ -13,22 +17,24 @@ constexpr std::size_t kFewEvents = 16;
 struct Living {
   std::mutex mutex;
   std::set<std::uint64_t> numbers;
+  std::uint64_t last = 0;
 };
+Living& living = *new Living;
 
-Living& living() {
-  static Living& only = *new Living;
-  return only;
-}
+#if __has_include(<pthread.h>)
+// A child has threads as well, so none of its parent's may be in the middle of this when it is made.
+const int held_while_forking = pthread_atfork([] { living.mutex.lock(); }, [] { living.mutex.unlock(); },
+                                              [] { living.mutex.unlock(); });
+#endif
 
 struct ThreadNumber {
   std::uint64_t value = [] {
-    static std::uint64_t last = 0;
-    const std::lock_guard lock(living().mutex);
-    return *living().numbers.insert(++last).first;
+    const std::lock_guard lock(living.mutex);
+    return *living.numbers.insert(++living.last).first;
   }();
   ~ThreadNumber() {
-    const std::lock_guard lock(living().mutex);
-    living().numbers.erase(value);
+    const std::lock_guard lock(living.mutex);
+    living.numbers.erase(value);
   }
 };
 
@@ -38,8 +44,8 @@ std::uint64_t this_thread() {
 }
 
 bool has_ended(std::uint64_t thread) {
-  const std::lock_guard lock(living().mutex);
-  return living().numbers.count(thread) == 0;
+  const std::lock_guard lock(living.mutex);
+  return living.numbers.count(thread) == 0;
 }
 
 }  // namespace
