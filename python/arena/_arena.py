@@ -95,7 +95,8 @@ class Arena(PoolMethods, _core.Allocator):
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
         self._calling = threading.local()  # whether this thread is in a callback
-        self._recording: Recording | None = None
+        self._recording: Recording | None = None  # what the environment asked for
+        self._recorded: dict[str, Recording] = {}  # the one under way, by whomever
         self._number = core.id  # in the order in which they were made
         self._give_core(core, number, driver.is_simulated)
         _remember(self)
@@ -256,7 +257,8 @@ class Arena(PoolMethods, _core.Allocator):
     def record(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Recording:
         """Record what happens from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
 
-        Refuses to overwrite a file unless told. A disk that is full ends the recording with a warning, not the program.
+        Refuses to overwrite a file unless told, and a second recording while one is under way. A disk that is full
+        ends the recording with a warning, not the program.
         """
         from ._trace import Recording
 
@@ -276,11 +278,13 @@ class Arena(PoolMethods, _core.Allocator):
         """
         self._take_core()
         recording, core = self._recording, self._core
-        if recording is not None:
-            recording.stop()
-        self._core = None
-        if core is not None:
-            core.close()  # again does nothing, if another thread closes it too
+        try:
+            if recording is not None:
+                recording.stop()
+        finally:  # its warning may be an error
+            self._core = None
+            if core is not None:
+                core.close()  # again does nothing, if another thread closes it too
 
     def __enter__(self) -> Arena:
         return self

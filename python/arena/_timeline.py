@@ -119,8 +119,8 @@ class Sampler(threading.Thread):
         self._over = threading.Event()
 
     def start(self) -> None:
-        atexit.register(self.stop)  # a thread must not be in the core while the interpreter goes
         super().start()
+        atexit.register(self.stop)  # a thread must not be in the core while the interpreter goes
 
     def run(self) -> None:
         while not self._over.wait(self._interval):

@@ -77,6 +77,25 @@ recording.stop()
     assert trace.replay(cap="64MiB").fits
 
 
+def test_a_forked_child_that_would_record_touches_no_file(tmp_path: Path) -> None:
+    (tmp_path / "there.arena").write_text("precious")
+    code = f"""{START}
+process = os.fork()
+if process == 0:
+    for name in ("there.arena", "new.arena"):
+        try:
+            pool.record(os.path.join(sys.argv[1], name), overwrite=True)
+        except arena.UsageError as error:
+            print(str(error)[:48], flush=True)
+    os._exit(0)
+assert os.waitpid(process, 0)[1] == 0
+"""
+    done = run(code, str(tmp_path), ARENA_DRIVER="sim")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "this arena was made before the process was forke\n" * 2
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("there.arena", "precious")]
+
+
 def test_an_exception_in_what_is_told_the_progress_is_the_callers(tmp_path: Path, make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.record(tmp_path / "run.arena"):

@@ -252,6 +252,40 @@ def test_nothing_is_overwritten_unless_told(make: MakeArena, tmp_path: Path) -> 
         pool.record(tmp_path / "no" / "run.arena")
 
 
+def test_a_second_recording_is_refused_while_one_is_under_way(make: MakeArena, tmp_path: Path) -> None:
+    pool = make(cap="8MiB")
+    with pool.record(tmp_path / "run.arena"):
+        pool.allocate(1000).free()
+        with pytest.raises(UsageError, match=r"other\.arena cannot be recorded: the arena is, to .*run\.arena; stop"):
+            pool.record(tmp_path / "other.arena")
+        pool.allocate(2000).free()
+    assert not (tmp_path / "other.arena").exists()
+    sizes = [event.size for event in Trace.read(tmp_path / "run.arena") if event.kind == "allocate"]
+    assert sizes == [1000, 2000]  # the first goes on
+    with pool.record(tmp_path / "other.arena"):
+        pass
+
+
+def test_a_recording_that_cannot_begin_leaves_no_file_and_may_be_tried_again(
+    make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, path = make(cap="8MiB"), tmp_path / "run.arena"
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            pool.record(path)
+        with pytest.raises(RuntimeError, match="new thread"), arena.Timeline(pool, interval=1):
+            pass
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(sys, "argv", [path])  # no text, which a program may do
+    with pool.record(path):
+        pass
+    assert Trace.read(path).facts["program"] == str(path)
+
+
 def test_a_full_disk_ends_the_recording_and_not_the_program(tmp_path: Path) -> None:
     path = tmp_path / "run.arena"
     code = f"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime
 import itertools
 import json
@@ -65,16 +66,33 @@ class Recording:
         """Where it is written."""
         self._core = pool._open
         self._process = os.getpid()
-        self._file = self._open_file(overwrite)
+        facts = facts_of(pool)  # of a parent's arena there are none: no file is touched then
+        self._recorded = pool._recorded
+        other = self._recorded.setdefault("by", self)  # of several threads, one is the first
+        if other is not self:
+            raise UsageError(f"{self.path} cannot be recorded: the arena is, to {other.path}; stop() that first")
         try:
-            _file.write_header(self._file, facts_of(pool))
-            self._file.flush()
-        except OSError as error:
-            self._file.close()
-            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
+            self._begin(facts, overwrite)
+        except BaseException:
+            self._recorded.clear()
+            raise
+
+    def _begin(self, facts: dict[str, Any], overwrite: bool) -> None:
+        self._file = self._open_file(overwrite)
         self._recorder = _core.Recorder()
         self._writer = Writer(self._recorder, self._file)
-        self._writer.start()
+        try:
+            _file.write_header(self._file, facts)
+            self._file.flush()
+            self._writer.start()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            if not overwrite:  # it is ours alone, and there is nothing in it
+                self.path.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
         self._may_stop = [True]  # emptied by whoever stops it: one thread only can pop it
         self._core.observe(self._recorder)
         atexit.register(self.stop)
@@ -102,6 +120,7 @@ class Recording:
             return
         atexit.unregister(self.stop)
         self._core.observe(None)
+        self._recorded.clear()
         self._recorder.end()
         self._writer.stopping = True
         self._writer.join()
@@ -172,7 +191,7 @@ def facts_of(pool: Arena) -> dict[str, Any]:
         "arena": __version__,
         "made": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "program": sys.argv[0] if sys.argv else "",
+        "program": str(sys.argv[0]) if sys.argv else "",  # a program may have put anything there
         "device": {
             "number": pool.device,
             "name": pool._name,
