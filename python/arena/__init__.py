@@ -14,6 +14,9 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
+from . import _interpreter as _interpreter
+
+# isort: split
 from . import _core, errors, sim
 from ._arena import Arena, default_arena, metrics, report
 from ._batch import LargestBatch, largest_batch

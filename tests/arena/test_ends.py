@@ -162,6 +162,24 @@ def test_a_buffer_has_one_owner(make: MakeArena) -> None:
             duplicate(buffer)
 
 
+@pytest.mark.parametrize("before", ["", "import arena"])
+def test_a_sub_interpreter_is_told_that_there_is_no_arena_in_it(before: str) -> None:
+    code = f"""
+{before}
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+code = "try:\\n  import arena\\nexcept ImportError as error:\\n  print(error, flush=True)"
+interpreters.run_string(interpreters.create(), code)
+"""
+    done = run(code, timeout=30, ARENA_DRIVER="sim")
+    # Python 3.12 says so itself, of ctypes, without which there is no arena.
+    said = ("arena works in the main interpreter of a process only", "does not support loading in subinterpreters")
+    assert any(text in done.stdout for text in said), done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_arena_that_cannot_wait_at_its_end_loses_memory_rather_than_unmap_it(cu: Cu, work: Work) -> None:
     stream = cu.stream()
     pool = arena.Arena(cap="8MiB", device="sim:1GiB")
