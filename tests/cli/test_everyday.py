@@ -12,6 +12,7 @@ import pytest
 
 import arena
 
+from ..programs import clean_environment
 from .test_cli import TRACE, run_arena
 
 DEMO = """
@@ -44,6 +45,56 @@ def test_output_that_cannot_be_written_is_told_in_one_line(command: tuple[object
             timeout=100,
         )
         assert (done.returncode, done.stderr) == (1, "arena: standard output: No space left on device\n")
+
+
+def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", line.replace("arena", shlex.join([sys.executable, "-m", "arena"]), 1)],
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        check=False,
+        timeout=100,
+        cwd=folder,
+        env={**clean_environment(), "ARENA_DRIVER": "sim", **environment},
+    )
+
+
+def test_what_a_terminal_has_no_letter_for_is_a_question_mark(tmp_path: Path) -> None:
+    """Marks of pictures where only ASCII is known, and a file's name that is no UTF-8 where that is."""
+    name = "run-\udcff.arena"
+    with arena.Arena(device="sim:1GiB") as pool, pool.record(tmp_path / name):
+        pool.allocate(5 << 20).free()
+        pool.report().save(tmp_path / "report.json")
+    quoted = shlex.quote(name)
+    for line, encoding in (
+        ("report report.json", "ascii"),
+        (f"replay {quoted}", "latin-1"),
+        (f"replay {quoted}", "utf-8"),
+        (f"fit {quoted}", "utf-8"),
+        (f"convert {quoted} out.csv", "utf-8"),
+    ):
+        done = shell(f"arena {line}", tmp_path, PYTHONIOENCODING=encoding)
+        assert (done.returncode, done.stderr) == (0, ""), line
+        assert "?" in done.stdout or "convert" in line
+
+
+def test_a_terminal_that_does_not_know_its_width_is_written_to(tmp_path: Path) -> None:
+    assert shell("arena info", tmp_path, COLUMNS="0").stdout == shell("arena info", tmp_path, COLUMNS="80").stdout != ""
+
+
+def test_without_standard_error_nothing_is_said_on_standard_output(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("print('mine'); raise SystemExit('over')")
+    done = shell("arena run program.py 2>&-", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "mine\n")
+    done = shell("arena replay nowhere.arena 2>&-", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_a_folder_that_was_removed_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    done = shell("rmdir ../gone; arena run --report x.html -m this", tmp_path / "gone")
+    assert (done.returncode, done.stderr) == (1, "arena: the current folder was removed; go to another one\n")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ program's.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from typing import Annotated
@@ -34,6 +35,7 @@ app.command("convert")(_convert.convert)
 
 @app.callback()
 def options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     """GPU memory for Python, under a cap, with an account of every byte.
@@ -42,6 +44,8 @@ def options(
     """
     if debug:
         os.environ["ARENA_DEBUG"] = "1"
+    if context.invoked_subcommand != "run":  # there it is the program's
+        write_anything()
 
 
 # What Python calls by another name.
@@ -50,6 +54,8 @@ OPTIONS = {"overwrite=True": "--force", "batch_from": "--batch-from", "batch_to"
 
 def main() -> None:
     """Run the command line; errors are told in one line."""
+    if os.environ.get("COLUMNS") == "0":  # of somebody who does not know: rich would write nothing
+        del os.environ["COLUMNS"]
     try:
         try:
             app(prog_name="arena")
@@ -63,17 +69,26 @@ def main() -> None:
             raise
         if isinstance(error, OSError) and error.filename is None:  # it was standard output
             discard_output()
-        print(f"arena: {one_line(error)}", file=sys.stderr)
+        if sys.stderr is not None:  # or it would go to standard output
+            print(f"arena: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
 
 
 def one_line(error: ArenaError | OSError) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        return "the current folder was removed; go to another one"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'standard output'}: {error.strerror}"
     text = str(error).partition("\n")[0]
     for name, option in OPTIONS.items():
         text = text.replace(name, option)
     return text
+
+
+def write_anything() -> None:
+    """What a terminal has no letter for, such as a mark of a picture or a byte in a file's name, is a question mark."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def flush() -> None:

@@ -123,8 +123,9 @@ def set_first_path(folder: str) -> None:
 def exit_code(stop: SystemExit) -> int:
     if stop.code is None or isinstance(stop.code, int):
         return stop.code or 0
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
-        print(stop.code, file=sys.stderr)
+    if sys.stderr is not None:  # or it would go to standard output
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed
+            print(stop.code, file=sys.stderr)
     return 1
 
 

@@ -83,8 +83,9 @@ class Session:
                 self.save([self.failure])
         facts = self.facts()
         lines = [json.dumps(facts)] if self.as_json else self.words(facts)
-        with contextlib.suppress(OSError, ValueError):  # standard error may be closed
-            print(*lines, sep="\n", file=self.errors, flush=True)
+        if self.errors is not None:  # or it would go to standard output, which is the program's
+            with contextlib.suppress(OSError, ValueError):  # it may be closed
+                print(*lines, sep="\n", file=self.errors, flush=True)
 
     def save(self, reports: list[Report]) -> None:
         """The first where it was asked for, others beside it. What cannot be written is told at the end."""
