@@ -37,6 +37,33 @@ std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_
   return arena.allocate(size, stream_from(stream), false, line, is_last).address;
 }
 
+std::string shown(const py::handle& object) { return py::repr(object).cast<std::string>(); }
+
+// What it says of itself; an error in saying so is its own.
+std::uint64_t address_in(const py::object& memory, Bytes size) {
+  py::object given;
+  try {
+    given = memory.attr("ptr");
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_AttributeError)) throw;
+    throw UsageError("upstream= gave " + shown(memory) + ", which has no address in .ptr");
+  }
+  std::uint64_t address = 0;
+  try {
+    address = given.cast<std::uint64_t>();
+  } catch (const py::cast_error&) {  // it is no number: told below
+  }
+  if (address == 0 || address % kLeastAlignment != 0) {
+    throw UsageError("upstream= gave memory at " + shown(given) +
+                     ", which is not an address that is a multiple of 256");
+  }
+  if (size > ~address) {
+    throw UsageError("upstream= gave memory at " + shown(given) + ", after which there are no " + std::to_string(size) +
+                     " bytes");
+  }
+  return address;
+}
+
 // Memory that a function of the user's gives: an object with an address, which is kept until it is not needed any more.
 PlainSource from_python(py::object function) {
   // Dropped with the GIL, or, when there is no interpreter left to drop it, not at all.
@@ -50,15 +77,7 @@ PlainSource from_python(py::object function) {
     py::gil_scoped_acquire gil;
     try {
       py::object memory = py::reinterpret_borrow<py::object>(held.get())(size);
-      std::uint64_t address = 0;
-      try {
-        address = memory.attr("ptr").cast<std::uint64_t>();
-      } catch (const py::cast_error&) {  // it is no number: told below
-      }
-      if (address == 0 || address % kLeastAlignment != 0) {
-        throw UsageError("upstream= gave memory at " + py::repr(memory.attr("ptr")).cast<std::string>() +
-                         ", which is not an address that is a multiple of 256");
-      }
+      const std::uint64_t address = address_in(memory, size);
       PyObject* owner = memory.release().ptr();
       return PlainMemory{address, [owner, drop] { drop(owner); }};
     } catch (py::error_already_set& error) {

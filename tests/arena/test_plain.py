@@ -211,11 +211,12 @@ def test_upstream_is_asked_for_large_pieces_and_gets_them_back(make: MakeArena, 
 @pytest.mark.parametrize(
     ("function", "kind", "text"),
     [
-        (lambda size: None, AttributeError, "ptr"),
+        (lambda size: None, UsageError, r"upstream= gave None, which has no address in \.ptr"),
         (lambda size: SimpleNamespace(ptr="x"), UsageError, "upstream= gave memory at 'x', which is not an address"),
         (lambda size: SimpleNamespace(ptr=1 << 70), UsageError, "which is not an address"),
         (lambda size: SimpleNamespace(ptr=100), UsageError, "upstream= gave memory at 100, which is not an address"),
         (lambda size: SimpleNamespace(ptr=0), UsageError, "upstream= gave memory at 0"),
+        (lambda size: SimpleNamespace(ptr=(1 << 64) - 256), UsageError, "after which there are no 8388608"),
         (lambda size: 1 // 0, ZeroDivisionError, "division"),
         (lambda: None, TypeError, "takes 0 positional arguments"),
     ],
