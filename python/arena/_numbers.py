@@ -28,7 +28,8 @@ def as_stream(stream: Any) -> int:
     if hasattr(stream, "__index__") and not isinstance(stream, bool):
         number = operator.index(stream)
     elif hasattr(stream, "__cuda_stream__"):
-        number = stream.__cuda_stream__()[1]
+        answer = stream.__cuda_stream__()  # (the version of the protocol, the number)
+        number = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else -1
     else:
         number = getattr(stream, "ptr", -1)
     if not isinstance(number, int) or not 0 <= number < 1 << 64:

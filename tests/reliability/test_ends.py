@@ -145,10 +145,20 @@ def test_an_error_in_an_index_or_a_stream_object_is_the_callers(make: MakeArena)
         def __cuda_stream__(self) -> tuple[int, int]:
             raise RuntimeError("in __cuda_stream__")
 
+    class WrongStream:
+        def __init__(self, answer: object) -> None:
+            self.answer = answer
+
+        def __cuda_stream__(self) -> object:
+            return self.answer
+
     with pytest.raises(RuntimeError, match="in __index__"):
         pool.allocate(Broken())  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="in __cuda_stream__"):
         pool.allocate(1000, BrokenStream())
+    for answer in ({}, (), (0,), (0, -1), 5, None):
+        with pytest.raises(UsageError, match="is not a stream"):
+            pool.allocate(1000, WrongStream(answer))
     assert check(pool).blocks == 0
 
 
