@@ -74,7 +74,7 @@ class Arena(PoolMethods, _core.Allocator):
             raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
         if upstream is not None and not callable(upstream):
             raise UsageError(f"upstream={upstream!r} cannot be called; give a function of a size")
-        if compact not in ("auto", True, False):
+        if not isinstance(compact, bool) and compact != "auto":  # 0 is equal to False, but is not False
             raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
         from_environment()
         self._compact = compact

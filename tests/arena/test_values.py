@@ -31,6 +31,7 @@ from .conftest import GIB, MIB, MakeArena, check
         ({"device": 7}, r"device=7: there is no such device; there are 1"),
         ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, or \"sim:8GiB\""),
         ({"compact": "maybe"}, r"compact='maybe' is not accepted"),
+        ({"compact": 0}, r"compact=0 is not accepted"),  # some of the arena took it for False, and some did not
     ],
 )
 def test_a_setting_that_cannot_be_is_named(make: MakeArena, settings: dict[str, object], text: str) -> None:
