@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from . import _core
 from .errors import UsageError
@@ -98,6 +98,9 @@ class Scope:
         # One that was entered and never left must not count, or refuse, for ever.
         if getattr(self, "_core", None) is not None:
             self._end()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a Scope is a part of a run, which ends with it, so it can be neither copied nor pickled")
 
     def _end(self) -> None:
         assert self._core is not None

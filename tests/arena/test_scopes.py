@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import pytest
@@ -96,6 +98,16 @@ def test_a_scope_is_entered_once(make: MakeArena) -> None:
             pool.scope(name)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="budget='x' is not a size"):
         pool.scope("x", budget="x")
+
+
+def test_a_scope_has_no_copy_that_could_end_it(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    with pool.scope("load", budget="1MiB") as scope:
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="neither copied nor pickled"):
+                duplicate(scope)
+        with pytest.raises(OutOfMemoryError, match="budget of scope load reached"):
+            pool.allocate(2 * MIB)
 
 
 def test_many_scopes_leave_nothing_behind(make: MakeArena) -> None:
