@@ -111,7 +111,7 @@ class SimulatedLibrary:
         return lib
 
     def error(self) -> str:
-        return str((self.lib.cudasimError() or b"").decode())
+        return str((self.lib.cudasimError() or b"").decode(errors="backslashreplace"))  # it quotes what was given
 
     def check(self, failed: int | bool) -> None:
         if failed:

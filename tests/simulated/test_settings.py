@@ -61,6 +61,19 @@ def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(variable: s
     assert accepted in through_sim.stderr.splitlines()[-1]
 
 
+def test_a_bad_variable_may_be_no_utf_8() -> None:
+    code = """
+import os
+os.environ["CUDASIM_PRICES"] = os.fsdecode(bytes([255]))
+import arena
+try:
+    arena.sim.settings()
+except arena.UsageError as error:
+    print(error)
+"""
+    assert run(code).stdout == "CUDASIM_PRICES: '\\xff' is not accepted; write a100, small or free\n"
+
+
 def test_contradictory_variables_are_refused() -> None:
     done = run(INIT, CUDASIM_DEVICES="3", CUDASIM_MEMORY="8GiB,24GiB")
     assert "3 devices, but memory for 2" in done.stderr
