@@ -238,6 +238,23 @@ def test_a_run_is_recorded_and_replays(script: Any, tmp_path: Path) -> None:
     assert run_arena(*words).returncode == 0
 
 
+def test_a_recording_that_ends_early_is_told_at_the_end(script: Any, tmp_path: Path) -> None:
+    code = """
+import resource, signal, arena
+pool = arena.default_arena()
+kept = pool.allocate(1000)  # the simulated device's own memory is there now
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+for i in range(100_000):
+    pool.allocate(i % 100 << 10).free()
+"""
+    path = tmp_path / "run.arena"
+    (problem,) = facts_of(script(code, options=("--record", path, "--json")))["problems"]
+    assert problem == f"{path} ends early: [Errno 27] File too large"
+    path.unlink()
+    assert f"arena: {problem}\n" in script(code, options=("--record", path)).stderr
+
+
 @pytest.mark.parametrize("option", ["--report", "--record"])
 def test_a_file_that_exists_is_refused_before_the_program_begins(script: Any, tmp_path: Path, option: str) -> None:
     path = tmp_path / "out.txt"

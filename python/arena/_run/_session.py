@@ -116,7 +116,10 @@ class Session:
             "reports": [str(path) for path in self.written],
             "report_of": ("failure" if self.failure else "end") if self.written else None,
             "recordings": [{"path": str(made.path), "events": made.events} for made in recordings],
-            "problems": self.problems,
+            "problems": [
+                *self.problems,
+                *(f"{made.path} ends early: {made._lack}" for made in recordings if made._lack),
+            ],
         }
 
     def words(self, facts: dict[str, Any]) -> list[str]:
@@ -129,7 +132,7 @@ class Session:
         when = "of the moment when the last request failed" if self.failure else "of the end"
         said += [f"wrote {path}: the report {when}" for path in facts["reports"]]
         said += [f"wrote {made['path']}: {made['events']:,} events" for made in facts["recordings"]]
-        said += [f"arena: {problem}" for problem in self.problems]
+        said += [f"arena: {problem}" for problem in facts["problems"]]
         return [*said, f"Next: {next_step(facts)}"]
 
 

@@ -110,6 +110,13 @@ class Recording:
         """Events noted so far."""
         return self._recorder.events()
 
+    @property
+    def _lack(self) -> str:
+        """Why the file has not all of it; empty if it has."""
+        if self._writer.problem is not None:
+            return str(self._writer.problem)
+        return "it was written too slowly" if self._recorder.overflowed() else ""
+
     def stop(self) -> None:
         """End the recording and close the file. A second call does nothing."""
         if os.getpid() != self._process:  # the child of a fork has no thread to wait for
@@ -130,6 +137,7 @@ class Recording:
                 _file.write_chunk(self._file, _file.END, json.dumps(end).encode())
             self._file.close()
         except OSError as error:
+            self._writer.problem = self._writer.problem or error
             warnings.warn(f"the recording {self.path} has no end: {error}", RuntimeWarning, stacklevel=2)
         if self._recorder.overflowed():
             warnings.warn(
