@@ -9,7 +9,8 @@
 namespace cudasim {
 namespace {
 
-constexpr std::uint64_t kWindow = std::uint64_t{8} << 40;
+// An arena reserves eight times what its device has, which may be 1 TiB: there is room for one, and for others beside it.
+constexpr std::uint64_t kWindow = std::uint64_t{16} << 40;
 constexpr std::uint64_t kWindowAlignment = std::uint64_t{1} << 30;
 constexpr std::uint64_t kLeastWindow = std::uint64_t{8} << 30;
 // The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can merge with

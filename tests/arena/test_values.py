@@ -39,6 +39,11 @@ def test_a_setting_that_cannot_be_is_named(make: MakeArena, settings: dict[str, 
         make(**settings)
 
 
+def test_the_largest_simulated_device_has_room_for_an_arena() -> None:
+    with arena.Arena(device="sim:1TiB") as pool:
+        pool.allocate(1000).free()
+
+
 def test_settings_come_from_arguments_configure_and_environment_in_this_order(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
