@@ -9,8 +9,8 @@ __all__: list[str] = []
 
 def _is_main() -> bool:
     """Whether this is the interpreter that the process began with, and not one beside it, as under mod_wsgi."""
-    current, main = (getattr(ctypes.pythonapi, f"PyInterpreterState_{name}") for name in ("Get", "Main"))
-    current.restype = main.restype = ctypes.c_void_p
+    function = ctypes.PYFUNCTYPE(ctypes.c_void_p)
+    current, main = (function((f"PyInterpreterState_{name}", ctypes.pythonapi)) for name in ("Get", "Main"))
     return bool(current() == main())
 
 
