@@ -60,10 +60,10 @@ thread_local bool was_asked = false;
 
 bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
 
-void call_hooks(const char* name, const BlockMemory& memory) {
-  PyObject* done = PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id,
-                                         memory.base.size, static_cast<unsigned long long>(memory.block->address),
-                                         reinterpret_cast<Py_ssize_t>(&memory));
+void call_hooks(const char* name, const BlockMemory& memory, std::uint64_t address) {
+  PyObject* done =
+      PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id, memory.base.size,
+                            static_cast<unsigned long long>(address), reinterpret_cast<Py_ssize_t>(&memory));
   if (done == nullptr) PyErr_WriteUnraisable(found.load()->call_hooks);
   Py_XDECREF(done);
 }
@@ -73,9 +73,10 @@ void give_back(const BlockMemory& memory) {
   if (need_not_ask()) return free_quietly(*memory.core, *memory.block);
   const py::error_scope pending;
   if (is_unhooked()) return free_quietly(*memory.core, *memory.block);
-  call_hooks("free_preprocess", memory);
+  const std::uint64_t address = memory.block->address;  // once it is freed, the block may be another's
+  call_hooks("free_preprocess", memory, address);
   free_quietly(*memory.core, *memory.block);
-  call_hooks("free_postprocess", memory);
+  call_hooks("free_postprocess", memory, address);
 }
 
 void dealloc(PyObject* self) {

@@ -63,6 +63,15 @@ def test_hooks_are_called_as_by_cupys_own_pool(pool: arena.Arena) -> None:
     assert pool.stats().live == 0
 
 
+def test_a_hook_is_told_the_same_address_before_and_after_a_free(pool: arena.Arena) -> None:
+    with pool.scope("part"):  # whose blocks are forgotten as a whole once they are freed
+        pointer = pool.malloc(1000)
+    address = pointer.ptr
+    with Recorder() as hook:
+        del pointer
+    assert [(name, facts["mem_ptr"]) for name, facts in hook.calls] == [(name, address) for name in NAMES[4:]]
+
+
 def test_a_hook_is_told_what_was_taken_from_the_device(pool: arena.Arena) -> None:
     with Recorder() as hook:
         pointer = pool.malloc(1000)
