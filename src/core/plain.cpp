@@ -89,13 +89,14 @@ std::optional<Offset> Plain::grow(const Demand& demand, const Limit& limit, Lock
   const Granules need = granules_for(demand.size), most = limit(), left = left_under(most);
   if (left < need) return std::nullopt;
   const Granules count = std::min(left, std::max(need, handle_size(most)));
-  std::optional<Offset> offset = add_segment(count, demand.used, lock);
-  if (!offset && count > need && left_under(limit()) >= need) offset = add_segment(need, demand.used, lock);
+  std::optional<Offset> offset = add_segment(count, demand.used, limit, lock);
+  if (!offset && count > need && left_under(limit()) >= need) offset = add_segment(need, demand.used, limit, lock);
   return offset;
 }
 
-// The segment counts as reserved, and as spare, before it is asked for: so the limit holds whoever comes in between.
-std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock& lock) {
+// The segment counts as reserved, and as spare, before it is asked for: so the limit holds whoever comes in between. It
+// goes back at once if the limit was lowered meanwhile.
+std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, const Limit& limit, Lock& lock) {
   if (std::find(asking.begin(), asking.end(), this) != asking.end()) {
     throw UsageError("upstream= asked this arena itself for memory that it was to give");
   }
@@ -116,7 +117,10 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock
   coming_ -= count;
   refused_ |= !memory;
   const bool known = memory && overlaps(memory->address, count * granule_);
-  const std::optional<Granules> at = memory && !known ? room_for(count) : std::nullopt;
+  if (memory && !known) note_peak();
+  bool is_beyond = false;
+  quietly([&] { is_beyond = reserved_ > limit(); });
+  const std::optional<Granules> at = memory && !known && !is_beyond ? room_for(count) : std::nullopt;
   if (!at) {
     if (memory) {
       const Calling calling(lock);
@@ -127,7 +131,6 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, Lock
     if (known) throw UsageError("upstream= gave memory that overlaps what it gave before");
     return std::nullopt;
   }
-  note_peak();
   handles_[index].give_back = std::move(memory->give_back);
   handles_[index].marks = used;
   attach(index, *at, memory->address);
@@ -195,7 +198,7 @@ bool Plain::reserve(Granules granules, const Limit& limit, Lock& lock) {
   Granules count = granules;
   while (granules > 0 && count > 0) {
     count = std::min({count, granules, left_under(limit())});
-    if (count > 0 && add_segment(count, {}, lock)) {
+    if (count > 0 && add_segment(count, {}, limit, lock)) {
       granules -= count;
     } else {
       count /= 2;

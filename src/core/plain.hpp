@@ -44,7 +44,7 @@ class Plain final : public Backing {
   bool overlaps(std::uint64_t address, Bytes size) const;  // a segment
   Granules granules_for(Bytes size) const { return round_up(size, granule_) / granule_; }
   std::optional<Offset> grow(const Demand& demand, const Limit& limit, Lock& lock);
-  std::optional<Offset> add_segment(Granules count, const Marks& used, Lock& lock);
+  std::optional<Offset> add_segment(Granules count, const Marks& used, const Limit& limit, Lock& lock);
   std::optional<Granules> room_for(Granules count) const;
   // Idle segments, and those that could not be given back before, the largest first.
   std::vector<Index> releasable();

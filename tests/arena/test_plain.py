@@ -314,6 +314,21 @@ def test_a_cap_that_is_lowered_while_memory_is_on_its_way_holds(make: MakeArena,
     check(pool, highest_cap=64 * MIB)
 
 
+@pytest.mark.parametrize("taken", ["by a request", "in advance"])
+def test_a_cap_that_is_lowered_while_memory_is_asked_for_holds(make: MakeArena, cu: Cu, taken: str) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
+
+    def meanwhile() -> None:
+        upstream.on_request = None
+        pool.set_cap("16MiB")
+
+    upstream.on_request = meanwhile
+    with pytest.raises(OutOfMemoryError, match="cap reached"):
+        pool.allocate(32 * MIB) if taken == "by a request" else pool.reserve("32MiB")
+    assert check(pool, highest_cap=64 * MIB).reserved <= 16 * MIB
+
+
 def in_thread(function: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=function)
     thread.start()
