@@ -249,8 +249,10 @@ void Arena::compact() {
     throw;
   }
   trim_to(settings_.reserve, held);
+  check_still_open(held);
   const Granules kept = in_granules(settings_.reserve);
   if (backing_->reserved() < kept) backing_->reserve(kept - backing_->reserved(), [this] { return limit(); }, held);
+  check_still_open(held);
   tell_reserved();
   set_fronts();
 }

@@ -383,6 +383,22 @@ def test_an_arena_that_is_closed_while_memory_is_on_its_way_keeps_none(make: Mak
     assert (upstream.live, sim.used()) == (0, 0)
 
 
+def test_an_arena_that_is_closed_while_it_is_compacted_keeps_none(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="4MiB", reserve="16MiB", upstream=upstream, compact=True)
+    held = [pool.allocate(8 * MIB) for _ in range(4)]
+    held.clear()
+
+    def meanwhile() -> None:
+        upstream.on_return = None
+        pool.close()
+
+    upstream.on_return = meanwhile
+    with pytest.raises(UsageError, match="the arena is closed"):
+        pool.trim(compact=True)
+    assert (upstream.live, sim.used()) == (0, 0)
+
+
 def test_memory_of_an_upstream_that_orders_by_streams_is_waited_for_by_others(make: MakeArena, cu: Cu) -> None:
     own, other = cu.stream(), cu.stream()
 
