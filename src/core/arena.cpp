@@ -173,11 +173,13 @@ void Arena::take_back(Block& block) {
   check_if_told();
 }
 
-// What is not backed any more is not held either: its bytes leave the account.
+// What is not backed any more is not held either: its bytes leave the account. What others freed meanwhile was counted
+// then, and is not handed out again: no front keeps it.
 void Arena::disown_lost() {
+  const Fronts::Held held(fronts_);
+  fronts_.each([&](Front& front) { front.pop_all(Front::Which::kAll, [&](Block& block) { put_down(block); }); });
   blocks_.each([&](Block& block) {
     if (block.lost || !backing_->has_lost(backing_->span_of(block.offset, block.size))) return;
-    const Fronts::Guard held(fronts_, *block.front);
     block.lost = true;
     block.ordinary = false;
     tallies_.mine().remove(block.requested, block.size);

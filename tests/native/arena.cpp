@@ -179,6 +179,51 @@ TEST(an_arena_is_closed_while_threads_work_in_it) {
   sim.check_all_returned();
 }
 
+// A function in a stream, which the re-backing waits for, has another thread free a block that is then lost.
+TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(64 * kMiB, true, 64 * kMiB);
+    std::vector<Block*> blocks;
+    for (int i = 0; i < 8; ++i) blocks.push_back(&arena->allocate(2 * kMiB, nullptr, false));
+    for (std::size_t i = 1; i < blocks.size(); i += 2) arena->free(*blocks[i]);
+    std::atomic<bool> ready = false, go = false, done = false;
+    std::thread other([&] {
+      Block& first = arena->allocate(512, nullptr, false);
+      Block& second = arena->allocate(512, nullptr, false);  // from now on this size is kept
+      ready = true;
+      while (!go) std::this_thread::yield();
+      arena->free(first);
+      done = true;
+      while (go) std::this_thread::yield();
+      arena->free(second);
+    });
+    while (!ready) std::this_thread::yield();
+    CHECK_THROWS(OutOfMemory, arena->allocate(54 * kMiB, nullptr, false));  // from now on nothing is pending
+    const cu::Stream stream = arena->device().new_stream();
+    sim.set("delay", "300000");
+    const auto call = [&] {
+      go = true;
+      while (!done) std::this_thread::yield();
+    };
+    sim.launch(stream, call);
+    sim.fail("cuMemMap", 2, 2, "CUDA_ERROR_UNKNOWN");
+    CHECK_THROWS(Error, arena->allocate(54 * kMiB, nullptr, true));
+    CHECK(done);
+    sim.set("delay", "0");
+    arena->validate();
+    Block& again = arena->allocate(512, nullptr, false);
+    std::memset(reinterpret_cast<void*>(again.address), 1, 512);
+    arena->free(again);
+    go = false;
+    other.join();
+    for (std::size_t i = 0; i < blocks.size(); i += 2) arena->free(*blocks[i]);
+    arena->device().delete_stream(stream);
+    check_empty(*arena);
+  }
+  sim.check_all_returned();
+}
+
 TEST(pointers_and_bytes_stay_while_an_arena_is_compacted) {
   const Sim sim;
   {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/arena.hpp"
+#include "driver/context.hpp"
 #include "driver/driver.hpp"
 #include "native/check.hpp"
 
@@ -33,6 +34,16 @@ class Sim {
   }
   void fail(const char* function, unsigned long long nth, unsigned long long times, const char* error) const {
     CHECK(call<decltype(cudasimFail)>("cudasimFail", function, nth, times, error) == 0);
+  }
+  // Has a function called by a stream, which must outlive that.
+  template <typename Function>
+  void launch(cu::Stream stream, const Function& function) const {
+    const PrimaryContext context(*driver_, 0);
+    const ContextScope scope(*driver_, context.get());
+    const auto run = [](void* data) { (*static_cast<const Function*>(data))(); };
+    using Launch = cu::Result(cu::Stream, cu::HostFunction, void*);
+    CHECK(library_.function<Launch>("cuLaunchHostFunc")(stream, run, const_cast<Function*>(&function)) ==
+          cu::Result::kSuccess);
   }
   Bytes used() const { return call<decltype(cudasimUsed)>("cudasimUsed", 0); }
   // How much of each kind the driver has given, and not got back.
