@@ -76,6 +76,7 @@ StreamIndex Streams::index(StreamKey key) {
   State& state = states_[it->second];
   state.key = key;
   state.gone = false;
+  ++state.life;
   state.waited.clear();
   return it->second;
 }
@@ -212,21 +213,21 @@ void Streams::finish(const std::vector<std::uint64_t>& frees) {
   for (std::size_t i = 0; i < frees.size(); ++i) finish_state(states_[i], frees[i]);
 }
 
-std::vector<StreamIndex> Streams::gone() {
-  std::vector<StreamIndex> found;
+std::vector<Streams::Gone> Streams::gone() {
+  std::vector<Gone> found;
   for (StreamIndex index = 0; index < states_.size(); ++index) {
     const State& state = states_[index];
     if (state.key.stream == nullptr) continue;  // vacant
     if (state.key.thread != 0 && !state.gone && has_ended(state.key.thread)) lose(index);
-    if (state.gone) found.push_back(index);
+    if (state.gone) found.push_back({index, state.life});
   }
   return found;
 }
 
-void Streams::tidy(const std::vector<StreamIndex>& gone) {
-  for (const StreamIndex index : gone) {
+void Streams::tidy(const std::vector<Gone>& gone) {
+  for (const auto& [index, life] : gone) {
     State& state = states_[index];
-    if (state.key.stream == nullptr || !state.gone || state.done < state.frees) continue;
+    if (state.key.stream == nullptr || state.life != life || state.done < state.frees) continue;
     state.key = {};
     vacant_.push_back(index);
   }

@@ -63,9 +63,14 @@ class Streams {
   bool are_many() const { return states_.size() - vacant_.size() >= many_; }
   void postpone_tidying() { many_ *= 2; }
   // Makes room for others in the place of streams that are gone, and of which all is done.
-  // Only of those that were gone before the device was waited for: others may still be at work.
-  void tidy(const std::vector<StreamIndex>& gone);
-  std::vector<StreamIndex> gone();
+  // Only of those that were gone before the device was waited for: others may still be at work, also one that came to
+  // be in the place of such a stream, by another thread's tidying.
+  struct Gone {
+    StreamIndex index;
+    std::uint64_t life;
+  };
+  void tidy(const std::vector<Gone>& gone);
+  std::vector<Gone> gone();
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].key.stream; }
 
@@ -77,6 +82,7 @@ class Streams {
   struct State {
     StreamKey key;
     bool gone = false;
+    std::uint64_t life = 0;  // the how-manieth stream it is of
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
     std::deque<Record> records;                             // not known to be reached, in order
