@@ -234,15 +234,21 @@ void Streams::tidy(const std::vector<Gone>& gone) {
   many_ = std::max<std::size_t>(64, 2 * (states_.size() - vacant_.size()));
 }
 
+// Other threads' own streams cannot be asked about, but the legacy stream waits for them, and so knows.
 bool Streams::any_capturing() {
+  bool all_asked = true;
   for (StreamIndex index = 0; index < states_.size(); ++index) {
     const State& state = states_[index];
-    if (state.gone || state.key.stream == nullptr || !can_reach(state)) continue;
+    if (state.gone || state.key.stream == nullptr) continue;
+    if (!can_reach(state)) {
+      all_asked = false;
+      continue;
+    }
     const std::optional<bool> capturing = device_.is_capturing(state.key.stream);
     if (capturing.value_or(false)) return true;
     if (!capturing) lose(index);
   }
-  return false;
+  return !all_asked && device_.is_capturing(cu::legacy_stream()).value_or(false);
 }
 
 }  // namespace arena

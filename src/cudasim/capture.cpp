@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "cudasim/contexts.hpp"
+
 namespace cudasim {
 namespace {
 
@@ -27,6 +29,11 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   return enter(name, Need::kContext, [&](Call& call) {
     require(status != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, handle);
+    if (stream == stream->context->legacy) {  // of no use while a stream that it waits for is captured
+      for (const StreamRef& other : streams_of(call.machine, *stream->context)) {
+        require(!other->blocking() || !other->capture, kCaptureImplicit);
+      }
+    }
     *status = status_of(stream);
     if (stream->capture && id != nullptr) *id = stream->capture->id;
     if (stream->capture && more) more(stream);

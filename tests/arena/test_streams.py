@@ -125,6 +125,37 @@ def test_a_capture_gets_new_memory(make: MakeArena, cu: Cu, work: Work, mode: in
     check(pool)
 
 
+def test_a_capture_of_another_threads_own_stream_is_not_spoiled(make: MakeArena, cu: Cu, work: Work) -> None:
+    pool = make(cap="64MiB", growth="2MiB")
+    context, gone = cu.out("cuCtxGetCurrent"), cu.stream()
+    begun, over = threading.Event(), threading.Event()
+    results: list[str] = []
+
+    def capture() -> None:
+        cu.ok("cuCtxSetCurrent", context)
+        with pool.allocate(512, PER_THREAD):
+            cu.ok("cuStreamBeginCapture", PER_THREAD, 2)
+            begun.set()
+            over.wait(20)
+            results.append(cu.cuStreamEndCapture(PER_THREAD, ctypes.byref(ctypes.c_uint64())))
+
+    buffer = pool.allocate(4 * MIB, gone)
+    work.fill(buffer, 1, gone)
+    buffer.free()
+    cu.ok("cuStreamDestroy", gone)  # so that nobody could tell when it is done but the whole device
+    thread = threading.Thread(target=capture)
+    thread.start()
+    begun.wait(20)
+    reserved = pool.stats().reserved
+    pool.trim()
+    assert pool.stats().reserved == reserved
+    over.set()
+    thread.join()
+    assert results == ["CUDA_SUCCESS"]
+    pool.trim()
+    assert pool.stats().reserved == 0
+
+
 def test_a_capture_that_the_arena_knows_nothing_of_survives_its_calls(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="32MiB", growth="4MiB")
     captured = cu.stream()

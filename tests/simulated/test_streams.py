@@ -339,6 +339,18 @@ def test_the_legacy_stream_is_not_captured_and_does_not_wait_for_a_captured_stre
     assert end(cu, stream)[0] == CAPTURE_INVALIDATED
 
 
+def test_the_legacy_stream_knows_of_captures_that_it_would_wait_for(cu: Cu) -> None:
+    status = ctypes.c_uint()
+    for stream in (cu.stream(non_blocking=False), PER_THREAD):
+        begin(cu, stream)
+        assert cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)) == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+        assert end(cu, stream)[0] == SUCCESS  # to ask spoils nothing
+    other = cu.stream()
+    begin(cu, other)
+    assert (cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)), status.value) == (SUCCESS, 0)
+    assert end(cu, other)[0] == SUCCESS
+
+
 def test_a_stream_forked_into_a_capture_must_be_joined(cu: Cu) -> None:
     stream, side, event, address = cu.stream(), cu.stream(), cu.event(), cu.alloc(512)
     begin(cu, stream)
