@@ -1,5 +1,7 @@
 #include "core/process.hpp"
 
+#include <atomic>
+
 #if __has_include(<pthread.h>)
 #include <pthread.h>
 #endif
@@ -7,7 +9,7 @@
 namespace arena {
 namespace {
 
-std::uint32_t count = 0;  // changes in a child before it has a second thread
+std::atomic<std::uint32_t> count = 0;  // changes in a child before it has a second thread
 
 #if __has_include(<pthread.h>)
 const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
@@ -15,6 +17,6 @@ const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
 
 }  // namespace
 
-std::uint32_t forks() { return count; }
+std::uint32_t forks() { return count.load(std::memory_order_relaxed); }
 
 }  // namespace arena
