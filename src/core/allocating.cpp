@@ -7,8 +7,8 @@
 namespace arena {
 namespace {
 
-constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory
-constexpr int kPatience = 64;                    // rounds in which others may come in between
+constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory, or free more and more
+constexpr int kPatience = 128;                   // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;         // for a front, at a time
 
 }  // namespace
@@ -101,11 +101,14 @@ Block& Arena::allocate_slowly(const Request& wanted, Lock& held) {
   fail(wanted, why_full(wanted.rounded), passes);
 }
 
-// Looks for a place anew each time: while the lock was not held, another thread may have been here.
+// Looks for a place anew each time: while the lock was not held, another thread may have been here. What others freed
+// while it waited is waited for in turn, but not for ever: they may give the device more work than it gets done.
 Block* Arena::try_efforts(const Request& wanted, Lock& held) {
   static constexpr Effort kEfforts[] = {Effort::kAtOnce, Effort::kPoll, Effort::kWait, Effort::kRelease,
                                         Effort::kReback};
+  constexpr std::size_t kWait = 2;
   std::size_t step = 0;
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // after the first wait
   for (int round = 0; round < kPatience && step < std::size(kEfforts); ++round) {
     empty_fronts();
     Demand demand{wanted.rounded, gaps_.find(wanted.rounded), {}};
@@ -119,11 +122,14 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     }
     const bool is_bare = demand.place && backing_->is_bare(span);
     if (!backing_->could_hold(demand, limit())) return nullptr;
+    const bool is_patient = deadline && std::chrono::steady_clock::now() < *deadline;
+    if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];
     if (effort == Effort::kReback && backing_->compactable() == 0) return nullptr;
     if (effort == Effort::kReback && !wanted.may_reback) fail(wanted, "re-backing not allowed");
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
+    if (effort == Effort::kWait && !deadline) deadline = std::chrono::steady_clock::now() + kLongestWait;
     if (!offset) continue;
     // What was backed nowhere before has no last user.
     if (is_bare || order(wanted, *offset, held)) return &hand_out(*offset, wanted);
@@ -176,17 +182,16 @@ bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
 
 // Other threads may free more meanwhile.
 void Arena::wait_for_pending(Lock& held) {
-  for (int round = 0; round < kPatience && backing_->pending() > 0 && !closed_; ++round) {
-    const Marks marks = backing_->pending_marks();
-    if (!streams_.poll(marks)) {
-      wait_for_device(held);
-    } else {
-      const std::vector<cu::Event> events = streams_.events_after(marks);
-      const Unlocked unlocked(held);
-      for (const cu::Event event : events) device_.synchronize(event);
-    }
-    backing_->poll();
+  if (backing_->pending() == 0) return;
+  const Marks marks = backing_->pending_marks();
+  if (!streams_.poll(marks)) {
+    wait_for_device(held);
+  } else {
+    const std::vector<cu::Event> events = streams_.events_after(marks);
+    const Unlocked unlocked(held);
+    for (const cu::Event event : events) device_.synchronize(event);
   }
+  backing_->poll();
 }
 
 void Arena::wait_for_device(Lock& held) {

@@ -152,7 +152,7 @@ def test_memory_that_a_stream_still_uses_is_never_rebacked(make: MakeArena, cu: 
                 continue
             cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, stream)
             buffer.free()
-            time.sleep(0.003)  # a little more than the work takes, or its queue would grow for ever
+            cu.ok("cuStreamSynchronize", stream)  # or its queue would grow for ever, where the work takes long
 
     with sim.temporarily(delay=2000):
         thread = threading.Thread(target=work)
@@ -163,6 +163,36 @@ def test_memory_that_a_stream_still_uses_is_never_rebacked(make: MakeArena, cu: 
         stop.set()
         thread.join()
     assert (pool.stats().rebacked, fence.nbytes) == (0, 4 * MIB)
+
+
+def test_a_request_that_can_be_met_does_not_wait_for_what_others_go_on_freeing(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="64MiB", growth="4MiB", compact=False)
+    context, own = cu.out("cuCtxGetCurrent"), cu.stream()
+    warm, fence = pool.allocate(32 * MIB, own), pool.allocate(4 * MIB)
+    begun, stop = threading.Event(), threading.Event()
+
+    def work() -> None:
+        """Give the device more work than it gets done."""
+        cu.ok("cuCtxSetCurrent", context)
+        stream, end = cu.stream(), time.monotonic() + 3
+        while not stop.is_set() and time.monotonic() < end:
+            with contextlib.suppress(OutOfMemoryError), pool.allocate(4 * MIB, stream) as buffer:
+                for _ in range(4):
+                    cu.ok("cuMemsetD8Async", buffer.ptr, 1, 512, stream)
+            begun.set()
+            time.sleep(0.001)
+
+    with sim.temporarily(delay=2000):
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait(20)
+        cu.ok("cuMemsetD8Async", warm.ptr, 1, warm.nbytes, own)
+        warm.free()
+        assert pool.allocate(40 * MIB).nbytes == 40 * MIB  # which needs what `warm` was on
+        assert thread.is_alive()
+        stop.set()
+        thread.join()
+    assert fence.nbytes == 4 * MIB
 
 
 def test_compaction_keeps_what_is_reserved(make: MakeArena) -> None:

@@ -179,6 +179,49 @@ TEST(an_arena_is_closed_while_threads_work_in_it) {
   sim.check_all_returned();
 }
 
+// A thread gives the device more work than it gets done, and frees memory behind it; a request lacks some of that.
+TEST(a_request_does_not_wait_for_ever_for_what_others_go_on_freeing) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(64 * kMiB, true, 4 * kMiB);
+    Block& warm = arena->allocate(32 * kMiB, nullptr, false);
+    Block& fence = arena->allocate(4 * kMiB, nullptr, false);
+    arena->free(warm);
+    sim.set("delay", "1000");
+    std::atomic<bool> stop = false, over = false;
+    std::thread other([&] {
+      const Device& device = arena->device();
+      const cu::Stream stream = device.new_stream();
+      const cu::Event event = device.new_event();
+      const auto begin = std::chrono::steady_clock::now();
+      while (!stop && !over) {
+        try {
+          Block& block = arena->allocate(4 * kMiB, stream, false);
+          for (int i = 0; i < 3; ++i) device.record(event, stream);
+          arena->free(block);
+        } catch (const OutOfMemory&) {
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(1'500));
+        over = std::chrono::steady_clock::now() - begin > std::chrono::seconds(20);
+      }
+      device.delete_event(event);
+      device.delete_stream(stream);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    try {
+      arena->free(arena->allocate(60 * kMiB, nullptr, false));
+    } catch (const OutOfMemory&) {
+    }
+    CHECK(!over);
+    stop = true;
+    other.join();
+    sim.set("delay", "0");
+    arena->free(fence);
+    check_empty(*arena);
+  }
+  sim.check_all_returned();
+}
+
 // A function in a stream, which the re-backing waits for, has another thread free a block that is then lost.
 TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
   const Sim sim;
