@@ -37,6 +37,15 @@ std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_
   return arena.allocate(size, stream_from(stream), false, line, is_last).address;
 }
 
+// In any thread. What the function has when it runs Python must need no GIL to be dropped.
+template <typename Function>
+auto with_gil(const Function& function) {
+  return or_stay([&] {
+    const py::gil_scoped_acquire gil;
+    return or_stay(function);
+  });
+}
+
 std::string shown(const py::handle& object) { return py::repr(object).cast<std::string>(); }
 
 // What it says of itself; an error in saying so is its own.
@@ -68,22 +77,24 @@ std::uint64_t address_in(const py::object& memory, Bytes size) {
 PlainSource from_python(py::object function) {
   // Dropped with the GIL, or, when there is no interpreter left to drop it, not at all.
   const auto drop = [](PyObject* object) {
-    if (Py_IsInitialized() == 0) return;
-    py::gil_scoped_acquire gil;
-    Py_DECREF(object);
+    if (Py_IsInitialized() != 0) with_gil([&] { Py_DECREF(object); });
   };
   const std::shared_ptr<PyObject> held(function.release().ptr(), drop);
   return [held, drop](Bytes size) -> std::optional<PlainMemory> {
-    py::gil_scoped_acquire gil;
-    try {
-      py::object memory = py::reinterpret_borrow<py::object>(held.get())(size);
-      const std::uint64_t address = address_in(memory, size);
-      PyObject* owner = memory.release().ptr();
-      return PlainMemory{address, [owner, drop] { drop(owner); }};
-    } catch (py::error_already_set& error) {
-      if (!error.matches(PyExc_MemoryError)) throw;
-      return std::nullopt;
-    }
+    return with_gil([&]() -> std::optional<PlainMemory> {
+      try {
+        // Not by pybind11, whose objects would be dropped if the thread ended in there.
+        PyObject* given = PyObject_CallFunction(held.get(), "K", static_cast<unsigned long long>(size));
+        if (given == nullptr) throw py::error_already_set();
+        auto memory = py::reinterpret_steal<py::object>(given);
+        const std::uint64_t address = address_in(memory, size);
+        PyObject* owner = memory.release().ptr();
+        return PlainMemory{address, [owner, drop] { drop(owner); }};
+      } catch (py::error_already_set& error) {
+        if (!error.matches(PyExc_MemoryError)) throw;
+        return std::nullopt;
+      }
+    });
   };
 }
 

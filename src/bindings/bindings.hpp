@@ -3,14 +3,39 @@
 
 #include <pybind11/pybind11.h>
 
+#include <chrono>
+#include <thread>
+
+#if __has_include(<bits/cxxabi_forced.h>)
+#include <cxxabi.h>
+#define ARENA_FORCED_UNWIND
+#endif
+
 namespace arena {
 
-// Lets other Python threads run while it lives. Not pybind11's own: in a thread that outlives the interpreter, to take
-// the GIL back ends the thread, by an unwinding that a noexcept destructor would turn into the end of the process.
+// For what takes the GIL, or runs Python. In a thread that outlives the interpreter that ends the thread, by an unwinding
+// in which destructors would do without the GIL what needs it, or end the process because they are noexcept. So the
+// thread stays where it is until the process ends, as with Python 3.14 and later. It must not hold a lock.
+template <typename Function>
+auto or_stay(const Function& function) {
+#ifdef ARENA_FORCED_UNWIND
+  try {
+    return function();
+  } catch (const abi::__forced_unwind&) {
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+#else
+  return function();
+#endif
+}
+
+// Lets other Python threads run while it lives.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() noexcept(false) { PyEval_RestoreThread(state_); }
+  ~WithoutGil() {
+    or_stay([this] { PyEval_RestoreThread(state_); });
+  }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 

@@ -155,6 +155,35 @@ time.sleep(0.1)
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_interpreter_ends_while_a_daemon_thread_is_in_an_upstream_function() -> None:
+    code = """
+import threading, time
+import arena
+from tests.simulated.cu import Cu
+cu = Cu()
+context = cu.start()
+class Given:
+    def __init__(self, size):
+        time.sleep(0.001)
+        cu.ok("cuCtxSetCurrent", context)
+        self.ptr = cu.alloc(size)
+    def __del__(self):
+        time.sleep(0.001)
+        cu.ok("cuMemFree", self.ptr)
+pool = arena.Arena(cap="64MiB", upstream=Given)
+def work():
+    while True:
+        pool.allocate(3 << 20).free()
+        pool.trim()
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+"""
+    for _ in range(4):
+        done = run(code, timeout=30, ARENA_DRIVER="sim")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_buffer_has_one_owner(make: MakeArena) -> None:
     buffer = make(cap="8MiB").allocate(512)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
