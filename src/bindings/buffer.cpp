@@ -139,7 +139,12 @@ void bind(py::module_& module) {
   module.def(
       "own",
       [](const std::shared_ptr<Arena>& core, std::uint64_t address, Bytes requested, int device) {
-        PyObject* made = new_buffer(core, core->find(address), requested, device);
+        Block* block = nullptr;
+        {
+          const WithoutGil without_gil;  // another thread may have the lock
+          block = &core->find(address);
+        }
+        PyObject* made = new_buffer(core, *block, requested, device);
         if (made == nullptr) throw py::error_already_set();
         return py::reinterpret_steal<py::object>(made);
       },

@@ -10,8 +10,10 @@ import queue
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,6 +170,42 @@ def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> 
 
     together(use, use, look)
     assert check(pool).blocks == 0
+
+
+def test_others_run_while_a_new_buffer_waits_for_the_lock(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, own = make(cap="256MiB"), _core.own
+    kept = [pool.allocate(512) for _ in range(40_000)]  # so that to check them takes a while, with the lock
+    pool.on_pressure(1.0, lambda: None)  # so that nothing is done the short way
+    over, ticks, most = threading.Event(), 0, 0
+
+    def watched(*arguments: Any) -> Any:
+        nonlocal most
+        before, begin = ticks, time.monotonic()
+        made = own(*arguments)
+        if time.monotonic() - begin > 0.02:  # it waited
+            most = max(most, ticks - before)
+        return made
+
+    def tick() -> None:
+        nonlocal ticks
+        while not over.is_set():
+            ticks += 1
+            time.sleep(0.0005)
+
+    def hold() -> None:
+        while not over.is_set():
+            pool.validate()
+
+    def use() -> None:
+        end = time.monotonic() + 5
+        while most < 12 and time.monotonic() < end:
+            pool.allocate(700).free()
+        over.set()
+
+    monkeypatch.setattr(_core, "own", watched)
+    together(use, tick, hold, hold)
+    assert most >= 12
+    kept.clear()
 
 
 def test_scopes_of_threads_do_not_mix(make: MakeArena) -> None:
