@@ -95,7 +95,7 @@ void bind_trace(py::module_& module) {
       .def("overflowed", &Recorder::overflowed, "Whether it ended because nobody took the chunks.");
   py::class_<Encoder>(module, "Encoder", "Writes events as bytes.").def(py::init<>());
   py::class_<Trace, std::shared_ptr<Trace>>(module, "Trace", "Events in order.")
-      .def(py::init<>())
+      .def(py::init<Bytes>(), py::arg("room") = ~Bytes{0})
       .def(
           "add_chunk",
           [](Trace& trace, std::uint64_t next_block, std::uint64_t time, const py::bytes& data) {

@@ -1,7 +1,9 @@
 #include "trace/trace.hpp"
 
 #include <string_view>
+#include <utility>
 
+#include "base/units.hpp"
 #include "trace/format.hpp"
 
 namespace arena {
@@ -82,6 +84,11 @@ void Trace::set_handle(std::uint32_t stream, std::uint64_t handle) {
   handles_[stream] = handle;
 }
 
+void Trace::take_room(Bytes size) {
+  if (size > left_) throw TraceError("all of it would take more than the " + format_bytes(room_) + " of memory left");
+  left_ -= size;
+}
+
 Chunk Trace::encode(Encoder& encoder, std::uint64_t first) const {
   using enum EventKind;
   for (std::uint64_t i = first; i < events_.size() && !encoder.is_full(); ++i) {
@@ -100,6 +107,7 @@ void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::u
   using enum EventKind;
   Reader reader(data, size);
   std::uint64_t thread = 0;
+  std::string name;
   const auto stream = [&] {
     const std::uint64_t number = reader.number();
     if (number >= kStreamNumbers) reader.fail("stream " + std::to_string(number) + " of at most 1048576");
@@ -151,7 +159,9 @@ void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::u
       case kScopeBegin:
         event.block = reader.number();
         event.size = reader.number() - 1;
-        scopes_[event.block] = reader.text(reader.number());
+        name = reader.text(reader.number());
+        take_room(name.size());
+        scopes_[event.block] = std::move(name);
         break;
       case kScopeEnd:
         event.block = reader.number();
@@ -160,7 +170,7 @@ void Trace::add_chunk(std::uint64_t next_block, std::uint64_t time, const std::u
       case kCompact:
         break;
     }
-    events_.push_back(event);
+    add(event);
   }
 }
 

@@ -30,10 +30,16 @@ struct TraceEvent {
 
 class Trace {
  public:
+  // With bytes of memory that it may take: a small file may unpack to any number of events.
+  explicit Trace(Bytes room = ~Bytes{0}) : room_(room), left_(room) {}
+
   // Appends the events of a chunk. Throws TraceError, after those that could be read.
   void add_chunk(std::uint64_t next_block, std::uint64_t time, const std::uint8_t* data, std::size_t size);
   // Appends one event of a trace that comes from elsewhere.
-  void add(const TraceEvent& event) { events_.push_back(event); }
+  void add(const TraceEvent& event) {
+    take_room(kEventCost);
+    events_.push_back(event);
+  }
   // The events from a number on, up to the end of a full chunk. Whoever goes on uses the same encoder.
   Chunk encode(Encoder& encoder, std::uint64_t first) const;
 
@@ -50,6 +56,9 @@ class Trace {
   void set_streams(std::uint32_t count) { streams_ = std::max(streams_, count); }
 
  private:
+  static constexpr Bytes kEventCost = 256;  // and more than that: vectors that grow, and what Python keeps beside them
+  void take_room(Bytes size);
+
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
   static constexpr std::uint64_t kHighestDefault = 2;  // the null stream, the legacy and the per-thread one
   std::uint64_t written_handle(std::uint32_t stream) const {
@@ -61,6 +70,7 @@ class Trace {
   std::vector<std::uint64_t> handles_;
   std::unordered_map<std::uint64_t, std::string> scopes_;  // names, by number
   std::uint32_t streams_ = 0;
+  Bytes room_, left_;
 };
 
 }  // namespace arena

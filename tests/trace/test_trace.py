@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -18,7 +19,7 @@ import pytest
 import arena
 from arena import Trace, TraceError, UsageError, _core
 from arena._cli import main
-from arena._trace import _file
+from arena._trace import _file, _read
 
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT, run
@@ -236,6 +237,35 @@ def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, cont
 def test_a_chunk_that_unpacks_to_much_more_is_refused() -> None:
     assert _file.unpack(zlib.compress(bytes(_file.MOST + 1))) is None
     assert _file.unpack(zlib.compress(b"x")) == b"x"
+
+
+def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
+    make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small it is: the same bytes again and again take next to nothing."""
+    pool, path = make(cap="8MiB"), tmp_path / "run.arena"
+    with pool.record(path):
+        for _ in range(3000):
+            pool.allocate(512).free()
+    whole = Trace.read(path)
+    whole.save(tmp_path / "run.trace.gz")
+    monkeypatch.setattr(_read, "memory_left", lambda: 256 * 1000)
+    trace = Trace.read(path)
+    assert (len(trace), len(whole)) == (1000, 6001)
+    assert trace.problem == "chunk at event 1000: all of it would take more than the 250 KiB of memory left"
+    with pytest.raises(TraceError, match="line 1002: 'a,500,512,0' cannot be read: all of it would take more than"):
+        Trace.read(tmp_path / "run.trace.gz")
+
+
+@pytest.mark.parametrize(("tag", "data"), [(_file.STEPS, [[0, ""]] * 11), (_file.LINES, {str(i): [] for i in range(11)})])
+def test_steps_and_lines_take_no_more_memory_than_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: bytes, data: object
+) -> None:
+    path = tmp_path / "run.arena"
+    path.write_bytes(_file.header({}) + _file.chunk(tag, json.dumps(data).encode()))
+    assert "more than" not in Trace.read(path).problem
+    monkeypatch.setattr(_read, "memory_left", lambda: 256 * 10)
+    assert "more than 10 lines and steps" in Trace.read(path).problem
 
 
 def test_nothing_is_overwritten_unless_told(make: MakeArena, tmp_path: Path) -> None:

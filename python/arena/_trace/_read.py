@@ -38,7 +38,17 @@ KINDS = (
 )
 MOST_STREAMS = 1 << 20
 MOST_LINES = 1 << 32
+NOTE_COST = 256  # bytes of memory, for a line or a step
 WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # in a chunk
+
+
+def memory_left() -> int:
+    """Bytes that the machine has left: a small file may unpack to any number of events, and more must not be tried."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(row.split()[1]) << 10 for row in file if row.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # no Linux
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 class Event(NamedTuple):
@@ -80,7 +90,9 @@ class Trace:
         """Where steps of the program begin: the number of the event that follows, and a label."""
         self.problem: str = ""
         """What is wrong with the end of the file, if it does not end well; all before that was read."""
-        self._core = _core.Trace()
+        room = memory_left()
+        self._core = _core.Trace(room)
+        self._most = room // NOTE_COST
         self._allocated = 0
 
     @classmethod
@@ -127,13 +139,19 @@ class Trace:
             for number, lines in json.loads(chunk.data).items():
                 if not 0 <= int(number) < MOST_LINES:
                     raise ValueError(f"line {number[:60]} of at most {MOST_LINES}")
+                self._check_notes()
                 self.lines[int(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
         elif chunk.tag == _file.STEPS:
             for number, label in json.loads(chunk.data):
                 if int(number) < 0:
                     raise ValueError(f"a step at event {int(number)}")
+                self._check_notes()
                 self.steps.append((int(number), str(label)))
         return chunk.tag == _file.END
+
+    def _check_notes(self) -> None:
+        if len(self.lines) + len(self.steps) >= self._most:
+            raise TraceError(f"more than {self._most} lines and steps, for which there is no memory left")
 
     @classmethod
     def _read_rows(cls, found: Iterator[tuple[int, str]], name: str) -> Trace:
