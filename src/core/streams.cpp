@@ -23,8 +23,8 @@ Living& living = *new Living;
 
 #if __has_include(<pthread.h>)
 // A child has threads as well, so none of its parent's may be in the middle of this when it is made.
-const int held_while_forking = pthread_atfork([] { living.mutex.lock(); }, [] { living.mutex.unlock(); },
-                                              [] { living.mutex.unlock(); });
+const int held_while_forking =
+    pthread_atfork([] { living.mutex.lock(); }, [] { living.mutex.unlock(); }, [] { living.mutex.unlock(); });
 #endif
 
 struct ThreadNumber {

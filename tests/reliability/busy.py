@@ -136,8 +136,11 @@ class Program:
         self.machine(*[("cuMemsetD8Async", end, value, WRITTEN, stream) for end in ends(buffer)])
 
     def check(self, entries: list[tuple[arena.Buffer, int, int]]) -> None:
-        """Each buffer holds what was written, on its own stream. The default one comes last: to read there would wait for
-        what the arena itself copies there, and nobody would see that it did not wait."""
+        """Each buffer holds what was written, on its own stream.
+
+        The default one comes last: to read there waits for what the arena copies there itself, and nobody would see
+        that it had not waited.
+        """
         entries = sorted(entries, key=lambda entry: entry[2] == 0)
         places = [(end, stream) for buffer, _, stream in entries for end in ends(buffer)]
         data = ctypes.create_string_buffer(WRITTEN * len(places))

@@ -257,7 +257,9 @@ def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
         Trace.read(tmp_path / "run.trace.gz")
 
 
-@pytest.mark.parametrize(("tag", "data"), [(_file.STEPS, [[0, ""]] * 11), (_file.LINES, {str(i): [] for i in range(11)})])
+@pytest.mark.parametrize(
+    ("tag", "data"), [(_file.STEPS, [[0, ""]] * 11), (_file.LINES, {str(i): [] for i in range(11)})]
+)
 def test_steps_and_lines_take_no_more_memory_than_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: bytes, data: object
 ) -> None:
