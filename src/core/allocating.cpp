@@ -206,8 +206,10 @@ void Arena::wait_for_device(Lock& held) {
 void Arena::tidy_streams(Lock& held) {
   if (streams_.any_capturing()) return streams_.postpone_tidying();
   const std::vector<Streams::Gone> gone = streams_.gone();
-  empty_fronts();
-  wait_for_device(held);
+  if (!gone.empty()) {
+    empty_fronts();
+    wait_for_device(held);
+  }
   streams_.tidy(gone);
 }
 

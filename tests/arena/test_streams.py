@@ -167,6 +167,18 @@ def test_a_capture_that_the_arena_knows_nothing_of_survives_its_calls(make: Make
     assert cu.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
 
 
+def test_many_streams_that_all_live_are_no_reason_to_wait_for_the_device(make: MakeArena, cu: Cu) -> None:
+    """Which a capture that the arena knows nothing of would not survive."""
+    pool, captured = make(cap="256MiB", growth="2MiB"), cu.stream()
+    waits = sim.calls("cuCtxSynchronize")
+    cu.ok("cuStreamBeginCapture", captured, 0)
+    for _ in range(100):
+        pool.allocate(512, cu.stream()).free()
+    assert sim.calls("cuCtxSynchronize") == waits
+    assert cu.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
+    check(pool)
+
+
 def test_new_memory_has_no_last_user_to_wait_for(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="1GiB", growth="2MiB")
     one, two = cu.stream(), cu.stream()
