@@ -109,6 +109,37 @@ def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, c
     check(pool)
 
 
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread local", "relaxed"])
+def test_a_capture_is_not_disturbed_by_looking(make: MakeArena, cu: Cu, work: Work, mode: int) -> None:
+    pool = make(cap="64MiB", growth="2MiB")
+    streams = [cu.stream(), cu.stream()]
+    buffers = [pool.allocate(4 * MIB, stream) for stream in streams]
+    for stream in streams:
+        work.fill(buffers[0], 1, stream)
+        buffers.pop(0).free()
+    cu.ok("cuStreamBeginCapture", streams[0], mode)
+    assert {piece.state for piece in pool.snapshot().pieces} == {"pending"}  # nobody is asked
+    str(pool.report())
+    assert check(pool).pending == pool.stats().reserved
+    assert cu.cuStreamEndCapture(streams[0], ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
+
+
+def test_a_capture_is_not_disturbed_when_many_streams_come(make: MakeArena, cu: Cu) -> None:
+    """From time to time, when many were seen, the device is waited for, to forget those that are gone."""
+    pool = make(cap="256MiB", growth="2MiB")
+    gone, *streams = [cu.stream() for _ in range(101)]
+    pool.allocate(512, gone).free()
+    cu.ok("cuStreamDestroy", gone)
+    for stream in streams[:50]:
+        pool.allocate(512, stream).free()
+    cu.ok("cuStreamBeginCapture", streams[0], 0)
+    for stream in streams[50:]:
+        pool.allocate(512, stream).free()
+    assert cu.cuStreamEndCapture(streams[0], ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
+    pool.allocate(512, streams[0]).free()
+    check(pool)
+
+
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread local", "relaxed"])
 def test_a_capture_gets_new_memory(make: MakeArena, cu: Cu, work: Work, mode: int, vmm: bool) -> None:
