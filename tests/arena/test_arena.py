@@ -218,6 +218,22 @@ def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: 
         other.set_cap("9GiB")
 
 
+def test_what_becomes_free_above_a_lowered_cap_goes_back_but_for_the_reserve(
+    make: MakeArena, cu: Cu, work: Work
+) -> None:
+    pool, stream = make(cap="64MiB", growth="2MiB"), cu.stream()
+    buffers = [pool.allocate(GRANULE, stream) for _ in range(32)]
+    pool.reserve("24MiB")
+    with sim.temporarily(delay=200_000):
+        work.fill(buffers[0], 1, stream)
+        del buffers[:28]
+        pool.set_cap("48MiB")  # too early to take any
+        assert check(pool, highest_cap=64 * MIB).pending == 56 * MIB
+    cu.ok("cuStreamSynchronize", stream)
+    buffers.pop().free()  # what was pending goes with it
+    assert check(pool, highest_cap=64 * MIB).reserved == 24 * MIB
+
+
 def test_a_reservation_of_the_whole_cap_needs_no_whole_granules(make: MakeArena) -> None:
     pool = make(cap="3MiB", reserve="3MiB")
     assert check(pool).reserved == 2 * MIB

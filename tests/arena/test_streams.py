@@ -251,6 +251,22 @@ print(pool.stats().blocks, pool.stats().reserved // MIB)
     assert (done.stdout, done.stderr) == ("0 2\n", "")
 
 
+def test_what_is_freed_above_a_lowered_cap_waits_for_nobody(make: MakeArena, cu: Cu, work: Work) -> None:
+    """Its stream is gone, so that only the whole device could be waited for: trim() does that, and free() does not."""
+    pool, stream = make(cap="64MiB", growth="2MiB"), cu.stream()
+    buffer = pool.allocate(4 * MIB, stream)
+    pool.set_cap("2MiB")
+    with sim.temporarily(delay=100_000):
+        work.fill(buffer, 1, stream)
+        cu.ok("cuStreamDestroy", stream)
+        waits = sim.calls("cuCtxSynchronize")
+        buffer.free()
+        assert sim.calls("cuCtxSynchronize") == waits
+        assert check(pool, highest_cap=64 * MIB).pending == 4 * MIB
+        pool.trim()
+    assert check(pool, highest_cap=64 * MIB).reserved == 0
+
+
 def test_many_short_lived_streams_and_threads_leave_nothing_behind(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB")
     context = cu.out("cuCtxGetCurrent")
