@@ -293,6 +293,16 @@ def test_many_short_lived_streams_and_threads_leave_nothing_behind(make: MakeAre
     check(pool)
 
 
+def test_memory_that_goes_to_and_fro_between_streams_takes_few_events(make: MakeArena, cu: Cu) -> None:
+    pool = make(cap="4MiB")
+    streams = [cu.stream(), cu.stream()]
+    for turn in range(200):
+        pool.allocate(4 * MIB, streams[turn % 2]).free()
+        cu.ok("cuStreamSynchronize", streams[turn % 2])
+    assert pool.stats().waits == 199
+    assert sim.census().events < 20
+
+
 def test_streams_that_are_gone_are_forgotten(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="512MiB", growth="2MiB")
 
