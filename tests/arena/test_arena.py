@@ -199,6 +199,17 @@ def test_memory_that_another_process_takes_is_an_error_and_not_a_crash(make: Mak
     pool.allocate(8 * GIB).free()
 
 
+@pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
+def test_a_device_that_was_full_is_not_blamed_when_it_is_not(make: MakeArena, vmm: bool) -> None:
+    pool = make(cap="64MiB", vmm=vmm)
+    with sim.temporarily(other=8 * GIB - MIB), pytest.raises(OutOfMemoryError, match="device full"):
+        pool.allocate(2 * MIB)
+    with pytest.raises(OutOfMemoryError, match="cap reached"):
+        pool.allocate(65 * MIB)
+    pool.allocate(64 * MIB).free()
+    check(pool)
+
+
 def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="64MiB", reserve="64MiB")
     pool.set_cap("32MiB")
