@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -252,10 +253,18 @@ def test_an_upstream_that_asks_the_arena_itself_for_memory_is_an_error(make: Mak
 
 def test_an_upstream_that_gives_the_same_memory_twice_is_an_error(make: MakeArena, cu: Cu) -> None:
     taken = cu.alloc(64 * MIB)
-    pool = make(cap="256MiB", growth="2MiB", upstream=lambda size: SimpleNamespace(ptr=taken))
+    given: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Same:
+        def __init__(self, size: int) -> None:
+            self.ptr = taken
+            given.add(self)
+
+    pool = make(cap="256MiB", growth="2MiB", upstream=Same)
     first = pool.allocate(2 * MIB)
     with pytest.raises(UsageError, match="overlaps what it gave before"):
         pool.allocate(2 * MIB)
+    assert len(given) == 1  # what was refused is dropped
     pool.validate()
     first.free()
     cu.ok("cuMemFree", taken)
@@ -274,6 +283,24 @@ def test_an_upstream_may_use_the_arena_itself(make: MakeArena, cu: Cu) -> None:
     dropped.append(pool.allocate(MIB))
     assert pool.allocate(8 * MIB).nbytes == 8 * MIB
     assert pool.stats().blocks == 0
+    check(pool)
+
+
+def test_an_upstream_that_asks_for_more_than_there_is_does_not_wait_for_itself(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
+    took: list[float] = []
+
+    def ask() -> None:
+        begun = time.monotonic()
+        with pytest.raises(OutOfMemoryError, match="memory is on its way"):
+            pool.allocate(64 * MIB)
+        took.append(time.monotonic() - begun)
+
+    upstream.on_request = ask
+    pool.allocate(2 * MIB).free()
+    assert len(took) == 1
+    assert took[0] < 2  # memory that is on its way to others is waited for, for 3 seconds
     check(pool)
 
 
@@ -329,6 +356,23 @@ def test_a_cap_that_is_lowered_while_memory_is_asked_for_holds(make: MakeArena, 
     assert check(pool, highest_cap=64 * MIB).reserved <= 16 * MIB
 
 
+def test_a_cap_that_is_lowered_while_a_segment_is_refused_holds_for_a_smaller_one(make: MakeArena, cu: Cu) -> None:
+    upstream = Upstream(cu)
+    pool = make(cap="64MiB", growth="8MiB", upstream=upstream)
+    kept = pool.allocate(8 * MIB)
+
+    def refuse() -> None:
+        upstream.on_request = None
+        pool.set_cap("8MiB")
+        raise MemoryError
+
+    upstream.on_request = refuse
+    with pytest.raises(OutOfMemoryError):
+        pool.allocate(MIB)
+    assert (upstream.sizes, kept.nbytes) == ([8 * MIB, 6 * MIB], 8 * MIB)
+    check(pool, highest_cap=64 * MIB)
+
+
 def in_thread(function: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=function)
     thread.start()
@@ -368,7 +412,9 @@ def test_a_request_waits_for_memory_that_another_thread_is_giving_back(make: Mak
     upstream.on_return = lambda: (going.set(), time.sleep(0.2))
     thread = in_thread(pool.trim)
     going.wait(20)
+    begun = time.monotonic()
     assert pool.allocate(30 * MIB).nbytes == 30 * MIB
+    assert time.monotonic() - begun < 2  # it is told when the memory is there: it waits for 3 seconds at most
     upstream.on_return = None
     thread.join()
     check(pool)
