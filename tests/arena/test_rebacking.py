@@ -256,15 +256,37 @@ def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena,
         off.trim(compact=True)
 
 
+def test_compaction_moves_live_data_alone(make: MakeArena) -> None:
+    """And not what was freed and is kept: blocks of a size that comes again, while there is much room under the cap."""
+    pool = make(cap="1GiB", growth="64MiB", compact=True)
+    buffers = [pool.allocate(GRANULE) for _ in range(16)]
+    kept = buffers[::8]
+    buffers.clear()
+    copies = sim.calls("cuMemcpyDtoH")
+    pool.trim(compact=True)
+    assert (check(pool).reserved, sim.calls("cuMemcpyDtoH") - copies) == (2 * GRANULE, len(kept))
+
+
+@pytest.mark.parametrize("cause", ["request", "compaction"])
 @pytest.mark.parametrize("function", ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoD"])
-def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(make: MakeArena, function: str) -> None:
+def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(
+    make: MakeArena, work: Work, function: str, cause: str
+) -> None:
     pool = make(cap="64MiB", compact=True)
     live = needs_rebacking(pool)
+    for value, buffer in enumerate(live, 1):
+        work.fill(buffer, value)
     sim.fail(function, "CUDA_ERROR_UNKNOWN", nth=2, times=2)
     with pytest.raises(arena.ArenaError):
-        pool.allocate(56 * MIB)
+        pool.allocate(56 * MIB) if cause == "request" else pool.trim(compact=True)
     sim.clear_planned()
     check(pool)
+    there = {piece.address for piece in pool.snapshot().live}
+    kept = [(buffer, value) for value, buffer in enumerate(live, 1) if buffer.ptr in there]
+    assert len(kept) >= len(live) - 1
+    assert all(work.holds(buffer, value) for buffer, value in kept)
+    kept.clear()
+    del buffer
     while live:
         live.pop().free()
     check(pool)
