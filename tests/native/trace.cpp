@@ -53,6 +53,25 @@ TEST(a_trace_is_read_as_it_was_written) {
   for (std::size_t i = 0; i < trace.events().size(); ++i) CHECK(again.events()[i] == trace.events()[i]);
 }
 
+// As the format says of chunks: each names its streams anew.
+TEST(the_streams_of_a_chunk_are_known_without_those_before) {
+  Trace trace;
+  trace.set_handle(0, 100);
+  trace.set_handle(1, 200);
+  for (std::uint64_t i = 0; i < 200'000; ++i) {
+    trace.add({EventKind::kAllocate, 0, static_cast<std::uint32_t>(i % 2), 0, i, i, 512});
+  }
+  Encoder encoder;
+  int chunks = 0;
+  for (; encoder.events() < trace.events().size(); ++chunks) {
+    const Chunk chunk = trace.encode(encoder, encoder.events());
+    Trace alone;
+    alone.add_chunk(chunk.next_block, chunk.time, chunk.bytes.data(), chunk.bytes.size());
+    CHECK(alone.handle_of(0) == 100 && alone.handle_of(1) == 200);
+  }
+  CHECK(chunks > 1);
+}
+
 // Any change of a byte gives another trace, or an error that says where; never more than the bytes could hold.
 TEST(a_chunk_that_was_changed_is_read_or_refused) {
   std::mt19937 chance(6);
