@@ -281,6 +281,7 @@ def test_a_folder_without_permission_is_an_error_with_its_name(tmp_path: Path) -
     assert (done.returncode, done.stderr, lines[-1]) == (0, "", "still works")
     for name, line in zip(NAMES, lines, strict=False):
         assert line.startswith(f"{name} PermissionError [Errno 13] Permission denied: "), line
+        assert line.endswith(f"{name}'"), line
 
 
 @needs_root
