@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "native/sim.hpp"
 #include "trace/recorder.hpp"
@@ -309,6 +311,39 @@ TEST(pointers_and_bytes_stay_while_an_arena_is_compacted) {
       CHECK(bytes[0] == i && bytes[kMiB] == i && bytes[3 * kMiB - 1] == i);
       arena->free(*blocks[i]);
     }
+  }
+  sim.check_all_returned();
+}
+
+// That validate() says nothing elsewhere is worth something only if it would say it.
+TEST(validate_notices_a_block_that_is_not_as_it_was_counted) {
+  const Sim sim;
+  {
+    const auto arena = sim.arena(64 * kMiB);
+    Block& one = arena->allocate(1000, nullptr, false);
+    Block& two = arena->allocate(1000, nullptr, false);
+    const auto is_told = [&](const std::string& what) {
+      try {
+        arena->validate();
+      } catch (const Error& error) {
+        return std::string(error.what()).find(what) != std::string::npos;
+      }
+      return false;
+    };
+    const auto check = [&](auto& field, auto wrong, const char* what) {
+      const auto right = std::exchange(field, wrong);
+      CHECK(is_told(what));
+      field = right;
+      arena->validate();
+    };
+    check(one.requested, Bytes{999}, "running counts");
+    check(one.live, false, "running counts");
+    check(one.size, one.size + kAlignment, "pieces overlap");
+    check(two.address, two.address + kAlignment, "a block's address");
+    check(two.offset, 32 * kMiB, "a block's address");
+    arena->free(one);
+    arena->free(two);
+    check_empty(*arena);
   }
   sim.check_all_returned();
 }
