@@ -243,6 +243,7 @@ void Arena::compact() {
   empty_fronts();
   device_.synchronize();
   streams_.finish(streams_.frees());
+  backing_->poll();  // what is idle may be needed in the place of what the device does not give again
   try {
     while (backing_->compactable() > 0 && backing_->reback({})) {
     }

@@ -293,6 +293,19 @@ def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(
     pool.allocate(60 * MIB).free()
 
 
+def test_what_is_idle_takes_the_place_of_what_the_device_does_not_give_again(make: MakeArena, work: Work) -> None:
+    pool = make(cap="32MiB", compact=True)
+    live, *others = [pool.allocate(GRANULE) for _ in range(4)]  # on one handle of two granules and two of one
+    work.fill(live, 7)
+    while others:
+        others.pop().free()
+    sim.fail("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", times=2)
+    pool.trim(compact=True)
+    sim.clear_planned()
+    assert (pool.stats().rebacked, check(pool).reserved) == (1, GRANULE)
+    assert work.holds(live, 7)
+
+
 def test_a_handle_that_goes_neither_away_nor_back_is_lost_and_said_to_be(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=True)
     live = needs_rebacking(pool)
