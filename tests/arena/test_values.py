@@ -111,6 +111,18 @@ def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
     check(pool)
 
 
+def test_an_address_that_was_freed_is_stale_also_while_it_is_kept_for_the_next(make: MakeArena) -> None:
+    pool = make(cap="8MiB")
+    for _ in range(3):  # a size that comes again
+        with pool.allocate(1000) as buffer:
+            address = buffer.ptr
+    for call in (pool.pin, pool.unpin, lambda freed: pool._open.record_stream(freed, 0), pool._open.free):
+        with pytest.raises(UsageError, match="is not the beginning of a live block; was it freed twice"):
+            call(address)
+    assert check(pool).blocks == 0
+    assert pool.allocate(1000).ptr == address
+
+
 def test_the_error_survives_pickling_and_copying(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     with pytest.raises(OutOfMemoryError) as caught:
