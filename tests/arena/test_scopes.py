@@ -29,6 +29,21 @@ def test_a_scope_knows_its_peak_and_what_outlived_it(make: MakeArena) -> None:
     check(pool)
 
 
+def test_a_scope_counts_blocks_that_were_kept_for_the_next(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    for _ in range(2):  # a size that comes again
+        buffers = [pool.allocate(1000) for _ in range(4)]
+        while buffers:
+            buffers.pop().free()
+    with pool.scope("small", budget=3072) as scope:
+        kept = [pool.allocate(1000) for _ in range(3)]
+        assert (scope.live, scope.blocks) == (3072, 3)
+        with pytest.raises(OutOfMemoryError, match="budget of scope small reached"):
+            pool.allocate(1000)
+    kept.clear()
+    assert (scope.live, scope.peak, check(pool).live) == (0, 3072, 0)
+
+
 def test_a_scope_lists_what_outlived_it(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("epoch"):
