@@ -160,6 +160,27 @@ def test_a_segment_goes_back_only_when_its_streams_are_done(plain: MakeArena, cu
     assert work.holds(other, 2)
 
 
+def test_an_upstream_gets_nothing_back_that_a_stream_still_uses(make: MakeArena, cu: Cu, work: Work) -> None:
+    """The driver's own function waits for the device, and so hides what comes too early. Others need not."""
+    stream, found = cu.stream(), []
+
+    class Watched:
+        def __init__(self, size: int) -> None:
+            self.ptr = cu.alloc(size)
+
+        def __del__(self) -> None:
+            found.append(cu.cuStreamQuery(stream))
+            cu.ok("cuMemFree", self.ptr)
+
+    pool = make(cap="16MiB", growth="2MiB", upstream=Watched)
+    with sim.temporarily(delay=50_000):
+        with pool.allocate(10 * MIB, stream) as buffer:
+            work.fill(buffer, 1, stream)
+        pool.allocate(16 * MIB).free()
+    assert found == ["CUDA_SUCCESS"]
+    check(pool)
+
+
 def test_the_cap_holds_for_plain_segments_when_threads_race(plain: MakeArena) -> None:
     pool = plain(cap="32MiB", growth="2MiB")
     failures: list[BaseException] = []
