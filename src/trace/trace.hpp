@@ -56,7 +56,7 @@ class Trace {
   void set_streams(std::uint32_t count) { streams_ = std::max(streams_, count); }
 
  private:
-  static constexpr Bytes kEventCost = 256;  // and more than that: vectors that grow, and what Python keeps beside them
+  static constexpr Bytes kEventCost = 256;  // thrice an event, while a vector grows, and what readers keep beside it
   void take_room(Bytes size);
 
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
