@@ -1,7 +1,7 @@
 """Eight threads that keep an arena full: what fits never fails, the process does not grow, the account does not drift.
 
-`ARENA_LOAD_SECONDS` says for how long, in C++, and half as long in Python, whose threads meet less often: 20 by default,
-60 in CI, 600 and more on demand (`make long`).
+`ARENA_LOAD_SECONDS` says for how long, in C++, and half as long in Python, whose threads meet less often: 20 by
+default, 60 in CI, 600 and more on demand (`make long`).
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ..simulated.conftest import fresh
 from . import machine
 
 EACH = 100  # steps of one program
+AT_ONCE = 500  # programs: Hypothesis keeps all that it has tried, half a megabyte of each
 SHARES = {machine.Stitched: 0.6, machine.Plain: 0.2, machine.FromUpstream: 0.2}
 STEPS = os.environ.get("ARENA_STEPS")
 
@@ -41,7 +42,6 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(kind: type[machine.Steps], chosen: settings) -> None:
-    kind.taken = 0
     machine.Steps.errors.clear()
     try:
         run_state_machine_as_test(kind, settings=chosen)
@@ -54,7 +54,9 @@ def run(kind: type[machine.Steps], chosen: settings) -> None:
 def test_random_programs_find_what_the_model_says(kind: type[machine.Steps]) -> None:
     profile = settings.get_profile("long" if STEPS else "ci")
     programs = int(profile.max_examples * SHARES[kind])
-    run(kind, settings(profile, max_examples=programs))
+    kind.taken = 0
+    for done in range(0, programs, AT_ONCE):
+        run(kind, settings(profile, max_examples=min(AT_ONCE, programs - done)))
     assert kind.taken >= 0.7 * EACH * programs  # a few are short
 
 
