@@ -1,11 +1,6 @@
-// Streams by themselves: the driver gives the number of one that is gone again, which the simulated one never does. And
-// threads that have streams of their own.
+// Streams by themselves: the driver gives the number of one that is gone again, which the simulated one never does.
 #include "core/streams.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -64,29 +59,6 @@ TEST(the_own_stream_of_a_thread_that_has_ended_makes_room_for_another) {
   }
   sim.check_all_returned();
 }
-
-#ifndef __SANITIZE_THREAD__  // which forbids a child of several threads to have another
-TEST(a_child_can_tell_its_threads_apart_whatever_its_parents_threads_were_at) {
-  const auto use_own = [] { key_of(cu::per_thread_stream()); };
-  const auto in_a_thread = [&] { std::thread(use_own).join(); };
-  std::atomic<bool> over{false};
-  std::thread others([&] {
-    while (!over) in_a_thread();
-  });
-  for (int i = 0; i < 500; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(20);  // ends it if it waits for ever
-      in_a_thread();
-      _exit(0);
-    }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
-  }
-  over = true;
-  others.join();
-}
-#endif
 
 }  // namespace
 }  // namespace arena

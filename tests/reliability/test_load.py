@@ -75,6 +75,12 @@ def test_the_load_notices_an_arena_that_has_less_than_it_should(program: Path) -
     assert "out of memory" in found["text"]
 
 
+@pytest.mark.timeout(120)
+def test_a_child_can_tell_its_threads_apart_whatever_its_parents_threads_were_at(program: Path) -> None:
+    """It was left a mutex that nobody would open, where a thread of its parent began or ended when that forked."""
+    assert subprocess.run([program, "forks", "1000"], check=False).returncode == 0
+
+
 class Full:
     """The same from Python: what may be asked for is known from the granules that blocks touch, and is asked for."""
 

@@ -1,6 +1,7 @@
 // Threads that keep an arena full, without Python: nothing that fits may fail, and nothing may grow or drift.
 //
 //     arena_load LIBCUDASIM SECONDS [THREADS [MISSING]]
+//     arena_load forks COUNT                             (forks.hpp)
 //
 // MISSING granules are kept from the arena, which the threads do not know: then requests must be seen to fail.
 //
@@ -25,6 +26,7 @@
 
 #include "core/arena.hpp"
 #include "driver/driver.hpp"
+#include "load/forks.hpp"
 
 namespace arena {
 namespace {
@@ -225,6 +227,7 @@ class Load {
 int main(int count, char** arguments) {
   using namespace arena;
   if (count < 3) return std::fprintf(stderr, "arena_load LIBCUDASIM SECONDS [THREADS [MISSING]]\n"), 2;
+  if (arguments[1] == std::string("forks")) return count_hung_children(std::atoi(arguments[2]));
   std::string why;
   auto library = Library::open(arguments[1], why);
   if (!library) return std::fprintf(stderr, "%s\n", why.c_str()), 1;
