@@ -121,7 +121,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       continue;
     }
     const bool is_bare = demand.place && backing_->is_bare(span);
-    if (!backing_->could_hold(demand, limit())) return nullptr;
+    if (!backing_->could_hold(demand, reach())) return nullptr;
     const bool is_patient = deadline && std::chrono::steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];

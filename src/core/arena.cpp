@@ -115,6 +115,16 @@ Granules Arena::limit_with(Bytes device_free) const {
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
 
+// How far a request can come when what is idle goes back for it. Plain segments go before a larger one is taken, and
+// while others are in the headroom none could be: what is idle would be lost for nothing.
+Granules Arena::reach() const {
+  return settings_.headroom > 0 ? reach_with(device_.free()) : in_granules(settings_.cap);
+}
+
+Granules Arena::reach_with(Bytes device_free) const {
+  return plain_ && device_free < settings_.headroom ? 0 : limit_with(device_free);
+}
+
 Block& Arena::block_at(std::uint64_t address) {
   if (Block* block = blocks_.find(address)) {
     const Fronts::Guard held(fronts_, *block->front);

@@ -173,6 +173,8 @@ class Arena {
   Granules in_granules(Bytes size) const { return size / backing_->granule(); }
   Granules limit() const;
   Granules limit_with(Bytes device_free) const;
+  Granules reach() const;
+  Granules reach_with(Bytes device_free) const;
   std::string why_full(Bytes rounded) const;
   [[noreturn]] void fail(const Request& request, const std::string& verdict, Bytes passes = ~Bytes{0});
   Bytes device_free() const;

@@ -44,7 +44,7 @@ Bytes Arena::device_free() const {
 Stats Arena::figures(bool may_reback) const {
   Stats s = counts();
   s.device_free = device_free();
-  s.largest = backing_->largest(limit_with(s.device_free), may_reback);
+  s.largest = backing_->largest(reach_with(s.device_free), may_reback);
   return s;
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import arena
-from arena import DriverError, sim
+from arena import DriverError, OutOfMemoryError, sim
 
 from ..arena.conftest import MIB, MakeArena, check
 from ..arena.conftest import cu as cu
@@ -72,4 +72,23 @@ def test_live_data_that_was_moved_is_there_when_the_driver_refuses_to_wait_for_i
     make_room(pool)
     assert pool.stats().rebacked > 0
     assert all(cu.read(block.ptr, GRANULE) == bytes([nth]) * GRANULE for block in blocks[::2])
+    check(pool)
+
+
+def test_plain_segments_are_not_given_back_for_a_larger_one_while_others_are_in_the_headroom(make: MakeArena) -> None:
+    """None could be taken again. Before, it was promised, and what was idle was lost."""
+    pool = make(cap="48MiB", growth=GRANULE, headroom="24MiB", vmm=False)
+    blocks = [pool.allocate(4 * GRANULE) for _ in range(3)]
+    assert pool.stats().largest == 24 * MIB
+    with sim.temporarily(other=pool.stats().device_free):
+        blocks.pop(0).free()
+        blocks.pop(0).free()
+        largest = pool.stats().largest
+        assert largest == 4 * GRANULE
+        with pytest.raises(OutOfMemoryError, match="fragmented; the largest request that would pass is 8 MiB"):
+            pool.allocate(8 * GRANULE)
+        assert pool.stats().reserved == 12 * GRANULE
+        pool.allocate(largest).free()
+    assert pool.stats().largest == 48 * MIB - 4 * GRANULE
+    assert len(blocks) == 1
     check(pool)
