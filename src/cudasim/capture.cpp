@@ -94,14 +94,22 @@ void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark)
   to.work = ++capture.recorded;  // the waiting stream now holds something that must be joined in its turn
 }
 
+void invalidate_if_under_way(const Machine& m, Capture& capture) {
+  if (m.captures.contains(capture.id)) capture.invalid = true;
+}
+
 void refuse_capture(const StreamState& stream, Result code) {
   if (stream.capture) invalidate(*stream.capture, code);
 }
 
 void check_no_capture(Call& call, const ContextState& context) {
+  bool any = false;
   for (const auto& [id, capture] : call.machine.captures) {
-    if (capture->origin->context.get() == &context) invalidate(*capture, kCaptureUnsupported);
+    for (const Capture::Member& member : capture->members) {
+      if (member.stream->context.get() == &context) any = capture->invalid = true;
+    }
   }
+  require(!any, kCaptureUnsupported);
 }
 
 void check_safe_in_capture(Call& call) {

@@ -147,6 +147,7 @@ std::vector<StreamRef> streams_of(Machine& m, const ContextState& context) {
     if (stream->context.get() == &context) found.push_back(stream);
   }
   if (context.legacy) found.push_back(context.legacy);
+  if (context.recorder) found.push_back(context.recorder);
   for (const auto& [thread, stream] : context.per_thread) found.push_back(stream);
   found.insert(found.end(), context.destroyed.begin(), context.destroyed.end());
   return found;
@@ -171,6 +172,7 @@ void end_context(Machine& m, const ContextRef& context) {
   forget_events(m, *context);
   free_allocations(m, context->handle);
   context->legacy.reset();
+  context->recorder.reset();
   context->per_thread.clear();
   context->destroyed.clear();
   m.contexts.erase(context->handle);
@@ -183,6 +185,15 @@ StreamRef legacy_stream_of(Machine&, const ContextRef& context) {
         std::make_shared<StreamState>(context, cu::legacy_stream(), cu::bits(cu::StreamFlag::kDefault), 0);
   }
   return context->legacy;
+}
+
+// Non-blocking, so that recording an event orders nothing. Its marks come in the order of the calls, which is right: what
+// a later event captures includes all that an earlier one did.
+StreamRef recorder_of(const ContextRef& context) {
+  if (!context->recorder) {
+    context->recorder = std::make_shared<StreamState>(context, nullptr, cu::bits(cu::StreamFlag::kNonBlocking), 0);
+  }
+  return context->recorder;
 }
 
 StreamRef per_thread_stream_of(Machine&, const ContextRef& context) {

@@ -17,6 +17,8 @@ std::vector<StreamRef> streams_of(Machine& m, const ContextState& context);
 void retire_streams(Machine& m, ContextState& context);
 // Frees what a context owns: streams, events, plain allocations. Its streams must be idle.
 void end_context(Machine& m, const ContextRef& context);
+// The stream in which cuCtxRecordEvent records.
+StreamRef recorder_of(const ContextRef& context);
 StreamRef legacy_stream_of(Machine& m, const ContextRef& context);
 StreamRef per_thread_stream_of(Machine& m, const ContextRef& context);
 

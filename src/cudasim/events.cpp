@@ -22,9 +22,26 @@ EventRef event_of(Call& call, cu::Event handle) {
 // For calls of the host that ask about an event or wait for it.
 EventRef event_for_host(Call& call, cu::Event handle) {
   EventRef event = event_of(call, handle);
-  require(!event->captured.capture, kCapturedEvent);
+  if (event->captured.capture) {  // nothing says that the capture survives the question, so it does not
+    invalidate_if_under_way(call.machine, *event->captured.capture);
+    throw Refusal{kCapturedEvent};
+  }
   check_safe_in_capture(call);
   return event;
+}
+
+// Records the event in a stream that is not being captured, after the marks.
+void record_at(Call& call, EventState& event, const StreamRef& stream, std::vector<Mark> after) {
+  auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  const auto stamp = [time] {
+    *time = std::chrono::steady_clock::now();
+    return kSuccess;
+  };
+  event.mark = submit(call, stream, {call.name, stamp, {}, 0, std::move(after), false});
+  event.time = time;
+  event.clock = stream->clock;
+  event.captured = {};
+  event.recorded = true;
 }
 
 Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle, unsigned flags) {
@@ -38,18 +55,17 @@ Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle,
       event->captured = mark_capture(stream);
       return kSuccess;
     }
-    auto time = std::make_shared<std::chrono::steady_clock::time_point>();
-    const auto stamp = [time] {
-      *time = std::chrono::steady_clock::now();
-      return kSuccess;
-    };
-    event->mark = submit(call, stream, {"cuEventRecord", stamp, {}, 0, {}, false});
-    event->time = time;
-    event->clock = stream->clock;
-    event->captured = {};
-    event->recorded = true;
+    record_at(call, *event, stream, {});
     return kSuccess;
   });
+}
+
+ContextRef working_context(Call& call, cu::Context handle) {
+  require(handle != nullptr, kInvalidContext);
+  ContextRef context = context_of(call, handle);
+  const Result failed = context->error.load();
+  require(failed == kSuccess, failed);
+  return context;
 }
 
 Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
@@ -267,6 +283,41 @@ CUDASIM_EXPORT Result cuEventRecord(cu::Event event, cu::Stream stream) {
 
 CUDASIM_EXPORT Result cuEventRecordWithFlags(cu::Event event, cu::Stream stream, unsigned flags) {
   return record("cuEventRecordWithFlags", event, stream, flags);
+}
+
+// Captures the work of all streams of the context, destroyed ones included.
+CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event handle) {
+  return enter("cuCtxRecordEvent", Need::kDriver, [&](Call& call) {
+    const ContextRef context = working_context(call, context_handle);
+    const EventRef event = event_of(call, handle);
+    require(event->context == context.get(), kInvalidHandle);
+    check_no_capture(call, *context);
+    const StreamRef recorder = recorder_of(context);
+    std::vector<Mark> after;
+    for (const StreamRef& stream : streams_of(call.machine, *context)) {
+      recorder->clock.join(stream->clock);
+      const Mark mark = stream->last();
+      if (stream != recorder && !mark.reached()) after.push_back(mark);
+    }
+    record_at(call, *event, recorder, std::move(after));
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuCtxWaitEvent(cu::Context context_handle, cu::Event handle) {
+  return enter("cuCtxWaitEvent", Need::kDriver, [&](Call& call) {
+    const ContextRef context = working_context(call, context_handle);
+    const EventRef event = event_of(call, handle);
+    check_no_capture(call, *context);
+    if (event->captured.capture) {
+      invalidate_if_under_way(call.machine, *event->captured.capture);
+      return kCaptureUnsupported;
+    }
+    if (!event->recorded) return kSuccess;
+    context->gate_clock.join(event->clock);
+    if (!event->mark.reached()) context->gates.push_back(event->mark);
+    return kSuccess;
+  });
 }
 
 CUDASIM_EXPORT Result cuEventQuery(cu::Event handle) {

@@ -56,8 +56,11 @@ struct ContextState {
   std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
   std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
   StreamRef legacy;
+  StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
   std::map<std::uint64_t, StreamRef> per_thread;  // by thread
   std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
+  std::vector<Mark> gates;                        // cuCtxWaitEvent's: all work from now on waits for them
+  Clock gate_clock;
 };
 using ContextRef = std::shared_ptr<ContextState>;
 

@@ -33,6 +33,13 @@ std::vector<StreamRef> implicit_predecessors(Machine& m, const StreamRef& stream
   return found;
 }
 
+// Work waits for the events that its whole context was told to wait for.
+void pass_gates(ContextState& context, Clock& clock, Work& work) {
+  clock.join(context.gate_clock);
+  std::erase_if(context.gates, [](const Mark& mark) { return mark.reached(); });
+  work.after.insert(work.after.end(), context.gates.begin(), context.gates.end());
+}
+
 void show_to_checker(Machine& m, const StreamRef& stream, const Work& work) {
   const OperationRef operation = m.checker.begin(work.name, stream->actor, stream->clock);
   for (const Effect& effect : work.effects) {
@@ -100,6 +107,7 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
     if (!mark.reached()) work.after.push_back(mark);
     stream->clock.join(other->clock);
   }
+  pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
   const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const auto pushed =

@@ -322,12 +322,15 @@ def test_a_thread_in_relaxed_mode_may_map_while_a_stream_is_captured(cu: Cu) -> 
     assert end(cu, stream)[0] == SUCCESS
 
 
-def test_a_captured_event_may_not_be_asked_about(cu: Cu) -> None:
-    stream, event = cu.stream(), cu.event()
+@pytest.mark.parametrize("call", ["cuEventQuery", "cuEventSynchronize"])
+def test_asking_about_a_captured_event_is_refused_and_invalidates_the_capture(cu: Cu, call: str) -> None:
+    stream, event, ask = cu.stream(), cu.event(), getattr(cu, call)
     begin(cu, stream, RELAXED_MODE)
     cu.ok("cuEventRecord", event, stream)
-    assert cu.cuEventQuery(event) == "CUDA_ERROR_CAPTURED_EVENT"
-    assert cu.cuEventSynchronize(event) == "CUDA_ERROR_CAPTURED_EVENT"
+    assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"
+    assert end(cu, stream)[0] == CAPTURE_INVALIDATED
+    begin(cu, stream, RELAXED_MODE)
+    assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"  # of a capture that is over: it harms no other
     assert end(cu, stream)[0] == SUCCESS
 
 
