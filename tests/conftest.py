@@ -9,6 +9,8 @@ import pytest
 
 from . import findings
 
+SHOWN = 20
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "findings(*kinds): findings of the simulated driver that this test causes")
@@ -22,7 +24,9 @@ def _no_unexpected_findings(request: pytest.FixtureRequest) -> Iterator[None]:
     marker = request.node.get_closest_marker("findings")
     unexpected = [f for f in found if marker is None or (marker.args and f.kind not in marker.args)]
     if unexpected:
-        pytest.fail("the simulated driver found:\n" + "\n".join(map(str, unexpected)), pytrace=False)
+        shown = [str(f) for f in unexpected[:SHOWN]]
+        more = [f"and {len(unexpected) - SHOWN} more"] if len(unexpected) > SHOWN else []
+        pytest.fail("\n".join(["the simulated driver found:", *shown, *more]), pytrace=False)
 
 
 @pytest.fixture(autouse=True, scope="module")

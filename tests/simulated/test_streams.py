@@ -350,11 +350,23 @@ def test_the_legacy_stream_knows_of_captures_that_it_would_wait_for(cu: Cu) -> N
     for stream in (cu.stream(non_blocking=False), PER_THREAD):
         begin(cu, stream)
         assert cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)) == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+        info = cu.cuStreamGetCaptureInfo(LEGACY, ctypes.byref(status), None, None, None, None)
+        assert info == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
         assert end(cu, stream)[0] == SUCCESS  # to ask spoils nothing
     other = cu.stream()
     begin(cu, other)
     assert (cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)), status.value) == (SUCCESS, 0)
     assert end(cu, other)[0] == SUCCESS
+
+
+@pytest.mark.parametrize("of_the_capture", [True, False])
+def test_a_streams_properties_may_be_asked_for_while_one_is_captured(cu: Cu, of_the_capture: bool) -> None:
+    stream, other, answer = cu.stream(), cu.stream(), ctypes.c_uint64()
+    begin(cu, stream)
+    for call in ("cuStreamGetId", "cuStreamGetFlags", "cuStreamGetPriority", "cuStreamGetDevice"):
+        cu.ok(call, stream if of_the_capture else other, ctypes.byref(answer))
+    cu.ok("cuStreamGetCtx", stream if of_the_capture else other, ctypes.byref(answer), None)
+    assert end(cu, stream)[0] == SUCCESS
 
 
 def test_a_stream_forked_into_a_capture_must_be_joined(cu: Cu) -> None:
