@@ -14,7 +14,7 @@ namespace {
 using EventRef = std::shared_ptr<EventState>;
 
 EventRef event_of(Call& call, cu::Event handle) {
-  EventRef event = call.machine.events.find(handle);
+  EventRef event = find_live(call, call.machine.events, handle);
   require(event != nullptr, kInvalidHandle);
   return event;
 }
@@ -85,7 +85,7 @@ Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
 Result create_stream(std::string_view name, cu::Stream* out, unsigned flags, int priority) {
   return enter(name, Need::kContext, [&](Call& call) {
     require(out != nullptr && flags <= cu::bits(cu::StreamFlag::kNonBlocking), kInvalidValue);
-    const cu::Stream handle = call.machine.streams.reserve();
+    const cu::Stream handle = call.machine.streams.reserve(call.machine.settings.reuse);
     const int clamped = std::clamp(priority, -5, 0);  // the driver clamps too
     call.machine.streams.add(handle, std::make_shared<StreamState>(call.context, handle, flags, clamped));
     *out = handle;
@@ -136,12 +136,12 @@ void stop_host_functions() {
   }
 }
 
-void forget_events(Machine& m, const ContextState& context) {
+void forget_events(Machine& m, const ContextState& context, const Death& death) {
   std::vector<cu::Event> gone;
   for (const auto& [handle, event] : m.events.all()) {
     if (event->context == &context) gone.push_back(handle);
   }
-  for (const cu::Event handle : gone) m.events.erase(handle);
+  for (const cu::Event handle : gone) m.events.erase(handle, death);
 }
 
 }  // namespace cudasim
@@ -159,10 +159,11 @@ CUDASIM_EXPORT Result cuStreamCreateWithPriority(cu::Stream* stream, unsigned fl
 // Returns at once; work that is queued still runs.
 CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
   return enter("cuStreamDestroy", Need::kDriver, [&](Call& call) {
-    const StreamRef stream = call.machine.streams.find(handle);
+    require(!is_default_stream(handle), kInvalidHandle);
+    const StreamRef stream = find_live(call, call.machine.streams, handle);
     require(stream != nullptr, kInvalidHandle);
     drop_capture(call.machine, stream);
-    call.machine.streams.erase(handle);
+    call.machine.streams.erase(handle, death_by(call));
     stream->context->destroyed.push_back(stream);
     retire_streams(call.machine, *stream->context);
     return kSuccess;
@@ -264,7 +265,7 @@ CUDASIM_EXPORT Result cuEventCreate(cu::Event* out, unsigned flags) {
     auto event = std::make_shared<EventState>();
     event->context = call.context.get();
     event->flags = flags;
-    *out = call.machine.events.reserve();
+    *out = call.machine.events.reserve(call.machine.settings.reuse);
     call.machine.events.add(*out, event);
     return kSuccess;
   });
@@ -272,7 +273,8 @@ CUDASIM_EXPORT Result cuEventCreate(cu::Event* out, unsigned flags) {
 
 CUDASIM_EXPORT Result cuEventDestroy_v2(cu::Event event) {
   return enter("cuEventDestroy", Need::kDriver, [&](Call& call) {
-    require(call.machine.events.erase(event), kInvalidHandle);
+    event_of(call, event);
+    call.machine.events.erase(event, death_by(call));
     return kSuccess;
   });
 }

@@ -79,6 +79,10 @@ bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces) {
   return true;
 }
 
+bool is_default_stream(cu::Stream handle) {
+  return handle == nullptr || handle == cu::legacy_stream() || handle == cu::per_thread_stream();
+}
+
 StreamRef stream_of(Call& call, cu::Stream handle) {
   require(call.context != nullptr, kInvalidContext);
   if (handle == nullptr) {
@@ -86,7 +90,7 @@ StreamRef stream_of(Call& call, cu::Stream handle) {
   }
   if (handle == cu::legacy_stream()) return legacy_stream_of(call.machine, call.context);
   if (handle == cu::per_thread_stream()) return per_thread_stream_of(call.machine, call.context);
-  StreamRef stream = call.machine.streams.find(handle);
+  StreamRef stream = find_live(call, call.machine.streams, handle);
   require(stream != nullptr && stream->context->alive, kInvalidHandle);
   const Result failed = stream->context->error.load();
   require(failed == kSuccess, failed);
