@@ -48,6 +48,16 @@ py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64
   return py::reinterpret_steal<py::object>(made);
 }
 
+void free_block(Arena& arena, const py::object& block) {
+  if (!py::isinstance<py::int_>(block)) {
+    block.attr("free")();
+    return;
+  }
+  const auto address = block.cast<std::uint64_t>();
+  const WithoutGil without_gil;
+  arena.free(address);
+}
+
 // In any thread. What the function has when it runs Python must need no GIL to be dropped.
 template <typename Function>
 auto with_gil(const Function& function) {
@@ -280,8 +290,7 @@ void bind_arena(py::module_& module) {
            "A new block, as an arena.Buffer.")
       .def("keep_stream", &keep_stream, py::arg("stream"), py::arg("owner"),
            "Keep what owns a stream until its memory is done with. None: the stream lives for ever.")
-      .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
-           "Give a block back.")
+      .def("free", &free_block, py::arg("block"), "Give a block back: a Buffer, or the address of a live one.")
       .def(
           "record_stream",
           [](Arena& arena, std::uint64_t address, std::uint64_t stream) {

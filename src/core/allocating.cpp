@@ -9,6 +9,7 @@
 
 #include "base/units.hpp"
 #include "core/arena.hpp"
+#include "core/entered.hpp"
 
 namespace arena {
 namespace {
@@ -17,11 +18,13 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLongestWait{3};     // for others who are giving or taking memory, or free more and more
 constexpr std::chrono::seconds kLongestWork{60};    // that was queued: a device that waits for the host never gets done
+constexpr std::chrono::milliseconds kLongestBrief{1};  // a wait in which the whole device is not waited for
 constexpr std::chrono::microseconds kFirstSleep{20}, kLongestSleep{1000};
 constexpr int kPatience = 128;            // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;  // for a front, at a time
 constexpr int kRecordsForWait = 64;       // frees that get an event because one was waited for
 constexpr int kMostRecords = 4096;
+constexpr int kMostGranules = 1024;       // looked at for a place that nobody else uses
 
 }  // namespace
 
@@ -55,15 +58,13 @@ Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
     wanted.stream = call.front->index();
   } else {
     wanted.stream = streams_.index(call.stream);
-    wanted.front = &fronts_.of(wanted.stream, call.stream);
+    wanted.front = &fronts_.of(wanted.stream, call.stream, streams_.next_mark(wanted.stream));
   }
-  wanted.scope = current_scope(id_);
-  wanted.graph = current_graph(id_);
-  if (call.capturing && !wanted.graph) {
-    if (!unclaimed_) unclaimed_ = graphs_.emplace_back(std::make_shared<GraphMemory>());
-    wanted.graph = unclaimed_;
+  if (is_any_entered()) {
+    wanted.scope = current_scope(id_);
+    wanted.graph = current_graph(id_);
   }
-  if (call.capturing) streams_.note_capture();
+  if (call.stream.stream != cu::legacy_stream()) note_capture(wanted);
   wanted.may_be_kept = call.may_be_kept && !wanted.scope && !wanted.graph;  // blocks that are kept know of neither
   return wanted;
 }
@@ -76,10 +77,16 @@ void Arena::check_budget(const Request& wanted) {
   fail(wanted, "budget of scope " + scope->name() + " reached", left);
 }
 
-std::optional<Place> Arena::find_hit(const Request& request) const {
-  const std::optional<Place> place = gaps_.find(request.rounded);
-  if (!place || !backing_->is_backed(backing_->span_of(place->offset, request.rounded))) return std::nullopt;
-  if (streams_.must_wait(request.stream, gaps_.marks_of(*place))) return std::nullopt;
+bool Arena::must_wait(const Request& wanted, Offset offset) const {
+  return backing_->must_wait(wanted.stream, backing_->span_of(offset, wanted.rounded), gaps_.marks_at(offset));
+}
+
+std::optional<Place> Arena::find_hit(const Request& wanted) const {
+  const std::optional<Place> place = gaps_.find(wanted.rounded);
+  if (!place) return std::nullopt;
+  const Span span = backing_->span_of(place->offset, wanted.rounded);
+  if (!backing_->is_backed(span)) return std::nullopt;
+  if (backing_->must_wait(wanted.stream, span, gaps_.marks_of(*place))) return std::nullopt;
   return place;
 }
 
@@ -101,7 +108,9 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   const Request wanted = request(asked, may_reback, is_last);
   const Streams::Visit visit(streams_, wanted.stream);
   check_budget(wanted);
-  if (Block* block = take_from_graph(wanted)) return *block;
+  if (wanted.graph) {
+    if (Block* block = take_from_graph(wanted)) return *block;
+  }
   if (!wanted.capturing) {
     if (Block* block = take_hit(wanted)) return *block;
   }
@@ -125,7 +134,9 @@ Block* Arena::try_allocate_with_lock(const Call& asked) {
   if (!held || asked.capturing || is_over_limit() || streams_.are_many()) return nullptr;
   const Request wanted = request(asked, false, true);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
-  if (Block* block = take_from_graph(wanted)) return block;
+  if (wanted.graph) {
+    if (Block* block = take_from_graph(wanted)) return block;
+  }
   return take_hit(wanted);
 }
 
@@ -149,28 +160,34 @@ Block& Arena::allocate_slowly(const Request& wanted, Lock& held) {
   fail(wanted, why_full(wanted.rounded), passes);
 }
 
-// A place that can be used at once: it is backed, and its last users are this stream or are done.
-std::optional<Offset> Arena::find_ready(const Request& wanted, const std::optional<Place>& place) {
-  if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return std::nullopt;
-  const auto must_wait = [&] { return streams_.must_wait(wanted.stream, gaps_.marks_at(place->offset)); };
-  if (must_wait()) streams_.poll(gaps_.marks_at(place->offset));
-  if (!must_wait()) return place->offset;
-  return find_unshared(wanted);
-}
-
-// The same elsewhere. Not everywhere: a request takes no longer because there are many gaps.
-std::optional<Offset> Arena::find_unshared(const Request& wanted) const {
-  std::optional<Offset> found;
-  gaps_.each_that_holds(wanted.rounded, [&](const Place& place) {
-    const bool is_backed = backing_->is_backed(backing_->span_of(place.offset, wanted.rounded));
-    if (is_backed && !streams_.must_wait(wanted.stream, gaps_.marks_of(place))) found = place.offset;
-    return found.has_value();
+// A place that is backed and whose last users are this stream, or are done. Not looked for everywhere: a request takes
+// no longer because there are many gaps.
+std::optional<Place> Arena::find_unshared(const Request& wanted) const {
+  std::optional<Place> found;
+  int left = kMostGranules;
+  gaps_.each_that_holds(wanted.rounded, [&](const Gap& gap, std::uint32_t index) {
+    if (const auto offset = backing_->find_unshared(wanted.stream, gap, wanted.rounded, left)) {
+      found = Place{.offset = *offset, .gap = index};
+    }
+    return found || left == 0;
   });
   return found;
 }
 
-// The best place is in use by other streams, on the device: new memory is better than to wait for them.
+// The best place is there, but other streams used it last. If they are done by now, it is taken. If not, another place is,
+// but for near the cap, where there is more to try before.
+Block* Arena::take_contended(const Request& wanted) {
+  std::optional<Place> place = gaps_.find(wanted.rounded);
+  if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return nullptr;
+  const bool is_near = is_near_cap();
+  streams_.poll(gaps_.marks_of(*place), is_near ? Means::kContexts : Means::kStreams);
+  if (must_wait(wanted, place->offset)) place = is_near ? std::nullopt : find_unshared(wanted);
+  return place ? &hand_out(place->offset, wanted) : nullptr;
+}
+
+// The best place is in use by other streams, on the device: another, or new memory, is better than to wait for them.
 Block* Arena::take_shared(const Request& wanted, const Demand& demand, Lock& held) {
+  if (const std::optional<Place> place = find_unshared(wanted)) return &hand_out(place->offset, wanted);
   if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
   const std::optional<Place> place = gaps_.find(wanted.rounded);  // anew: others may have come in between
   if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return nullptr;
@@ -190,21 +207,20 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     Demand demand{.size = wanted.rounded, .place = gaps_.find(wanted.rounded)};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
     if (wanted.capturing) return &allocate_in_capture(wanted, demand, held);
-    if (const std::optional<Offset> offset = find_ready(wanted, demand.place)) return &hand_out(*offset, wanted);
+    // What is there, if its users are done by now.
+    if (demand.place && must_wait(wanted, demand.place->offset)) {
+      streams_.poll(gaps_.marks_of(*demand.place), is_near_cap() ? Means::kContexts : Means::kStreams);
+    }
+    if (const std::optional<Place> place = find_hit(wanted)) return &hand_out(place->offset, wanted);
     const Span span = demand.place ? backing_->span_of(demand.place->offset, wanted.rounded) : Span{};
-    const bool is_bare = demand.place && backing_->is_bare(span);
     if (demand.place && backing_->is_backed(span)) {
       if (Block* block = take_shared(wanted, demand, held)) return block;
       check_still_open(held);
       continue;
     }
     if (!backing_->could_hold(demand, reach())) return nullptr;
-    if (step == 0 && demand.place && !is_bare && streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset))) {
-      streams_.poll(gaps_.marks_at(demand.place->offset));
-      const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
-      if (const std::optional<Offset> offset = must_wait ? back_anew(demand, held) : std::nullopt) {
-        return &hand_out(*offset, wanted);
-      }
+    if (step == 0 && demand.place && must_wait(wanted, demand.place->offset)) {  // at its edges
+      if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
     }
     const bool is_patient = deadline && steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
@@ -216,9 +232,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
     if (effort == Effort::kWait && !deadline) deadline = steady_clock::now() + kLongestWait;
-    if (!offset) continue;
-    // What was backed nowhere before has no last user.
-    if (is_bare || order(wanted, *offset, held)) return &hand_out(*offset, wanted);
+    if (offset && order(wanted, *offset, held)) return &hand_out(*offset, wanted);
   }
   return nullptr;
 }
@@ -248,9 +262,9 @@ std::optional<Offset> Arena::back_anew(const Demand& demand, Lock& held) {
 
 // Makes the request's stream wait for the last users of a place. False if the lock was let go meanwhile.
 bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
+  if (!must_wait(wanted, offset)) return true;
   const Marks marks = gaps_.marks_at(offset);
-  if (!streams_.must_wait(wanted.stream, marks)) return true;
-  streams_.poll(marks);
+  streams_.poll(marks, Means::kContexts);
   if (streams_.order(wanted.stream, marks)) {
     records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords);
     return true;
@@ -259,11 +273,11 @@ bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
   return false;
 }
 
-// Whether another stream would have to wait for a block of this size: there are others, and no new memory for them. Then
-// an event right behind the free is worth its price, as long as such events are waited for.
-bool Arena::is_contended(Bytes size) const {
-  const Bytes left = settings_.cap - std::min(settings_.cap, backing_->reserved() * backing_->granule());
-  return records_left_ > 0 && streams_.count() > 1 && left < size;
+// Where memory is scarce, it is worth to ask whole contexts which of it is done.
+bool Arena::is_near_cap() const {
+  constexpr Granules kShare = 8;
+  const Granules most = in_granules(settings_.cap);
+  return most - std::min(most, backing_->reserved()) < most / kShare;
 }
 
 // Other threads may free more meanwhile. A device that waits for this thread would never be done.
@@ -271,11 +285,11 @@ void Arena::wait_for_pending(Lock& held, std::chrono::nanoseconds longest) {
   const auto deadline = steady_clock::now() + longest;
   std::chrono::nanoseconds sleep = kFirstSleep;
   for (const Marks marks = backing_->pending_marks(); !marks.empty();) {
-    if (!streams_.can_tell(marks)) {
-      wait_for_device(held);
+    if (!streams_.can_tell(marks, Means::kContexts)) {
+      if (longest >= kLongestBrief) wait_for_device(held);
       break;
     }
-    streams_.poll(marks);
+    streams_.poll(marks, Means::kContexts);
     if (std::all_of(marks.begin(), marks.end(), [&](Mark mark) { return streams_.reached(mark); })) break;
     if (steady_clock::now() >= deadline) break;
     const Unlocked unlocked(held);
@@ -310,7 +324,7 @@ void Arena::synchronize_now() {
 std::vector<std::shared_ptr<void>> Arena::tidy_streams() {
   const Relaxed relaxed(device_);
   empty_fronts();
-  streams_.poll_all();
+  streams_.poll_all(Means::kStreams);
   std::unordered_set<StreamIndex> used;
   blocks_.each([&](const Block& block) {
     used.insert(block.stream);

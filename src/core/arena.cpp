@@ -54,7 +54,8 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
              !std::has_single_bit(device_.granule())),
       born_(forks()),
       id_(next_id()),
-      streams_(device_, [this](StreamIndex stream) { fronts_.forget(stream); }),
+      streams_(device_, {[this](StreamIndex stream) { fronts_.forget(stream); },
+                         [this](StreamIndex stream, std::uint64_t mark) { fronts_.set_mark(stream, mark); }}),
       gaps_(plain_ ? Plain::kUnit : device_.granule(), [this](Mark mark) { return streams_.reached(mark); }),
       backing_(make_backing(device_, streams_, gaps_, settings_, plain_)) {
   if (settings_.reserve > 0) reserve(settings_.reserve);
@@ -68,12 +69,14 @@ Arena::~Arena() {
   bool is_done = false;
   insist([&] {
     const Relaxed relaxed(device_);
-    streams_.poll_all();
+    streams_.note_end_of_captures();
+    streams_.poll_all(Means::kStreams);
+    if (!streams_.are_done() && streams_.any_capturing()) return;
+    streams_.poll_all(Means::kContexts);
     while (!streams_.are_done() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-      streams_.poll_all();
+      streams_.poll_all(Means::kContexts);
     }
-    if (!streams_.are_done() && streams_.any_capturing()) return;
     if (!streams_.are_done()) synchronize_now();
     is_done = true;
   });
@@ -107,11 +110,8 @@ void Arena::check_still_open(Lock& held) {
 }
 
 void Arena::synchronize() {
-  {
-    const Lock held = lock(When::kAlways);
-    if (streams_.any_capturing()) return;
-  }
-  device_.synchronize();
+  Lock held = lock(When::kAlways);
+  wait_for_device(held);
 }
 
 // How many granules may be reserved now.
@@ -188,6 +188,7 @@ bool Arena::try_free_with_lock(Block& block) {
 void Arena::take_back(Block& block) {
   const std::uint64_t serial = observer_ ? block.serial : 0;
   block.live = false;
+  block.mark = 0;
   if (!block.lost) tallies_.mine().remove(block.requested, block.size);
   if (!keep(block)) put_down(block);
   if (observer_) tell({EventKind::kFree, serial});
@@ -251,6 +252,7 @@ void Arena::close() {
   Lock held = lock(When::kAlways);
   closed_ = true;
   set_fronts();
+  streams_.note_end_of_captures();  // as far as they matter here
   const Relaxed relaxed(device_);
   trim_to(0, held);
   released = tidy_streams();
@@ -292,11 +294,11 @@ void Arena::compact() {
 // While a stream is being captured nothing is unmapped: what is free then goes back another time. Otherwise what the
 // device is about to be done with is waited for, because a caller who gives memory back means that, too.
 void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
-  constexpr std::chrono::milliseconds kLongest{350};
+  using namespace std::chrono_literals;
   empty_fronts();
   if (streams_.any_capturing()) return;
   backing_->poll();
-  if (may_wait && backing_->pending() > 0) wait_for_pending(held, kLongest);
+  if (backing_->pending() > 0) wait_for_pending(held, may_wait ? 150ms : 300us);
   const Bytes granule = backing_->granule();
   try {
     backing_->trim(round_up(keep, granule) / granule, in_granules(settings_.cap), held);

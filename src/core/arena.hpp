@@ -132,7 +132,7 @@ class Arena {
   struct Laid {
     Block* block;
     Gaps::Met met;
-    Backing::HandleMarks marks;
+    Backing::MarksUnder marks;
   };
   enum class When { kOpen, kAlways };
   static constexpr const char* kCapturing = "a stream is being captured";
@@ -146,8 +146,9 @@ class Arena {
   bool is_in_scope() const;
   Request request(const Call& call, bool may_reback, bool is_last);
   void check_budget(const Request& request);
-  // The best place of a request, if that needs nothing of the driver.
+  // A place for a request that needs nothing of the driver: the best one, or, while others use that, another.
   std::optional<Place> find_hit(const Request& request) const;
+  bool must_wait(const Request& request, Offset offset) const;
   Block* take_directly(const Call& call);
   // The rest of allocate() and free(), apart from them: the common way is short.
   [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback, bool is_last);
@@ -158,10 +159,11 @@ class Arena {
   Block* take_hit(const Request& request);
   Block& allocate_slowly(const Request& request, Lock& lock);
   Block* try_efforts(const Request& request, Lock& lock);
-  std::optional<Offset> find_ready(const Request& request, const std::optional<Place>& place);
-  std::optional<Offset> find_unshared(const Request& request) const;
+  std::optional<Place> find_unshared(const Request& request) const;
+  Block* take_contended(const Request& request);
   Block* take_shared(const Request& request, const Demand& demand, Lock& lock);
-  Block& allocate_in_capture(const Request& request, Demand demand, Lock& lock);
+  Block& allocate_in_capture(const Request& request, const Demand& demand, Lock& lock);
+  void note_capture(Request& request);
   Block* take_from_graph(const Request& request);
   void give_to_graph(Block& block);
   void release(GraphMemory& graph, Lock& lock);
@@ -192,7 +194,12 @@ class Arena {
   bool is_over_limit() const;
   void trim_to(Bytes keep, Lock& lock, bool may_wait = true);
 
-  bool is_contended(Bytes size) const;
+  bool is_near_cap() const;
+  // Whether another stream would have to wait for a block of this size: there are others, and no new memory for them.
+  // Then an event right behind the free is worth its price, as long as such events are waited for.
+  bool is_contended(Bytes size) const {
+    return streams_.count() > 1 && records_left_ > 0 && backing_->reserved() * backing_->granule() + size > settings_.cap;
+  }
   void wait_for_pending(Lock& lock, std::chrono::nanoseconds longest);
   bool wait_for_device(Lock& lock);
   void synchronize_now();

@@ -75,6 +75,7 @@ void Backing::attach(Index index, Granules at, std::uint64_t address) {
   }
   spare_granules_ -= handle.count;
   backed_end_ = std::max(backed_end_, handle.end());
+  if (last_marks_.size() < backed_end_) last_marks_.resize(backed_end_);
   ++maps_;
   if (handle.touched == 0) set_idle(index);
 }
@@ -83,7 +84,10 @@ void Backing::detach(Index index) {
   Handle& handle = handles_[index];
   largest_free_.reset();
   clear_idle(index);
-  for (Granules g = handle.begin; g < handle.end(); ++g) granules_[g].handle = kNone;
+  for (Granules g = handle.begin; g < handle.end(); ++g) {
+    granules_[g].handle = kNone;
+    last_marks_[g] = {};
+  }
   handle.mapped = handle.accessible = false;
   handle.marks = {};
   spare_granules_ += handle.count;
@@ -132,11 +136,34 @@ void Backing::touch(Span span) {
   }
 }
 
+bool Backing::must_wait(StreamIndex user, Span span, const Marks& marks) const {
+  if (!streams_.must_wait(user, marks)) return false;
+  for (Granules g = span.begin; g < span.end; ++g) {
+    if (is_shared(user, g)) return true;
+  }
+  return false;
+}
+
+std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const {
+  Offset begin = gap.begin;
+  const Granules last = std::min(backed_end_, unit_.count(unit_.up(gap.end)));
+  for (Granules g = unit_.count(gap.begin); g < last && left > 0; ++g, --left) {
+    const Offset end = std::min(gap.end, (g + 1) * granule_);
+    if (!is_backed({g, g + 1}) || is_shared(user, g)) {
+      begin = end;
+    } else if (end - begin >= size) {
+      return begin;
+    }
+  }
+  return std::nullopt;
+}
+
 void Backing::leave(Span span, const Marks& marks) {
   largest_free_.reset();
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
     if (index != kNone) {
+      note_mark(g, marks);
       handles_[index].marks.join(marks);
       if (handles_[index].marks.count() > kFewMarks) streams_.reached(handles_[index].marks);  // forgets some
     }
@@ -149,17 +176,21 @@ void Backing::leave(Span span, const Marks& marks) {
   }
 }
 
-Backing::HandleMarks Backing::marks_under(Span span) const {
-  HandleMarks found;
-  for (Granules g = span.begin; g < span.end; g = handles_[found.back().first].end()) {
-    found.emplace_back(granules_[g].handle, handles_[granules_[g].handle].marks);
+Backing::MarksUnder Backing::marks_under(Span span) const {
+  MarksUnder found;
+  for (Granules g = span.begin; g < span.end; g = handles_[found.handles.back().first].end()) {
+    found.handles.emplace_back(granules_[g].handle, handles_[granules_[g].handle].marks);
   }
+  const auto first = last_marks_.begin() + static_cast<std::ptrdiff_t>(span.begin);
+  found.granules.assign(first, first + static_cast<std::ptrdiff_t>(span.count()));
   return found;
 }
 
-void Backing::touch_again(Span span, const HandleMarks& marks) {
+void Backing::touch_again(Span span, const MarksUnder& marks) {
   touch(span);
-  for (const auto& [index, before] : marks) handles_[index].marks = before;
+  for (const auto& [index, before] : marks.handles) handles_[index].marks = before;
+  std::copy(marks.granules.begin(), marks.granules.end(),
+            last_marks_.begin() + static_cast<std::ptrdiff_t>(span.begin));
 }
 
 void Backing::pin(Span span) {
@@ -211,7 +242,7 @@ Marks Backing::pending_marks() {
 
 void Backing::poll() {
   if (pending_granules_ == 0) return;
-  streams_.poll(pending_marks());
+  streams_.poll(pending_marks(), Means::kContexts);
   for (const auto& [size, entry] : idle_handles()) {
     Handle& handle = handles_[entry.second];
     if (!handle.pending || !streams_.reached(handle.marks)) continue;

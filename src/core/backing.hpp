@@ -112,10 +112,18 @@ class Backing {
   // A block came to lie on the span, which is backed; a block left it, and was last used before the marks.
   void touch(Span span);
   void leave(Span span, const Marks& marks);
-  // For a block that leaves a span only for a while: the marks of the handles under it, and the block's return.
-  using HandleMarks = std::vector<std::pair<std::uint32_t, Marks>>;
-  HandleMarks marks_under(Span span) const;
-  void touch_again(Span span, const HandleMarks& marks);
+  // For a block that leaves a span only for a while: the marks of what lies under it, and the block's return.
+  struct MarksUnder {
+    std::vector<std::pair<std::uint32_t, Marks>> handles;
+    std::vector<Mark> granules;
+  };
+  MarksUnder marks_under(Span span) const;
+  void touch_again(Span span, const MarksUnder& marks);
+  // Whether `user` has to wait for the last users of a span, which lies in a gap with these marks. More exact than the
+  // marks alone: what was never used in a gap has nobody to wait for.
+  bool must_wait(StreamIndex user, Span span, const Marks& marks) const;
+  // The lowest place in a gap that is backed and has nobody to wait for. Looks at no more granules than are `left`.
+  std::optional<Offset> find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const;
   // What backs the span may not change while it is pinned.
   void pin(Span span);
   void unpin(Span span);
@@ -212,6 +220,17 @@ class Backing {
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
   void note_peak();
+  void note_mark(Granules granule, const Marks& marks) {
+    Mark& last = last_marks_[granule];
+    const Mark mark = *marks.begin();
+    const bool is_only = marks.count() == 1 && (last.stream == mark.stream || streams_.reached(last));
+    last = is_only ? mark : kSeveral;
+  }
+  bool is_shared(StreamIndex user, Granules granule) const {
+    if (granule >= last_marks_.size()) return false;
+    const Mark last = last_marks_[granule];
+    return last.number == kSeveral.number || streams_.must_wait(user, last);
+  }
 
   const Device& device_;
   Streams& streams_;
@@ -220,6 +239,10 @@ class Backing {
   const GranuleSize unit_{granule_};
   const Granules growth_;
   std::vector<Granule> granules_;
+  // The last mark of each granule that was ever backed, since it was; kSeveral if there are several not known to be
+  // reached.
+  static constexpr Mark kSeveral{Streams::kEverything, ~std::uint64_t{0}};
+  std::vector<Mark> last_marks_;
   std::vector<Handle> handles_;
   std::vector<Index> unused_;
   // Idle handles come and go much more often than somebody looks for one: they are sorted only then. In `unsorted_` may

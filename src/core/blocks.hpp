@@ -25,7 +25,7 @@ struct alignas(64) Block {
   Bytes requested = 0;
   Front* front = nullptr;  // of its stream
   Block* next = nullptr;   // in its front
-  std::uint64_t mark = 0;  // the number of its free in its stream, once somebody needed one
+  std::uint64_t mark = 0;  // while it is kept: the number of its free in its stream
   StreamIndex stream = 0;
   bool live = false;     // in a user's hands; if not, kept by its front
   bool ordinary = true;  // not lost, not pinned, of no scope or graph, used by no other stream: a front may keep it

@@ -8,14 +8,10 @@ namespace arena {
 
 // Nothing may be unmapped, no event asked for, and no work outside waited for: memory that was used and freed by the same
 // stream will do, or what is known to be done, or new memory.
-Block& Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& held) {
-  if (demand.place) {
-    const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
-    const Span span = backing_->span_of(demand.place->offset, wanted.rounded);
-    if (!must_wait && backing_->is_backed(span)) return hand_out(demand.place->offset, wanted);
-    if (must_wait && !backing_->is_bare(span)) demand.place.reset();
-  }
-  if (const std::optional<Offset> offset = find_unshared(wanted)) return hand_out(*offset, wanted);
+Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, Lock& held) {
+  std::optional<Place> place = find_hit(wanted);
+  if (!place) place = find_unshared(wanted);
+  if (place) return hand_out(place->offset, wanted);
   if (device_.can_relax()) {
     if (const std::optional<Offset> offset = back_anew(demand, held)) return hand_out(*offset, wanted);
   }
@@ -23,9 +19,17 @@ Block& Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& he
   fail(wanted, kCapturing, (most > taken ? most - taken : 0) * backing_->granule());
 }
 
+// A request of a stream that is being captured is for a graph, if not for one that its thread has entered, then for one
+// that nobody has a name for.
+void Arena::note_capture(Request& wanted) {
+  streams_.note_capture(wanted.stream, wanted.capturing);
+  if (!wanted.capturing || wanted.graph) return;
+  if (!unclaimed_) unclaimed_ = graphs_.emplace_back(std::make_shared<GraphMemory>());
+  wanted.graph = unclaimed_;
+}
+
 // What the same stream freed in the same capture: the graph runs it in that order.
 Block* Arena::take_from_graph(const Request& wanted) {
-  if (!wanted.graph) return nullptr;
   const std::optional<GraphMemory::Taken> taken = wanted.graph->take(wanted.rounded, wanted.stream);
   if (!taken) return nullptr;
   ++hits_;
@@ -46,17 +50,24 @@ std::shared_ptr<GraphMemory> Arena::begin_graph() {
   return graph;
 }
 
-void Arena::end_graph(GraphMemory& graph) { graph.end(); }
+void Arena::end_graph(GraphMemory& graph) {
+  graph.end();
+  if (is_inherited()) return;
+  const Lock held = lock(When::kAlways);
+  streams_.note_end_of_captures();
+}
 
 void Arena::release_graph(GraphMemory& graph) {
   graph.end();
   if (is_inherited()) return;
   Lock held = lock(When::kAlways);
+  streams_.note_end_of_captures();
   release(graph, held);
 }
 
 void Arena::release_graphs() {
   Lock held = lock(When::kAlways);
+  streams_.note_end_of_captures();
   if (unclaimed_) release(*std::exchange(unclaimed_, nullptr), held);
 }
 

@@ -67,6 +67,7 @@ Front::Push Front::push(Block& block) {
   Bin* bin = find(block.size);
   if (bin == nullptr || bin->worth == 0) return Push::kRefused;
   if (kept_ == kMost) return Push::kFull;
+  block.mark = mark_.load(std::memory_order_acquire);
   block.next = bin->first;
   bin->first = &block;
   count(block, 1);
@@ -76,7 +77,6 @@ Front::Push Front::push(Block& block) {
 void Front::start(Block& block, Bytes requested, std::uint64_t serial, Line line) {
   block.requested = requested;
   block.serial = serial;
-  block.mark = 0;
   block.line = line;
   block.born = line != 0 ? now() : 0;
   block.live = true;
@@ -128,7 +128,7 @@ void Fronts::publish(Front& front, StreamKey stream) {
   place->store(&front, std::memory_order_release);
 }
 
-Front& Fronts::of(StreamIndex index, StreamKey stream) {
+Front& Fronts::of(StreamIndex index, StreamKey stream, std::uint64_t mark) {
   if (index >= kMost) return none_;
   while (all_.size() <= index) {
     all_.push_back(std::make_unique<Front>(static_cast<StreamIndex>(all_.size())));
@@ -139,6 +139,7 @@ Front& Fronts::of(StreamIndex index, StreamKey stream) {
   {
     const std::lock_guard held(front.lock());
     front.serve(stream);
+    front.set_mark(mark);
   }
   publish(front, stream);
   return front;

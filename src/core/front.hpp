@@ -86,6 +86,9 @@ class alignas(64) Front {
     return handle_ == stream.stream && tag_ == stream.tag;
   }
   void serve(StreamKey stream);  // another one from now on; nobody, if it is the key that is made of nothing
+  // What is kept from now on is freed before the mark of this number. To be set before an event is recorded that covers
+  // lower ones: what is freed at the same moment, in another thread, then either has a higher one or is covered.
+  void set_mark(std::uint64_t number) { mark_.store(number); }
   void set_policy(bool direct, Keeps keeps) {
     direct_ = direct;
     keeps_ = keeps;
@@ -161,6 +164,7 @@ class alignas(64) Front {
   const StreamIndex index_;
   Glanced<bool> direct_{false};  // whether it may be used without the arena's lock
   SpinLock lock_;
+  std::atomic<std::uint64_t> mark_{1};
   Keeps keeps_ = Keeps::kNone;
   std::uint32_t kept_ = 0, large_ = 0;  // of the first, those that are not small
   Glanced<cu::Stream> handle_{nullptr};
@@ -180,10 +184,14 @@ class Fronts {
 
   // The front of a stream, most likely; it looks for itself whether it is. Null if there is none.
   Front* find(StreamKey stream) const;
-  // The front of a stream, made if there is none, with its new stream if the index was another's before.
-  Front& of(StreamIndex index, StreamKey stream);
+  // The front of a stream, made if there is none, with its new stream if the index was another's before. What it keeps is
+  // freed before the mark.
+  Front& of(StreamIndex index, StreamKey stream, std::uint64_t mark);
   // A stream is gone: its front takes and gives no more, until it serves another.
   void forget(StreamIndex index);
+  void set_mark(StreamIndex index, std::uint64_t number) {
+    if (index < all_.size()) all_[index]->set_mark(number);
+  }
 
   // One of them locked, if anybody may come without the arena's lock.
   class Guard {

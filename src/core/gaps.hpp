@@ -64,8 +64,7 @@ class Gaps {
   void restore(Offset begin, const Met& met);
   std::optional<Place> find(Bytes wanted) const;
 
-  // Visits the best place in each gap that holds a request, in the order of addresses, until one is taken, which the
-  // visitor tells, or it has seen enough of them.
+  // Visits the gaps that hold a request, in the order of addresses, until the visitor returns true or has seen enough.
   template <typename Visit>
   void each_that_holds(Bytes wanted, Visit visit) const {
     int left = kEnough;
@@ -171,11 +170,7 @@ class Gaps {
   bool visit_that_hold(Index node, Bytes wanted, int& left, Visit& visit) const {
     if (node == kNone || nodes_[node].largest.size < units(wanted)) return false;
     if (visit_that_hold(nodes_[node].child[0], wanted, left, visit)) return true;
-    if (nodes_[node].offer.size >= units(wanted)) {
-      Place place = place_in(nodes_[node].gap, wanted);
-      place.gap = node;
-      if (visit(place) || --left == 0) return true;
-    }
+    if (nodes_[node].offer.size >= units(wanted) && (visit(nodes_[node].gap, node) || --left == 0)) return true;
     return visit_that_hold(nodes_[node].child[1], wanted, left, visit);
   }
 

@@ -100,7 +100,7 @@ Snapshot Arena::snapshot(bool may_reback) {
   std::optional<Backing::Look> look;
   if (!streams_.any_capturing()) {
     const Relaxed relaxed(device_);
-    streams_.can_tell(backing_->pending_marks());
+    streams_.can_tell(backing_->pending_marks(), Means::kStreams);
     look.emplace(*backing_);
   }
   Snapshot snapshot;

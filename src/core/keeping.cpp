@@ -64,9 +64,10 @@ bool Arena::keep(Block& block) {
   return pushed == Front::Push::kKept;
 }
 
-// Where its stream was when it was freed, or later.
+// Where its stream was when it was freed.
 Mark Arena::mark_of(Block& block) {
   if (block.mark == 0) block.mark = streams_.mark(block.stream).number;
+  streams_.raise({block.stream, block.mark});
   return {block.stream, block.mark};
 }
 
@@ -77,16 +78,12 @@ void Arena::put_down(Block& block) {
     if (block.scope) block.scope->remove(block.size);
     if (block.graph) return give_to_graph(block);
   }
-  const bool is_contended = this->is_contended(block.size);
-  Marks marks;
-  const auto add = [&](Mark mark) {
-    marks.add(mark);
-    if (!is_contended) return;
-    streams_.record_now(mark);
+  Marks marks(mark_of(block));
+  for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
+  if (is_contended(block.size)) {
+    for (const Mark mark : marks) streams_.record_now(mark);
     --records_left_;
-  };
-  add(mark_of(block));
-  for (const StreamIndex other : block.others) add(streams_.mark(other));
+  }
   backing_->leave(span, marks);
   gaps_.add({block.offset, block.offset + block.size}, marks);
   blocks_.remove(block);

@@ -135,6 +135,7 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, cons
   handles_[index].marks = used;
   attach(index, *at, memory->address);
   handles_[index].accessible = true;
+  for (Granules g = *at; g < *at + count && !used.empty(); ++g) note_mark(g, used);
   gaps_.add({*at * granule_, (*at + count) * granule_}, used);
   return *at * granule_;
 }

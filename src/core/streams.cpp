@@ -64,8 +64,7 @@ StreamKey borrowed_key(const Device& device, cu::Stream stream) {
   return {stream, id ? *id + 1 : kNotAnId | ++unknown};
 }
 
-Streams::Streams(const Device& device, std::function<void(StreamIndex)> forget)
-    : device_(device), forget_(std::move(forget)) {
+Streams::Streams(const Device& device, Listener listener) : device_(device), listener_(std::move(listener)) {
   events_.push_back(std::make_unique<Events>(Events{device.context(), nullptr}));
   states_.emplace_back();
   states_[kEverything].events = events_.front().get();
@@ -107,7 +106,7 @@ StreamIndex Streams::promote(cu::Stream stream) {
   if (borrowed == indices_.end()) return add({stream, 0});
   const StreamIndex index = borrowed->second;
   indices_.erase(borrowed);
-  forget_(index);
+  listener_.forget(index);
   states_[index].key = {stream, 0};
   indices_.emplace(states_[index].key, index);
   return index;
@@ -195,11 +194,11 @@ bool Streams::can_use(const State& state) const {
 void Streams::lose(StreamIndex index) {
   State& state = states_[index];
   state.gone = true;
-  state.immortal = false;
+  state.immortal = state.captured = false;
   if (state.owner) released_.push_back(std::move(state.owner));
   state.owner = nullptr;
   indices_.erase(state.key);
-  forget_(index);
+  listener_.forget(index);
 }
 
 const Streams::Record* Streams::find_record(Mark mark) const {
@@ -210,17 +209,25 @@ const Streams::Record* Streams::find_record(Mark mark) const {
 }
 
 // A record that is reached after the mark; null if none can be made now.
-const Streams::Record* Streams::record_after(Mark mark) {
+const Streams::Record* Streams::record_after(Mark mark, Means means) {
   if (const Record* found = find_record(mark)) return found;
   State& state = states_[mark.stream];
-  if (!(can_use(state) ? record_in_stream(state) : record_in_context(state))) return nullptr;
-  return &state.records.back();
+  const bool recorded = can_use(state) ? record_in_stream(state) : means == Means::kContexts && record_in_context(state);
+  return recorded ? &state.records.back() : nullptr;
+}
+
+// All that was freed so far, what fronts keep included, gets a number that the next event covers.
+void Streams::advance(State& state) {
+  ++state.frees;
+  listener_.advance(static_cast<StreamIndex>(&state - states_.data()), state.frees + 1);
 }
 
 // A capture may begin in another thread at any moment. One that was not under way after the record has not swallowed it.
 bool Streams::record_in_stream(State& state) {
   const auto use = new_event(*state.events);
-  if (device_.is_capturing(state.key.stream) || !device_.record(use->event, state.key.stream)) return false;
+  if (device_.is_capturing(state.key.stream)) return false;
+  advance(state);
+  if (!device_.record(use->event, state.key.stream)) return false;
   if (state.key.stream != cu::legacy_stream() && device_.is_capturing(state.key.stream)) return false;
   state.records.push_back({use, state.frees});
   return true;
@@ -230,12 +237,24 @@ bool Streams::record_in_stream(State& state) {
 bool Streams::record_in_context(State& state) {
   if (!device_.can_record_context() || any_capturing()) return false;
   const auto use = new_event(*state.events);
-  if (!device_.record_context(use->event, state.events->context)) return false;
+  std::vector<State*> covered{&state};
   for (State& other : states_) {
     const bool needs_it = other.events == state.events && other.frees > other.done && !can_use(other);
-    if (&other == &state || needs_it) other.records.push_back({use, other.frees});
+    if (&other != &state && needs_it) covered.push_back(&other);
   }
+  for (State* other : covered) advance(*other);
+  if (!device_.record_context(use->event, state.events->context)) return false;
+  for (State* other : covered) other->records.push_back({use, other->frees});
   return true;
+}
+
+void Streams::note_capture(StreamIndex index, bool is_capturing) {
+  states_[index].captured = is_capturing;
+  has_seen_capture_ |= is_capturing;
+}
+
+void Streams::note_end_of_captures() {
+  for (State& state : states_) state.captured = false;
 }
 
 void Streams::record_now(Mark mark) {
@@ -263,7 +282,7 @@ bool Streams::must_wait(StreamIndex user, const Marks& marks) const {
 bool Streams::order(StreamIndex user, const Marks& marks) {
   for (const Mark mark : marks) {
     if (!must_wait(user, mark)) continue;
-    const Record* record = record_after(mark);
+    const Record* record = record_after(mark, Means::kContexts);
     if (record == nullptr) return false;
     device_.wait(states_[user].key.stream, record->use->event);
     states_[user].waited[mark.stream] = record->number;
@@ -285,18 +304,18 @@ void Streams::ask(State& state) {
   }
 }
 
-void Streams::poll(const Marks& marks) {
+void Streams::poll(const Marks& marks, Means means) {
   for (const Mark mark : marks) {
     State& state = states_[mark.stream];
     if (!reached(mark)) ask(state);
-    if (!reached(mark) && state.records.empty() && record_after(mark) != nullptr) ask(state);
+    if (!reached(mark) && state.records.empty() && record_after(mark, means) != nullptr) ask(state);
   }
 }
 
-void Streams::poll_all() {
+void Streams::poll_all(Means means) {
   for (StreamIndex index = 0; index < states_.size(); ++index) {
     const State& state = states_[index];
-    if (state.done < state.frees) poll(Marks({index, state.frees}));
+    if (state.done < state.frees) poll(Marks({index, state.frees}), means);
   }
 }
 
@@ -304,10 +323,10 @@ bool Streams::are_done() const {
   return std::all_of(states_.begin(), states_.end(), [](const State& state) { return state.done >= state.frees; });
 }
 
-bool Streams::can_tell(const Marks& marks) {
+bool Streams::can_tell(const Marks& marks, Means means) {
   bool all = true;
   for (const Mark mark : marks) {
-    if (!reached(mark)) all &= record_after(mark) != nullptr;
+    if (!reached(mark)) all &= record_after(mark, means) != nullptr;
   }
   return all;
 }
@@ -324,9 +343,12 @@ void Streams::collect() {
   for (State& state : states_) ask(state);
 }
 
-Streams::Progress Streams::progress() const {
+Streams::Progress Streams::progress() {
   Progress now;
-  for (const State& state : states_) now.frees.push_back(state.frees);
+  for (State& state : states_) {
+    advance(state);
+    now.frees.push_back(state.frees);
+  }
   for (const auto& events : events_) {
     if (events->kept) now.others.push_back(events->kept);
   }
@@ -340,7 +362,7 @@ void Streams::finish(const Progress& progress) {
 // The legacy stream knows whether a blocking stream of its context is being captured, known here or not.
 bool Streams::any_capturing() const {
   const auto is_capturing = [&](const State& state) {
-    return !state.blocking && can_use(state) && device_.is_capturing(state.key.stream);
+    return can_use(state) ? !state.blocking && device_.is_capturing(state.key.stream) : state.captured;
   };
   return device_.is_capturing(cu::legacy_stream()) || std::any_of(states_.begin(), states_.end(), is_capturing);
 }

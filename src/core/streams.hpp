@@ -9,6 +9,7 @@
 // Events are recorded only where a mark must be waited for or asked about, never on the common path.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -40,13 +41,22 @@ StreamKey default_key(cu::Stream stream);
 // A borrowed stream, which must live now.
 StreamKey borrowed_key(const Device& device, cu::Stream stream);
 
+// How the driver is asked about what was freed on a stream: by an event in the stream, if it can be named, or also by one
+// of its whole context, which a capture that is not known here would not survive.
+enum class Means { kStreams, kContexts };
+
 class Streams {
  public:
   // Everything that runs in the arena's context, whatever its stream. It can be freed on, but not used.
   static constexpr StreamIndex kEverything = 0;
 
-  // `forget` is called with streams whose handle may not be used any more.
-  Streams(const Device& device, std::function<void(StreamIndex)> forget);
+  struct Listener {
+    std::function<void(StreamIndex)> forget;  // a stream whose handle may not be used any more
+    // The marks of a stream below this number are about to be covered by an event, or by a wait: what is freed from now
+    // on must have this one or a higher one.
+    std::function<void(StreamIndex, std::uint64_t)> advance;
+  };
+  Streams(const Device& device, Listener listener);
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
@@ -70,11 +80,15 @@ class Streams {
   };
 
   Mark mark(StreamIndex stream) { return {stream, ++states_[stream].frees}; }
+  // The number that what is freed now may have at the least, and a mark that was made with one.
+  std::uint64_t next_mark(StreamIndex stream) const { return states_[stream].frees + 1; }
+  void raise(Mark mark) { states_[mark.stream].frees = std::max(states_[mark.stream].frees, mark.number); }
   bool reached(Mark mark) const { return states_[mark.stream].done >= mark.number; }
   // Whether the host knows that all marks were reached; forgets those that were.
   bool reached(Marks& marks) const;
 
   // Whether `user` has to wait for one of the marks.
+  bool must_wait(StreamIndex user, Mark mark) const;
   bool must_wait(StreamIndex user, const Marks& marks) const;
   // Makes `user` wait, on the device, for marks of other streams. False if one cannot be waited for like that: then the
   // host has to wait.
@@ -82,11 +96,11 @@ class Streams {
   // Records an event right behind a mark that was just made, so that whoever waits for it waits for nothing later.
   void record_now(Mark mark);
   // Asks the driver how far the streams of the marks, or all of them, have come.
-  void poll(const Marks& marks);
-  void poll_all();
+  void poll(const Marks& marks, Means means);
+  void poll_all(Means means);
   bool are_done() const;  // as far as is known
   // Makes sure that polling can tell when the marks are reached. False if a capture, or an old driver, is in the way.
-  bool can_tell(const Marks& marks);
+  bool can_tell(const Marks& marks, Means means);
   // Whether the driver says that the marks were reached. The answer is not remembered.
   bool are_over(const Marks& marks) const;
 
@@ -95,14 +109,15 @@ class Streams {
     std::vector<std::uint64_t> frees;
     std::vector<std::shared_ptr<const PrimaryContext>> others;  // beside the arena's own
   };
-  Progress progress() const;
+  Progress progress();
   void finish(const Progress& progress);
 
   // Whether a stream is being captured, as far as it can be asked.
   bool any_capturing() const;
-  // The program captures streams: from now on no free records an event of the whole context, which another capture,
-  // unknown here, might not survive.
-  void note_capture() { has_seen_capture_ = true; }
+  // What a call that passed a stream saw of it. One that was being captured is taken to be so until it is seen again, or
+  // until somebody says that captures are over: it cannot be asked.
+  void note_capture(StreamIndex index, bool is_capturing);
+  void note_end_of_captures();
 
   // Whether so many are known that it is time to let some go.
   bool are_many() const { return states_.size() - vacant_.size() >= many_; }
@@ -143,6 +158,7 @@ class Streams {
     bool immortal = false;
     bool blocking = true;       // so the legacy stream knows of its captures
     bool gone = false;          // its handle may be another's by now
+    bool captured = false;      // when it was last seen
     std::uint32_t visits = 0;   // calls under way that passed the handle
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
@@ -155,20 +171,20 @@ class Streams {
   bool can_go(const State& state) const;
   Events& events_of(StreamKey key);
   bool can_use(const State& state) const;
-  bool must_wait(StreamIndex user, Mark mark) const;
   void lose(StreamIndex index);
   void retire_namesakes(StreamKey key);
   const Record* find_record(Mark mark) const;
-  const Record* record_after(Mark mark);
+  const Record* record_after(Mark mark, Means means);
   bool record_in_stream(State& state);
   bool record_in_context(State& state);
+  void advance(State& state);
   void ask(State& state);
   void finish_state(State& state, std::uint64_t number);
   std::shared_ptr<EventUse> new_event(Events& events);
   void collect();
 
   const Device& device_;
-  std::function<void(StreamIndex)> forget_;
+  Listener listener_;
   std::vector<std::unique_ptr<Events>> events_;  // the arena's own context first
   std::vector<State> states_;                    // kEverything first
   std::map<StreamKey, StreamIndex> indices_;

@@ -30,14 +30,16 @@ EventRef event_for_host(Call& call, cu::Event handle) {
   return event;
 }
 
-// Records the event in a stream that is not being captured, after the marks.
-void record_at(Call& call, EventState& event, const StreamRef& stream, std::vector<Mark> after) {
+// Records the event in a stream that is not being captured.
+void record_at(Call& call, EventState& event, const StreamRef& stream, Work work = {}) {
   auto time = std::make_shared<std::chrono::steady_clock::time_point>();
   const auto stamp = [time] {
     *time = std::chrono::steady_clock::now();
     return kSuccess;
   };
-  event.mark = submit(call, stream, {call.name, stamp, {}, 0, std::move(after), false});
+  work.name = call.name;
+  work.run = stamp;
+  event.mark = submit(call, stream, std::move(work));
   event.time = time;
   event.clock = stream->clock;
   event.captured = {};
@@ -55,7 +57,7 @@ Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle,
       event->captured = mark_capture(stream);
       return kSuccess;
     }
-    record_at(call, *event, stream, {});
+    record_at(call, *event, stream);
     return kSuccess;
   });
 }
@@ -295,13 +297,13 @@ CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event han
     require(event->context == context.get(), kInvalidHandle);
     check_no_capture(call, *context);
     const StreamRef recorder = recorder_of(context);
-    std::vector<Mark> after;
+    Work work{.delayed = false};  // no stream has to get to it
     for (const StreamRef& stream : streams_of(call.machine, *context)) {
       recorder->clock.join(stream->clock);
       const Mark mark = stream->last();
-      if (stream != recorder && !mark.reached()) after.push_back(mark);
+      if (stream != recorder && !mark.reached()) work.after.push_back(mark);
     }
-    record_at(call, *event, recorder, std::move(after));
+    record_at(call, *event, recorder, std::move(work));
     return kSuccess;
   });
 }

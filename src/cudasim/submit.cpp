@@ -114,8 +114,8 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
   pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
   const bool small = work.bytes <= kSmallWork && !work.on_worker;
-  const auto pushed =
-      stream->push({std::move(work.run), std::move(work.after), m.settings.next_delay(), work.even_failed}, small);
+  const std::uint64_t delay = work.delayed ? m.settings.next_delay() : 0;
+  const auto pushed = stream->push({std::move(work.run), std::move(work.after), delay, work.even_failed}, small);
   if (pushed.run_here) call.run_inline = stream;
   return pushed.mark;
 }

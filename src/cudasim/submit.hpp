@@ -36,6 +36,7 @@ struct Work {
   std::vector<Mark> after;
   bool on_worker = false;    // never on the calling thread
   bool even_failed = false;  // also after a fault, when nothing else runs any more
+  bool delayed = true;       // takes time, as every operation in a stream does
 };
 
 // Whether an address belongs to the driver at all, rather than being pageable memory of the program.

@@ -476,7 +476,7 @@ def test_memory_of_an_upstream_that_orders_by_streams_is_waited_for_by_others(ma
         def __del__(self) -> None:
             cu.ok("cuMemFreeAsync", self.ptr, own)
 
-    pool = make(cap="64MiB", upstream=Ordered)
+    pool = make(cap="2MiB", upstream=Ordered)  # no room for another segment, which would be taken rather than wait
     with sim.temporarily(delay=5000):
         first, second = pool.allocate(MIB, own), pool.allocate(MIB, other)
         cu.ok("cuMemsetD8Async", second.ptr, 1, MIB, other)

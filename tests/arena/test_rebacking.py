@@ -101,8 +101,9 @@ def test_rebacking_is_refused_while_a_thread_that_nobody_numbered_is_alive(make:
 
 def test_rebacking_is_refused_while_a_stream_is_captured(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB", compact=True)
-    stream = cu.stream()
-    live = [*needs_rebacking(pool), pool.allocate(512, stream)]
+    owner = cu.owned_stream()
+    stream = owner.ptr
+    live = [*needs_rebacking(pool), pool.allocate(512, owner)]
     cu.ok("cuStreamBeginCapture", stream, 2)
     with pytest.raises(OutOfMemoryError, match="a stream is being captured"):
         pool.allocate(54 * MIB)

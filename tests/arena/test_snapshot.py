@@ -57,12 +57,12 @@ def test_a_block_says_what_it_is(make: MakeArena, cu: Cu) -> None:
 
 def test_a_snapshot_asks_what_the_streams_have_done_by_now(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="64MiB")
-    stream = cu.stream()
+    stream = cu.owned_stream()  # of a plain number, only the whole context could tell
     with sim.temporarily(delay=50_000):
         with pool.allocate(8 * MIB, stream) as buffer:
-            work.fill(buffer, 1, stream)
+            work.fill(buffer, 1, stream.ptr)
         assert {piece.state for piece in pool.snapshot().pieces} == {"pending"}
-        cu.ok("cuStreamSynchronize", stream)
+        cu.ok("cuStreamSynchronize", stream.ptr)
     assert pool.stats().pending > 0  # stats() asks nobody
     assert {piece.state for piece in pool.snapshot().pieces} == {"releasable"}
     assert pool.stats().pending > 0  # the next request meets the same arena, whoever looked

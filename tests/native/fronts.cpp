@@ -26,7 +26,7 @@ TEST(a_front_hands_out_what_it_keeps_for_exactly_its_size) {
   Tallies tallies(1);
   Tally& tally = tallies.mine();
   fronts.set_policy(true, Front::Keeps::kAll);
-  Front& front = fronts.of(0, key(16));
+  Front& front = fronts.of(0, key(16), 1);
   CHECK(fronts.find(key(16)) == &front && fronts.find(key(17)) == nullptr);
   Block block;
   block.size = 1024;
@@ -218,7 +218,7 @@ TEST(a_thread_has_a_tally_for_each_arena) {
 TEST(serials_are_never_given_twice) {
   std::mt19937 chance(4);
   Fronts fronts;
-  Front* all[] = {&fronts.of(0, key(16)), &fronts.of(1, key(32))};
+  Front* all[] = {&fronts.of(0, key(16), 1), &fronts.of(1, key(32), 1)};
   std::set<std::uint64_t> given;
   for (int step = 0; step < 5'000; ++step) {
     if (chance() % 100 == 0) {
@@ -233,7 +233,7 @@ TEST(serials_are_never_given_twice) {
 TEST(a_front_gives_no_block_to_two_threads) {
   Fronts fronts;
   fronts.set_policy(true, Front::Keeps::kAll);
-  Front& front = fronts.of(0, key(16));
+  Front& front = fronts.of(0, key(16), 1);
   Tallies tallies(5);
   std::array<Block, 8> blocks;
   for (Block& block : blocks) {

@@ -12,6 +12,7 @@ namespace {
 
 using test::Sim;
 
+const Streams::Listener kNobody{[](StreamIndex) {}, [](StreamIndex, std::uint64_t) {}};
 const auto kUnused = [](StreamIndex) { return false; };
 
 // The next stream gets the number of the last one that was destroyed.
@@ -20,7 +21,7 @@ TEST(a_stream_with_the_number_of_another_is_another_and_has_to_wait) {
   {
     const Device device(sim.driver(), 0);
     std::vector<StreamIndex> forgotten;
-    Streams streams(device, [&](StreamIndex index) { forgotten.push_back(index); });
+    Streams streams(device, {[&](StreamIndex index) { forgotten.push_back(index); }, kNobody.advance});
     const cu::Stream first = device.new_stream();
     const StreamIndex old = streams.index(first);
     const Mark mark = streams.mark(old);
@@ -31,7 +32,7 @@ TEST(a_stream_with_the_number_of_another_is_another_and_has_to_wait) {
     const StreamIndex now = streams.index(second);
     CHECK(now != old && forgotten == std::vector{old});
     CHECK(streams.must_wait(now, Marks(mark)));
-    streams.poll(Marks(mark));  // through the context: the old one cannot be named
+    streams.poll(Marks(mark), Means::kContexts);  // through the context: the old one cannot be named
     CHECK(streams.reached(mark));
     device.delete_stream(second);
   }
@@ -42,16 +43,16 @@ TEST(a_borrowed_handle_is_used_only_during_the_call_that_passed_it) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, [](StreamIndex) {});
+    Streams streams(device, kNobody);
     const cu::Stream stream = device.new_stream();
     const StreamIndex index = streams.index(stream);
     sim.reset_counts();
     {
       const Streams::Visit visit(streams, index);
-      CHECK(streams.can_tell(Marks(streams.mark(index))));
+      CHECK(streams.can_tell(Marks(streams.mark(index)), Means::kContexts));
     }
     CHECK(sim.calls("cuEventRecord") == 1 && sim.calls("cuCtxRecordEvent") == 0);
-    CHECK(streams.can_tell(Marks(streams.mark(index))));
+    CHECK(streams.can_tell(Marks(streams.mark(index)), Means::kContexts));
     CHECK(sim.calls("cuEventRecord") == 1 && sim.calls("cuCtxRecordEvent") == 1);
     device.delete_stream(stream);
   }
@@ -62,14 +63,14 @@ TEST(the_owner_of_a_stream_is_kept_until_all_that_was_freed_on_it_is_done) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, [](StreamIndex) {});
+    Streams streams(device, kNobody);
     const std::shared_ptr<cu::StreamTag> owner(device.new_stream(), [&](cu::Stream s) { device.delete_stream(s); });
     streams.keep(owner.get(), owner);
     const StreamIndex index = streams.index(owner.get());
     const Mark mark = streams.mark(index);
     streams.tidy(kUnused);
     CHECK(owner.use_count() == 2 && streams.index(owner.get()) == index);
-    streams.poll_all();
+    streams.poll_all(Means::kStreams);
     CHECK(streams.reached(mark) && streams.are_done());
     streams.tidy([&](StreamIndex used) { return used == index; });  // by a block that will be freed on it
     CHECK(owner.use_count() == 2);
@@ -83,7 +84,7 @@ TEST(a_borrowed_stream_that_is_kept_from_now_on_stays_the_same_stream) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, [](StreamIndex) {});
+    Streams streams(device, kNobody);
     const std::shared_ptr<cu::StreamTag> owner(device.new_stream(), [&](cu::Stream s) { device.delete_stream(s); });
     const StreamIndex index = streams.index(owner.get());
     streams.keep(owner.get(), owner);
@@ -97,7 +98,7 @@ TEST(the_own_stream_of_a_thread_that_has_ended_makes_room_for_another) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, [](StreamIndex) {});
+    Streams streams(device, kNobody);
     Mark mark;
     std::thread([&] { mark = streams.mark(streams.index(cu::per_thread_stream())); }).join();
     streams.tidy(kUnused);
@@ -117,7 +118,7 @@ TEST(a_stream_of_a_context_that_is_not_primary_is_refused) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, [](StreamIndex) {});
+    Streams streams(device, kNobody);
     const test::OtherContext other(sim);
     CHECK_THROWS(UsageError, streams.index(other.stream()));
     CHECK(streams.count() == 0);

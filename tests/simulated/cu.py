@@ -121,6 +121,9 @@ class Cu:
     def stream(self, *, non_blocking: bool = True) -> int:
         return self.out("cuStreamCreate", 1 if non_blocking else 0)
 
+    def owned_stream(self, *, non_blocking: bool = True) -> OwnedStream:
+        return OwnedStream(self, non_blocking=non_blocking)
+
     def event(self) -> int:
         return self.out("cuEventCreate", 0)
 
@@ -151,3 +154,16 @@ class Cu:
 
     def write(self, address: int, data: bytes) -> None:
         self.ok("cuMemcpyHtoD", address, data, len(data))
+
+
+class OwnedStream:
+    """A stream that is destroyed with its object, as CuPy's and cuda-core's are."""
+
+    def __init__(self, cu: Cu, *, non_blocking: bool = True) -> None:
+        self.cu, self.ptr = cu, cu.stream(non_blocking=non_blocking)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+    def __del__(self) -> None:
+        self.cu.cuStreamDestroy(self.ptr)
