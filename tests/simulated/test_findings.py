@@ -15,7 +15,8 @@ from arena import sim
 from ..findings import expect
 from ..programs import run
 from .cu import INVALID_VALUE, MIB, NOT_READY, SUCCESS, Cu, Location, PoolProps
-from .test_streams import SLOW, begin, end
+from .test_capture import begin, end
+from .test_streams import SLOW
 
 INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
 

@@ -25,7 +25,8 @@ from .cu import (
     Prop,
     prop,
 )
-from .test_streams import CAPTURE_UNSUPPORTED, GLOBAL_MODE, SLOW, begin
+from .test_capture import CAPTURE_UNSUPPORTED, GLOBAL_MODE, begin
+from .test_streams import SLOW
 
 INTEGRATED, COMPUTE_MODE, RDMA_WITH_VMM = 18, 20, 110
 RDMA_CAPABLE = 15  # a pointer attribute
