@@ -288,6 +288,12 @@ def test_without_reuse_no_number_comes_back(cu: Cu) -> None:
     expect("dead stream")
 
 
+def test_a_context_of_an_earlier_machine_is_refused_without_a_finding(cu: Cu) -> None:
+    context = cu.out("cuCtxGetCurrent")
+    sim.restart()
+    assert cu.cuCtxPushCurrent(context) == cu.cuCtxSynchronize_v2(context) == "CUDA_ERROR_INVALID_CONTEXT"
+
+
 def test_numbers_of_an_earlier_machine_do_not_come_back(cu: Cu) -> None:
     stream = cu.stream()
     cu.ok("cuStreamDestroy", stream)
