@@ -37,12 +37,10 @@ bool is_primary(const Machine& m, cu::Context context) {
   return std::any_of(m.devices.begin(), m.devices.end(), is_its);
 }
 
-// A primary context keeps its handle while it does not exist, and programs that outlive a reset of the simulated driver
-// try to enter their old one to see whether it is still there: neither is a finding.
+// A primary context keeps its handle while it does not exist: to use it then is an error, but not a finding.
 ContextRef find_context(Call& call, cu::Context handle) {
   const auto& contexts = call.machine.contexts;
-  const bool harmless = is_primary(call.machine, handle) || contexts.of_earlier_machine(handle);
-  return harmless ? contexts.find(handle) : find_live(call, contexts, handle);
+  return is_primary(call.machine, handle) ? contexts.find(handle) : find_live(call, contexts, handle);
 }
 
 // A primary context can be made current even while there is none: calls then say that it is destroyed.

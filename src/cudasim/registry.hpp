@@ -66,7 +66,6 @@ class Registry {
     return was_given(handle) && reinterpret_cast<std::uint64_t>(handle) <= kept_from_;
   }
   Death death_of(Handle handle) const {
-    if (of_earlier_machine(handle)) return {"a reset of the simulated driver"};
     const auto it = dead_.find(handle);
     return it == dead_.end() ? Death{} : it->second;
   }

@@ -288,10 +288,12 @@ def test_without_reuse_no_number_comes_back(cu: Cu) -> None:
     expect("dead stream")
 
 
-def test_a_context_of_an_earlier_machine_is_refused_without_a_finding(cu: Cu) -> None:
-    context = cu.out("cuCtxGetCurrent")
-    sim.restart()
+def test_handles_of_an_earlier_machine_are_refused_without_a_finding(cu: Cu) -> None:
+    context, stream, event = cu.out("cuCtxGetCurrent"), cu.stream(), cu.event()
+    sim.reset()
+    cu.start()
     assert cu.cuCtxPushCurrent(context) == cu.cuCtxSynchronize_v2(context) == "CUDA_ERROR_INVALID_CONTEXT"
+    assert cu.cuStreamQuery(stream) == cu.cuEventDestroy(event) == INVALID_HANDLE
 
 
 def test_numbers_of_an_earlier_machine_do_not_come_back(cu: Cu) -> None:
