@@ -130,7 +130,7 @@ def configure(
     - ``races``: the race checker: on, off, or ``"print"`` to write each report to standard error as well
       [``CUDASIM_RACES``, 0]
 
-    Failures are planned with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR,...``].
+    Failures are planned with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR[:TIMES],...``].
 
     >>> configure(delay=0)
     >>> configure(prices="cheap")
@@ -276,7 +276,7 @@ def fail(function: str, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY", *, nth: i
 
 
 def planned() -> list[str]:
-    """Return the failures that were planned and have not come true yet, as ``FUNCTION:NTH:ERROR``."""
+    """Return the failures that were planned and have not come true yet, as ``FUNCTION:NTH:ERROR[:TIMES]``."""
     return [plan for plan in load().get("fail").split(",") if plan]
 
 

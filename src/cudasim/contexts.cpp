@@ -37,11 +37,16 @@ bool is_primary(const Machine& m, cu::Context context) {
   return std::any_of(m.devices.begin(), m.devices.end(), is_its);
 }
 
+// A primary context keeps its handle while it does not exist: to use it then is an error, but not a finding.
+ContextRef find_context(Call& call, cu::Context handle) {
+  const auto& contexts = call.machine.contexts;
+  return is_primary(call.machine, handle) ? contexts.find(handle) : find_live(call, contexts, handle);
+}
+
 // A primary context can be made current even while there is none: calls then say that it is destroyed.
 void check_can_be_current(Call& call, cu::Context context) {
-  Machine& m = call.machine;
-  if (is_primary(m, context)) return;
-  require(find_live(call, m.contexts, context) != nullptr, kInvalidContext);
+  if (is_primary(call.machine, context)) return;
+  require(find_context(call, context) != nullptr, kInvalidContext);
 }
 
 ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool primary) {
@@ -146,9 +151,7 @@ ContextRef context_of(Call& call, cu::Context handle) {
     require(call.context->alive, kContextIsDestroyed);
     return call.context;
   }
-  Machine& m = call.machine;
-  // A primary context keeps its handle while there is none, and is asked for before it exists.
-  ContextRef context = is_primary(m, handle) ? m.contexts.find(handle) : find_live(call, m.contexts, handle);
+  ContextRef context = find_context(call, handle);
   require(context != nullptr && context->alive, kInvalidContext);
   return context;
 }

@@ -36,7 +36,8 @@ extern "C" {
  *   dead           report   when a dead handle is used: report a finding, print it too, or print it and abort
  *   prices         a100     price table of the virtual clock: a100, small or free
  *   races          0        the race checker: 1 switches it on, print also writes each report to standard error
- *   fail           none     planned failures: "cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY,..."; read, those still to come
+ *   fail           none     planned failures, FUNCTION:NTH:ERROR or FUNCTION:NTH:ERROR:TIMES with commas; read, those still
+ *                           to come
  *
  * The first eight describe the machine: they can be set until cuInit, and again after cudasimReset. */
 CUDASIM_API int cudasimSet(const char* setting, const char* value);

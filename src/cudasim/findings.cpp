@@ -23,7 +23,6 @@ std::string quoted(std::string_view text) { return '"' + std::string(text) + '"'
 
 std::string describe_death(const Death& death, std::uint64_t now) {
   if (death.by.empty()) return "which was destroyed";
-  if (death.number == 0) return "which was destroyed by " + std::string(death.by);
   const std::uint64_t ago = now - death.number;
   return "which " + std::string(death.by) + " destroyed " + std::to_string(ago) + (ago == 1 ? " call" : " calls") +
          " earlier " + place(death.number, death.thread);

@@ -60,11 +60,12 @@ Death death_by(const Call& call);
 // say so. The null handle is an ordinary mistake, which drivers check for.
 void report_dead(Call& call, std::string_view kind, std::uint64_t handle, bool was_given, const Death& death);
 
-// The live object of a handle. If there is none: null, and a finding.
+// The live object of a handle. If there is none: null, and a finding; but not for a handle from before a reset of the
+// simulated driver, which no hardware has: objects that outlive one notice by the error that they are stale.
 template <typename Handle, typename Object>
 std::shared_ptr<Object> find_live(Call& call, const Registry<Handle, Object>& registry, Handle handle) {
   std::shared_ptr<Object> object = registry.find(handle);
-  if (!object) {
+  if (!object && !registry.of_earlier_machine(handle)) {
     report_dead(call, registry.kind(), reinterpret_cast<std::uint64_t>(handle), registry.was_given(handle),
                 registry.death_of(handle));
   }

@@ -346,7 +346,7 @@ CUDASIM_EXPORT Result cuMemPoolSetAccess(cu::MemPool handle, const cu::MemAccess
       require(reachable, kInvalidDevice);
       const bool read = desc[i].flags != cu::MemAccess::kNone;
       const bool write = desc[i].flags == cu::MemAccess::kReadWrite;
-      require(&device != pool->device || write, kInvalidValue);  // the owner always has access
+      require(&device != pool->device || write, kInvalidDevice);  // the owner always has access (cuda-python#2807)
       readable = read ? readable | device.bit() : readable & ~device.bit();
       writable = write ? writable | device.bit() : writable & ~device.bit();
     }

@@ -62,8 +62,10 @@ class Registry {
     const auto number = reinterpret_cast<std::uint64_t>(handle);
     return number > base_ && number <= next_ && (number - base_) % kStep == 0;
   }
+  bool of_earlier_machine(Handle handle) const {
+    return was_given(handle) && reinterpret_cast<std::uint64_t>(handle) <= kept_from_;
+  }
   Death death_of(Handle handle) const {
-    if (reinterpret_cast<std::uint64_t>(handle) <= kept_from_) return {"a reset of the simulated driver"};
     const auto it = dead_.find(handle);
     return it == dead_.end() ? Death{} : it->second;
   }

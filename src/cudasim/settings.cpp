@@ -122,13 +122,15 @@ void set_races(Settings& s, std::string_view text) {
 }
 
 void set_fail(Settings& s, std::string_view text) {
-  const std::string forms = "FUNCTION:NTH:ERROR, several with commas (cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY)";
+  const std::string forms =
+      "FUNCTION:NTH:ERROR or FUNCTION:NTH:ERROR:TIMES, several with commas (cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY)";
   std::vector<Fault> faults;
   if (!text.empty()) {
     for (const std::string_view part : split(text, ',')) {
       const auto fields = split(part, ':');
-      if (fields.size() != 3) refuse(text, forms);
-      faults.push_back(parse_fault(fields[0], parse_count(fields[1], 1, UINT64_MAX, forms), 1, fields[2]));
+      if (fields.size() != 3 && fields.size() != 4) refuse(text, forms);
+      const std::uint64_t times = fields.size() == 3 ? 1 : parse_count(fields[3], 1, UINT64_MAX, forms);
+      faults.push_back(parse_fault(fields[0], parse_count(fields[1], 1, UINT64_MAX, forms), times, fields[2]));
     }
   }
   s.fail = std::move(faults);
@@ -217,6 +219,7 @@ std::string get_fail(const Settings& s) {
   for (const Fault& f : s.fail) {
     if (!text.empty()) text += ',';
     text += f.function + ":" + std::to_string(f.skip + 1) + ":" + cu::error_name(f.error);
+    if (f.times > 1) text += ":" + std::to_string(f.times);
   }
   return text;
 }

@@ -11,7 +11,8 @@ from arena import sim
 
 from ..findings import expect
 from .cu import LEGACY, NOT_READY, PER_THREAD, SUCCESS, Cu
-from .test_streams import CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, GLOBAL_MODE, RELAXED_MODE, SLOW, begin, end
+from .test_capture import CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, GLOBAL_MODE, RELAXED_MODE, begin, end
+from .test_streams import SLOW
 
 INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
 

@@ -15,7 +15,8 @@ from arena import sim
 from ..findings import expect
 from ..programs import run
 from .cu import INVALID_VALUE, MIB, NOT_READY, SUCCESS, Cu, Location, PoolProps
-from .test_streams import SLOW, begin, end
+from .test_capture import begin, end
+from .test_streams import SLOW
 
 INVALID_HANDLE = "CUDA_ERROR_INVALID_HANDLE"
 
@@ -285,6 +286,14 @@ def test_without_reuse_no_number_comes_back(cu: Cu) -> None:
     assert cu.stream() != stream
     assert cu.cuStreamQuery(stream) == INVALID_HANDLE
     expect("dead stream")
+
+
+def test_handles_of_an_earlier_machine_are_refused_without_a_finding(cu: Cu) -> None:
+    context, stream, event = cu.out("cuCtxGetCurrent"), cu.stream(), cu.event()
+    sim.reset()
+    cu.start()
+    assert cu.cuCtxPushCurrent(context) == cu.cuCtxSynchronize_v2(context) == "CUDA_ERROR_INVALID_CONTEXT"
+    assert cu.cuStreamQuery(stream) == cu.cuEventDestroy(event) == INVALID_HANDLE
 
 
 def test_numbers_of_an_earlier_machine_do_not_come_back(cu: Cu) -> None:

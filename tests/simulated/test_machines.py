@@ -25,7 +25,8 @@ from .cu import (
     Prop,
     prop,
 )
-from .test_streams import CAPTURE_UNSUPPORTED, GLOBAL_MODE, SLOW, begin
+from .test_capture import CAPTURE_UNSUPPORTED, GLOBAL_MODE, begin
+from .test_streams import SLOW
 
 INTEGRATED, COMPUTE_MODE, RDMA_WITH_VMM = 18, 20, 110
 RDMA_CAPABLE = 15  # a pointer attribute
@@ -75,6 +76,7 @@ def test_virtual_memory_calls_can_fail_for_good(cu: Cu, error: str) -> None:
     for name, call in calls.items():
         sim.fail(name, error, times=1 << 62)
         assert {call() for _ in range(100)} == {error}
+        assert f"{name}:1:{error}:{(1 << 62) - 100}" in sim.planned()
     assert sim.used() == 2 * MIB
     sim.clear_planned()
     assert [call() for call in calls.values()] == [SUCCESS] * 3
@@ -143,8 +145,8 @@ def test_mapped_memory_is_shared_with_peers_only(four: Cu) -> None:
     assert four.allow(address, device=1) == SUCCESS
     assert four.allow(address, device=2) == INVALID_DEVICE
     pool = four.out("cuMemPoolCreate", ctypes.byref(PoolProps(1, 0, Location(1, 0), None, 0)))
-    for device, result in ((1, SUCCESS), (2, INVALID_DEVICE)):
-        desc = Access(Location(1, device), 3)
+    for device, flags, result in ((1, 3, SUCCESS), (2, 3, INVALID_DEVICE), (1, 0, SUCCESS), (0, 0, INVALID_DEVICE)):
+        desc = Access(Location(1, device), flags)
         assert four.cuMemPoolSetAccess(pool, ctypes.byref(desc), 1) == result
 
 
