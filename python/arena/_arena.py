@@ -209,7 +209,7 @@ class Arena(PoolMethods, _core.Allocator):
     def stats(self) -> _core.Stats:
         """Return the account and the counts, in constant time: it can be called in a loop."""
         core = self._core  # not by _open: a loop would notice
-        return core.stats(self._compact is not False) if core is not None else self._open.stats()
+        return core.stats(self._would_compact()) if core is not None else self._open.stats()
 
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.
@@ -220,7 +220,7 @@ class Arena(PoolMethods, _core.Allocator):
         """
         core = self._open
         with no_collection():
-            return Snapshot._of(self._device, core.id, core.snapshot(self._compact is not False))
+            return Snapshot._of(self._device, core.id, core.snapshot(self._would_compact()))
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
@@ -346,12 +346,25 @@ class Arena(PoolMethods, _core.Allocator):
     def _may_compact(self) -> bool:
         if self._compact != "auto":
             return bool(self._compact)
-        has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-        if not has_gil():
+        if not _has_gil():
             return False
-        if _count_threads() > 1:
+        if not _is_alone():
             self._open.synchronize()  # one of them may be a function in a stream, which ends with it
-        return _count_threads() == 1
+        return _is_alone()
+
+    def _would_compact(self) -> bool:
+        """Whether a request that is made now may move live data, without waiting for anything."""
+        return _has_gil() and _is_alone() if self._compact == "auto" else bool(self._compact)
+
+
+def _has_gil() -> bool:
+    is_enabled: Callable[[], bool] | None = vars(sys).get("_is_gil_enabled")  # a failing getattr takes a microsecond
+    return is_enabled is None or is_enabled()
+
+
+def _is_alone() -> bool:
+    """Whether no other thread runs Python, but for those that only look at the account."""
+    return _core.is_only_thread() or _count_threads() == 1  # the first takes nanoseconds, the second microseconds
 
 
 def _count_threads() -> int:

@@ -114,19 +114,23 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     Demand demand{wanted.rounded, gaps_.find(wanted.rounded), {}};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
     if (streams_.any_capturing()) return &allocate_in_capture(wanted, demand, held);
-    const Span span = demand.place ? backing_->span_of(demand.place->offset, wanted.rounded) : Span{};
-    if (demand.place && backing_->is_backed(span)) {
+    const auto span = [&] { return backing_->span_of(demand.place->offset, wanted.rounded); };
+    if (demand.place && backing_->is_backed(span())) {
       if (order(wanted, demand.place->offset, held)) return &hand_out(demand.place->offset, wanted);
       check_still_open(held);
       continue;
     }
-    const bool is_bare = demand.place && backing_->is_bare(span);
-    if (!backing_->could_hold(demand, reach())) return nullptr;
+    // A device that has refused memory has less than the cap allows.
+    const Granules most = backing_->was_refused() && !settings_.upstream ? reach_with(device_free()) : reach();
+    if (!backing_->can_hold(demand, most, false)) {
+      if (!backing_->can_hold(demand, most, true)) return nullptr;
+      if (!wanted.may_reback) fail(wanted, "re-backing not allowed");
+    }
+    const bool is_bare = demand.place && backing_->is_bare(span());
     const bool is_patient = deadline && std::chrono::steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];
-    if (effort == Effort::kReback && backing_->compactable() == 0) return nullptr;
-    if (effort == Effort::kReback && !wanted.may_reback) fail(wanted, "re-backing not allowed");
+    if (effort == Effort::kReback && (!wanted.may_reback || backing_->compactable() == 0)) return nullptr;
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
     if (effort == Effort::kWait && !deadline) deadline = std::chrono::steady_clock::now() + kLongestWait;
