@@ -154,7 +154,7 @@ Block& Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& he
   if (device_.can_relax()) offset = backing_->back_anew(demand, [this] { return limit(); }, held);
   check_still_open(held);
   if (offset) return hand_out(*offset, wanted);
-  const Granules most = limit(), taken = backing_->reserved() - backing_->spare();
+  const Granules most = limit_with(device_free()), taken = backing_->reserved() - backing_->spare();
   fail(wanted, "a stream is being captured", (most > taken ? most - taken : 0) * backing_->granule());
 }
 

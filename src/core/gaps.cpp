@@ -161,7 +161,7 @@ Bytes Gaps::largest(Granules budget, Granules end, const Costs& costs) const {
   const auto cost_of = [&](Granules granule) -> Granules { return granule >= end || costs(granule); };
   const auto visit = [&](const Gap& gap) {
     Granules begin = granule_.count(gap.begin), cost = 0;
-    const Granules last = std::min(granule_.count(granule_.up(gap.end)), std::max(begin, end) + budget);
+    const Granules last = std::min(granule_.count(granule_.up(gap.end)), std::max(begin, end) + budget + 1);
     for (Granules g = begin; g < last; ++g) {
       cost += cost_of(g);
       while (cost > budget) cost -= cost_of(begin++);

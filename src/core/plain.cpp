@@ -69,7 +69,8 @@ std::optional<Offset> Plain::back(const Demand& demand, const Limit& limit, Effo
   if (effort != Effort::kAtOnce) {
     poll();
     const Granules need = granules_for(demand.size), most = limit();
-    const Granules missing = reserved_ + need > most ? reserved_ + need - most : need;  // or the device is short of them
+    // If nothing is missing under the limit, the device is short of it.
+    const Granules missing = reserved_ + need > most ? reserved_ + need - most : need;
     std::vector<Index> going;
     Granules found = 0;
     for (const Index index : releasable()) {

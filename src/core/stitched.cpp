@@ -107,13 +107,23 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
   return demand.place->offset;
 }
 
-// After all that was ever backed there is room, for there are many more addresses than memory.
+// After all that was ever backed there is room, for there are many more addresses than memory. If that has been used up,
+// where nothing is mapped any more. A device that has too little is not asked for a part of it, which could not be unmapped.
 std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& limit, Lock&) {
-  const Offset offset = backed_end_ * granule_;
-  const Span span = span_of(offset, demand.size);
+  Offset offset = backed_end_ * granule_;
   const Granules most = limit();
-  if (span.end > granules_.size() || span.count() > left_under(most) + spare_granules_) return std::nullopt;
-  if (!map_all(span, most, false)) return std::nullopt;
+  Bytes free = ~Bytes{0};
+  quietly([&] { free = device_.free(); });
+  refused_ |= free / granule_ < left_under(most);
+  const Granules left = std::min(left_under(most), free / granule_);
+  if (span_of(0, demand.size).count() > left + spare_granules_) return std::nullopt;
+  if (demand.size > size() - offset) {
+    const auto is_mapped = [this](Granules granule) { return granules_[granule].handle != kNone; };
+    const std::optional<Place> place = gaps_.find_cheapest(demand.size, granules_.size(), is_mapped);
+    if (!place || place->new_granules > 0) return std::nullopt;
+    offset = place->offset;
+  }
+  if (!map_all(span_of(offset, demand.size), most, false)) return std::nullopt;
   return offset;
 }
 
