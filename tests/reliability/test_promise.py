@@ -3,8 +3,8 @@
 For every request: it passes exactly when there is a place for it. After a refusal, and at random moments: what
 `stats().largest` and the error's `largest` say is exactly the largest request that passes. See promise.py.
 
-By default this runs a part of the programs, about 12,000 requests, the same in every run. ``ARENA_PROMISE=all`` runs
-ten times as many, and ``ARENA_PROMISE=12345`` as many from that seed on.
+By default this runs a part of the programs, about 12,000 requests, the same in every run. ``ARENA_PROMISE=all``
+(``make promise``) runs ten times as many, and ``ARENA_PROMISE=12345`` as many from that seed on.
 """
 
 from __future__ import annotations
