@@ -242,3 +242,15 @@ def test_what_would_pass_in_a_capture_passes_on_a_device_that_others_use(make: M
             pool.allocate(16 * MIB, stream)
         assert refused.value.largest == 6 * MIB
         pool.allocate(6 * MIB, stream).free()
+
+
+@pytest.mark.timeout(20)
+def test_a_small_reserve_that_cannot_be_had_beside_a_pinned_block_is_refused(make: MakeArena) -> None:
+    """Before, it looked for ever for the reason."""
+    pool = make(cap=32 * MIB, growth=32 * MIB)
+    block = pool.allocate(1)
+    pool.pin(block)
+    pool.set_cap(0)
+    with pytest.raises(OutOfMemoryError):
+        pool.reserve(100)
+    pool.unpin(block)
