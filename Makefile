@@ -2,6 +2,7 @@
 # make test   builds everything, installs what the tests need, and runs them; with -j2, both halves at the same time
 # make validate  runs the tests of the arena with every invariant checked after every operation
 # make faults every call of the driver that the arena makes fails with every error of the list; CI tries the first 50
+# make promise  over 100,000 requests, in every mode, against a model that tries every place; CI runs a tenth of them
 # make races  whole traces under the race checker, 20 seeds; CI plays a part of them for each
 # make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
 # make sanitize  the tests of the compiled parts under AddressSanitizer and UBSan, and with those of threads under ThreadSanitizer
@@ -24,7 +25,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -n
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: ready programs checks wheel demo test test-arena test-around test-gpu validate long faults races sanitize sanitize-threads \
+.PHONY: ready programs checks wheel demo test test-arena test-around test-gpu validate long faults promise races sanitize sanitize-threads \
   sanitize-memory sanitize-python fuzz lint alone format bench count clean
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
@@ -85,6 +86,9 @@ test-gpu: $(VENV)/.package $(VENV)/.test
 
 faults: $(VENV)/.package $(VENV)/.test
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
+
+promise: $(VENV)/.package $(VENV)/.test
+	ARENA_PROMISE=all $(BIN)/python -m pytest -q tests/reliability/test_promise.py $(PYTEST_FLAGS)
 
 races: $(VENV)/.package $(VENV)/.test
 	ARENA_RACES=whole $(BIN)/python -m pytest -q tests/reliability/test_races.py $(PYTEST_FLAGS)

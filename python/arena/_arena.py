@@ -24,7 +24,7 @@ from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
-from ._threads import is_alone, note_driver_threads, thread_ids
+from ._threads import is_alone, note_driver_threads, seems_alone, thread_ids
 from ._timeline import Timeline
 from ._trace._record import record_by_environment
 from .errors import OutOfMemoryError, UsageError
@@ -226,7 +226,7 @@ class Arena(PoolMethods, _core.Allocator):
     def stats(self) -> _core.Stats:
         """Return the account and the counts, in constant time: it can be called in a loop."""
         core = self._core  # not by _open: a loop would notice
-        return core.stats(self._compact is not False) if core is not None else self._open.stats()
+        return core.stats(self._would_compact()) if core is not None else self._open.stats()
 
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.
@@ -237,7 +237,7 @@ class Arena(PoolMethods, _core.Allocator):
         """
         core = self._open
         with no_collection():
-            return Snapshot._of(self._device, core.id, core.snapshot(self._compact is not False))
+            return Snapshot._of(self._device, core.id, core.snapshot(self._would_compact()))
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
@@ -364,6 +364,10 @@ class Arena(PoolMethods, _core.Allocator):
         if self._compact != "auto":
             return bool(self._compact)
         return is_alone(self._open.synchronize)
+
+    def _would_compact(self) -> bool:
+        """Whether a request that is made now may move live data, without waiting for anything."""
+        return seems_alone() if self._compact == "auto" else bool(self._compact)
 
 
 def _address(buffer: Any) -> int:

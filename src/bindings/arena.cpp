@@ -154,6 +154,17 @@ Stats stats_of(Arena& arena, bool may_reback) {
   return arena.stats(may_reback);
 }
 
+// Whether no other thread has run Python yet, or all have ended. Far cheaper than sys._current_frames(). Without a GIL the
+// list may change while it is read: then the answer is no.
+bool is_only_thread() {
+#ifdef Py_GIL_DISABLED
+  return false;
+#else
+  PyThreadState* const first = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+  return PyThreadState_Next(first) == nullptr;
+#endif
+}
+
 PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
   return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
 }
@@ -276,6 +287,7 @@ void bind_scope(py::module_& module) {
 
 void bind_arena(py::module_& module) {
   bind_stats(module);
+  module.def("is_only_thread", &is_only_thread, "Whether this is the only thread that runs Python, for certain.");
   bind_scope(module);
   bind_graph(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")

@@ -212,13 +212,17 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       streams_.poll(gaps_.marks_of(*demand.place), is_near_cap() ? Means::kContexts : Means::kStreams);
     }
     if (const std::optional<Place> place = find_hit(wanted)) return &hand_out(place->offset, wanted);
-    const Span span = demand.place ? backing_->span_of(demand.place->offset, wanted.rounded) : Span{};
-    if (demand.place && backing_->is_backed(span)) {
+    if (demand.place && backing_->is_backed(backing_->span_of(demand.place->offset, wanted.rounded))) {
       if (Block* block = take_shared(wanted, demand, held)) return block;
       check_still_open(held);
       continue;
     }
-    if (!backing_->could_hold(demand, reach())) return nullptr;
+    // A device that has refused memory has less than the cap allows.
+    const Granules most = backing_->was_refused() && !settings_.upstream ? reach_with(device_free()) : reach();
+    if (!backing_->can_hold(demand, most, false)) {
+      if (!backing_->can_hold(demand, most, true)) return nullptr;
+      if (!wanted.may_reback) fail(wanted, "re-backing not allowed");
+    }
     if (step == 0 && demand.place && must_wait(wanted, demand.place->offset)) {  // at its edges
       if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
     }
@@ -227,8 +231,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     const Effort effort = kEfforts[step++];
     demand.may_unmap = (backing_->idle() == 0 && effort < Effort::kWait) || !streams_.any_capturing();
     if (!demand.may_unmap && effort == Effort::kReback) fail(wanted, kCapturing);
-    if (effort == Effort::kReback && backing_->compactable() == 0) return nullptr;
-    if (effort == Effort::kReback && !wanted.may_reback) fail(wanted, "re-backing not allowed");
+    if (effort == Effort::kReback && (!wanted.may_reback || backing_->compactable() == 0)) return nullptr;
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
     if (effort == Effort::kWait && !deadline) deadline = steady_clock::now() + kLongestWait;

@@ -46,6 +46,7 @@ Backing::Index Backing::add_handle(Granules count) {
   const Index index = unused_.back();
   unused_.pop_back();
   handles_[index].count = count;
+  ++version_;
   reserved_ += count;
   spare_granules_ += count;
   return index;
@@ -54,6 +55,7 @@ Backing::Index Backing::add_handle(Granules count) {
 void Backing::note_peak() { peak_ = std::max(peak_, reserved_ - coming_); }
 
 void Backing::remove_handle(Index index) {
+  ++version_;
   reserved_ -= handles_[index].count;
   spare_granules_ -= handles_[index].count;
   const bool queued = handles_[index].queued;
@@ -64,7 +66,7 @@ void Backing::remove_handle(Index index) {
 
 void Backing::attach(Index index, Granules at, std::uint64_t address) {
   Handle& handle = handles_[index];
-  largest_free_.reset();
+  ++version_;
   handle.address = address;
   handle.begin = at;
   handle.mapped = true;
@@ -82,7 +84,7 @@ void Backing::attach(Index index, Granules at, std::uint64_t address) {
 
 void Backing::detach(Index index) {
   Handle& handle = handles_[index];
-  largest_free_.reset();
+  ++version_;
   clear_idle(index);
   for (Granules g = handle.begin; g < handle.end(); ++g) {
     granules_[g].handle = kNone;
@@ -126,7 +128,7 @@ const Backing::BySize& Backing::idle_handles() {
 }
 
 void Backing::touch(Span span) {
-  largest_free_.reset();
+  ++version_;
   for (Granules g = span.begin; g < span.end; ++g) {
     if (granules_[g].blocks++ > 0) continue;
     ++touched_granules_;
@@ -159,7 +161,7 @@ std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, B
 }
 
 void Backing::leave(Span span, const Marks& marks) {
-  largest_free_.reset();
+  ++version_;
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
     if (index != kNone) {
@@ -194,6 +196,7 @@ void Backing::touch_again(Span span, const MarksUnder& marks) {
 }
 
 void Backing::pin(Span span) {
+  ++version_;
   Index last = kNone;
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
@@ -205,6 +208,7 @@ void Backing::pin(Span span) {
 }
 
 void Backing::unpin(Span span) {
+  ++version_;
   Index last = kNone;
   for (Granules g = span.begin; g < span.end; ++g) {
     const Index index = granules_[g].handle;
@@ -217,7 +221,7 @@ void Backing::unpin(Span span) {
 
 // Gaps without a middle, and the edges of the others, lie in granules that are touched and so backed.
 Bytes Backing::largest_free() const {
-  if (largest_free_) return *largest_free_;
+  if (largest_free_.version == version_) return largest_free_.size;
   Bytes best = gaps_.largest_edge();
   gaps_.each_with_middle([&](const Gap& gap) {
     const Granules first = round_up(gap.begin, granule_) / granule_, last = gap.end / granule_;
@@ -228,7 +232,7 @@ Bytes Backing::largest_free() const {
     }
     if (last <= backed_end_) best = std::max(best, run + gap.end - last * granule_);
   });
-  largest_free_ = best;
+  largest_free_ = {version_, best};
   return best;
 }
 

@@ -77,13 +77,14 @@ class Backing {
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
-  // Whether a request could be met with at most `limit` granules reserved, by any means.
-  virtual bool could_hold(const Demand& demand, Granules limit) const = 0;
+  // Whether a request can be met with at most `limit` granules reserved, by any means: exactly. If it can, but not at its
+  // place, another one that works becomes its place. Beyond the limit nothing is added, but what is mapped can be used.
+  virtual bool can_hold(Demand& demand, Granules limit, bool may_reback) const = 0;
   // Finds memory for a request, and returns where it may lie.
   virtual std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) = 0;
   // The same with new memory only, at a place where none was: nothing is unmapped, no stream asked about or waited for.
   virtual std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) = 0;
-  virtual Bytes largest(Granules limit, bool may_reback) const = 0;  // request that could surely be met
+  virtual Bytes largest(Granules limit, bool may_reback) const = 0;  // request that can be met: exactly
   // Takes memory in advance; false at the limit.
   virtual bool reserve(Granules granules, const Limit& limit, Lock& lock) = 0;
   // Gives back spare and idle handles down to `keep` granules reserved,
@@ -256,8 +257,13 @@ class Backing {
   Granules backed_end_ = 0;            // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
   bool refused_ = false;
-  // What was last found to be the largest free piece; nothing after a change.
-  mutable std::optional<Bytes> largest_free_ = {};
+  // Incremented whenever handles, or what touches them, change: what was found before may be wrong.
+  std::uint64_t version_ = 1;
+  struct Found {
+    std::uint64_t version = 0;
+    Bytes size = 0;
+  };
+  mutable Found largest_free_;
 };
 
 }  // namespace arena

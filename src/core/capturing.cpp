@@ -15,7 +15,7 @@ Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, L
   if (device_.can_relax()) {
     if (const std::optional<Offset> offset = back_anew(demand, held)) return hand_out(*offset, wanted);
   }
-  const Granules most = limit(), taken = backing_->reserved() - backing_->spare();
+  const Granules most = limit_with(device_free()), taken = backing_->reserved() - backing_->spare();
   fail(wanted, kCapturing, (most > taken ? most - taken : 0) * backing_->granule());
 }
 

@@ -127,6 +127,53 @@ void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
   raise(second, new_granules, best);
 }
 
+// A block that moves down to the border of its first granule, or to the beginning of the gap if that comes first, touches
+// no granule that it did not touch before. So these places are enough. From `end` on one of them is: all cost the same.
+std::optional<Place> Gaps::find_cheapest(Bytes wanted, Granules end, const Costs& costs) const {
+  std::optional<Place> best;
+  const auto offer = [&](Offset offset, Granules cost) {
+    if (!best || cost < best->new_granules) best = {offset, cost};
+  };
+  const auto cost_of = [&](Granules granule) -> Granules { return granule >= end || costs(granule); };
+  const Granules width = granule_.count(granule_.up(wanted));
+  const auto visit = [&](const Gap& gap) {
+    Granules cost = 0;
+    for (Granules g = granule_.count(gap.begin); g < granule_.count(granule_.up(gap.begin + wanted)); ++g) {
+      cost += cost_of(g);
+    }
+    offer(gap.begin, cost);
+    cost = 0;
+    Granules at = granule_.count(granule_.up(gap.begin)), next = at;  // those in [at, next) are counted
+    for (; at * granule_.bytes() + wanted <= gap.end; cost -= cost_of(at++)) {
+      for (; next < at + width; ++next) cost += cost_of(next);
+      offer(at * granule_.bytes(), cost);
+      if (at >= end) break;
+    }
+  };
+  const Bytes bound = wanted - 1;
+  visit_larger(root_, bound, visit);
+  return best;
+}
+
+// A window slides over the granules of each gap: as far to the right as the budget allows.
+Bytes Gaps::largest(Granules budget, Granules end, const Costs& costs) const {
+  Bytes best = 0;
+  const auto cost_of = [&](Granules granule) -> Granules { return granule >= end || costs(granule); };
+  const auto visit = [&](const Gap& gap) {
+    Granules begin = granule_.count(gap.begin), cost = 0;
+    const Granules last = std::min(granule_.count(granule_.up(gap.end)), std::max(begin, end) + budget + 1);
+    for (Granules g = begin; g < last; ++g) {
+      cost += cost_of(g);
+      while (cost > budget) cost -= cost_of(begin++);
+      const Offset from = std::max(gap.begin, begin * granule_.bytes());
+      const Offset to = std::min(gap.end, (g + 1) * granule_.bytes());
+      if (from < to) best = std::max(best, to - from);
+    }
+  };
+  visit_larger(root_, best, visit);
+  return best;
+}
+
 // Both neighbours of a place lie on the way to it.
 Gaps::Neighbours Gaps::near(Offset offset) const {
   Neighbours found;

@@ -76,6 +76,15 @@ class Gaps {
   const Marks& marks_at(Offset offset) const { return marks_[floor(offset)]; }
   // The largest request that touches at most so many new granules.
   Bytes largest(Bytes new_granules) const;
+
+  // The same two questions where untouched granules do not all cost the same: `costs` says which ones do. From granule
+  // `end` on, all of them do. These look at every granule of every gap that is large enough.
+  using Costs = std::function<bool(Granules)>;
+  // The lowest place with the fewest granules that cost; its `new_granules` counts those.
+  std::optional<Place> find_cheapest(Bytes wanted, Granules end, const Costs& costs) const;
+  // The largest request that has a place with at most `budget` granules that cost.
+  Bytes largest(Granules budget, Granules end, const Costs& costs) const;
+
   Bytes largest_gap() const { return bytes(nodes_[root_].largest.size); }
 
   // The largest piece of a gap that lies in touched granules.
@@ -156,6 +165,15 @@ class Gaps {
     visit_all(nodes_[node].child[0], visit);
     visit(nodes_[node].gap);
     visit_all(nodes_[node].child[1], visit);
+  }
+
+  // Those larger than `bound`, which may grow on the way.
+  template <typename Visit>
+  void visit_larger(Index node, const Bytes& bound, Visit& visit) const {
+    if (node == kNone || bytes(nodes_[node].largest.size) <= bound) return;
+    visit_larger(nodes_[node].child[0], bound, visit);
+    if (nodes_[node].gap.size() > bound) visit(nodes_[node].gap);
+    visit_larger(nodes_[node].child[1], bound, visit);
   }
 
   template <typename Visit>

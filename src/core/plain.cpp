@@ -55,7 +55,7 @@ bool Plain::overlaps(std::uint64_t address, Bytes size) const {
   });
 }
 
-bool Plain::could_hold(const Demand& demand, Granules limit) const {
+bool Plain::can_hold(Demand& demand, Granules limit, bool) const {
   return demand.place || in_use() + granules_for(demand.size) <= limit;
 }
 
@@ -68,11 +68,13 @@ std::optional<Offset> Plain::back(const Demand& demand, const Limit& limit, Effo
   if (effort == Effort::kReback) return std::nullopt;
   if (effort != Effort::kAtOnce && demand.may_unmap) {
     poll();
-    const Granules need = granules_for(demand.size), left = left_under(limit());
+    const Granules need = granules_for(demand.size), most = limit();
+    // If nothing is missing under the limit, the device is short of it.
+    const Granules missing = reserved_ + need > most ? reserved_ + need - most : need;
     std::vector<Index> going;
     Granules found = 0;
     for (const Index index : releasable()) {
-      if (found >= (need > left ? need - left : need)) break;  // or the device is short of them
+      if (found >= missing) break;
       going.push_back(index);
       found += handles_[index].count;
     }
@@ -120,8 +122,7 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, cons
   if (memory && !known) note_peak();
   bool is_beyond = false;
   quietly([&] { is_beyond = reserved_ > limit(); });
-  const std::optional<Granules> at = memory && !known && !is_beyond ? room_for(count) : std::nullopt;
-  if (!at) {
+  if (!memory || known || is_beyond) {
     if (memory) {
       const Calling calling(lock);
       insist(memory->give_back);
@@ -133,21 +134,24 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, cons
   }
   handles_[index].give_back = std::move(memory->give_back);
   handles_[index].marks = used;
-  attach(index, *at, memory->address);
+  const Granules at = room_for(count);
+  attach(index, at, memory->address);
   handles_[index].accessible = true;
-  for (Granules g = *at; g < *at + count && !used.empty(); ++g) note_mark(g, used);
-  gaps_.add({*at * granule_, (*at + count) * granule_}, used);
-  return *at * granule_;
+  for (Granules g = at; g < at + count && !used.empty(); ++g) note_mark(g, used);
+  gaps_.add({at * granule_, (at + count) * granule_}, used);
+  return at * granule_;
 }
 
-// Where so many granules are free, and one more on each side: gaps of different segments may not meet.
-std::optional<Granules> Plain::room_for(Granules count) const {
+// Where so many granules are free, and one more on each side: gaps of different segments may not meet. Offsets are only
+// numbers, so where they are too fragmented there are more.
+Granules Plain::room_for(Granules count) {
   Granules run = 0;
-  for (Granules g = 0; g < granules_.size(); ++g) {
+  for (Granules g = 0; run < count + 2; ++g) {
+    if (g == granules_.size()) granules_.emplace_back();
     run = granules_[g].handle == kNone ? run + 1 : 0;
     if (run == count + 2) return g - count;
   }
-  return std::nullopt;
+  return 0;
 }
 
 std::vector<Plain::Index> Plain::releasable() {

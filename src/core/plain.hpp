@@ -27,7 +27,7 @@ class Plain final : public Backing {
   // Gives everything back; the device must be done with it.
   ~Plain() override;
 
-  bool could_hold(const Demand& demand, Granules limit) const override;
+  bool can_hold(Demand& demand, Granules limit, bool may_reback) const override;
   std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) override;
   std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) override;
   Bytes largest(Granules limit, bool may_reback) const override;
@@ -45,7 +45,7 @@ class Plain final : public Backing {
   Granules granules_for(Bytes size) const { return round_up(size, granule_) / granule_; }
   std::optional<Offset> grow(const Demand& demand, const Limit& limit, Lock& lock);
   std::optional<Offset> add_segment(Granules count, const Marks& used, const Limit& limit, Lock& lock);
-  std::optional<Granules> room_for(Granules count) const;
+  Granules room_for(Granules count);
   // Idle segments, and those that could not be given back before, the largest first.
   std::vector<Index> releasable();
   void release(const std::vector<Index>& going, Lock& lock);

@@ -29,16 +29,59 @@ Stitched::~Stitched() {
   insist([&] { device_.free_addresses(address_, size()); });
 }
 
-bool Stitched::could_hold(const Demand& demand, Granules limit) const {
-  return demand.place && touched_granules_ + demand.place->new_granules <= limit;
+Granules Stitched::fixed(bool may_reback) const {
+  return may_reback ? touched_granules_ + pinned_granules_ : reserved_ - spare_granules_ - idle_granules_;
 }
 
-// Granules that blocks touch, and those that nothing can set free, are out of reach. (A request that lies on some of the
-// latter could be a little larger.)
+bool Stitched::is_fixed(Granules granule, bool may_reback) const {
+  const Index index = granules_[granule].handle;
+  if (index == kNone) return false;
+  const Handle& handle = handles_[index];
+  return may_reback ? granules_[granule].blocks > 0 || handle.pins > 0 : !handle.idle;
+}
+
+Granules Stitched::stuck(bool may_reback) const { return pinned_granules_ + (may_reback ? 0 : compactable()); }
+
+Gaps::Costs Stitched::costs(bool may_reback) const {
+  return [this, may_reback](Granules granule) { return !is_fixed(granule, may_reback); };
+}
+
+// The place with the fewest untouched granules is as good as any while nothing is stuck, and usually otherwise. Only where
+// it is not, all others are looked at.
+bool Stitched::can_hold(Demand& demand, Granules limit, bool may_reback) const {
+  if (!demand.place) return false;
+  if (touched_granules_ + demand.place->new_granules <= limit) {  // no place needs less
+    if (stuck(may_reback) == 0) return true;
+    const Span span = span_of(demand.place->offset, demand.size);
+    Granules needed = fixed(may_reback);
+    for (Granules g = span.begin; g < span.end; ++g) needed += !is_fixed(g, may_reback);
+    if (needed <= limit) return true;
+    const std::optional<Place> cheapest = gaps_.find_cheapest(demand.size, backed_end_, costs(may_reback));
+    if (cheapest && fixed(may_reback) + cheapest->new_granules <= limit) {
+      demand.place = cheapest;
+      return true;
+    }
+  }
+  if (reserved_ <= limit || largest_free() < demand.size) return false;
+  const auto is_bare = [this](Granules granule) { return granules_[granule].handle == kNone; };
+  demand.place = gaps_.find_cheapest(demand.size, backed_end_, is_bare);
+  return true;
+}
+
 Bytes Stitched::largest(Granules limit, bool may_reback) const {
-  const Granules fixed = touched_granules_ + pinned_granules_ + (may_reback ? 0 : compactable());
-  const Bytes obtainable = gaps_.largest(limit > fixed ? limit - fixed : 0);
-  return may_reback ? obtainable : std::max(obtainable, largest_free());
+  Largest& known = largest_[may_reback];
+  if (known.version != version_ || known.limit != limit) known = {{version_, find_largest(limit, may_reback)}, limit};
+  return known.size;
+}
+
+// Between what it would be if nothing that is stuck could be used, and if all of it could.
+Bytes Stitched::find_largest(Granules limit, bool may_reback) const {
+  const Bytes mapped = reserved_ > limit ? largest_free() : 0;
+  const Granules taken = fixed(may_reback), budget = limit - std::min(limit, taken);
+  if (taken > limit) return mapped;
+  const Bytes least = gaps_.largest(budget);
+  if (least == gaps_.largest(budget + stuck(may_reback))) return std::max(mapped, least);
+  return std::max(mapped, gaps_.largest(budget, backed_end_, costs(may_reback)));
 }
 
 Granules Stitched::compactable() const {
@@ -58,20 +101,30 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
     if (effort == Effort::kRelease) {
       freed = release_spare(spares) || release_idle(span.count(), span) > 0;
     } else if (effort == Effort::kReback) {
-      freed = reback(span);
+      freed = release_spare(spares) || reback(span);
     }
     if (!freed) return std::nullopt;
   }
   return demand.place->offset;
 }
 
-// After all that was ever backed there is room, for there are many more addresses than memory.
+// After all that was ever backed there is room, for there are many more addresses than memory. If that has been used up,
+// where nothing is mapped any more. A device that has too little is not asked for a part of it, which could not be unmapped.
 std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& limit, Lock&) {
-  const Offset offset = backed_end_ * granule_;
-  const Span span = span_of(offset, demand.size);
+  Offset offset = backed_end_ * granule_;
   const Granules most = limit();
-  if (span.end > granules_.size() || span.count() > left_under(most) + spare_granules_) return std::nullopt;
-  if (!map_all(span, most, false)) return std::nullopt;
+  Bytes free = ~Bytes{0};
+  quietly([&] { free = device_.free(); });
+  refused_ |= free / granule_ < left_under(most);
+  const Granules left = std::min(left_under(most), free / granule_);
+  if (span_of(0, demand.size).count() > left + spare_granules_) return std::nullopt;
+  if (demand.size > size() - offset) {
+    const auto is_mapped = [this](Granules granule) { return granules_[granule].handle != kNone; };
+    const std::optional<Place> place = gaps_.find_cheapest(demand.size, granules_.size(), is_mapped);
+    if (!place || place->new_granules > 0) return std::nullopt;
+    offset = place->offset;
+  }
+  if (!map_all(span_of(offset, demand.size), most, false)) return std::nullopt;
   return offset;
 }
 

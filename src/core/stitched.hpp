@@ -15,7 +15,7 @@ class Stitched final : public Backing {
   // Unmaps and releases everything; the device must be done with it.
   ~Stitched() override;
 
-  bool could_hold(const Demand& demand, Granules limit) const override;
+  bool can_hold(Demand& demand, Granules limit, bool may_reback) const override;
   std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) override;
   std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) override;
   Bytes largest(Granules limit, bool may_reback) const override;
@@ -28,6 +28,16 @@ class Stitched final : public Backing {
 
  private:
   std::uint64_t address_at(Granules granule) const { return address_ + granule * granule_; }
+
+  // What a request needs, in granules. Without moving data, handles that are in use stay where they are; with it, those that
+  // are pinned do. The rest can be had anywhere, if need be in smaller handles. So a place is within reach if
+  //   fixed + the granules of the place that are not fixed <= limit
+  Granules fixed(bool may_reback) const;
+  bool is_fixed(Granules granule, bool may_reback) const;
+  Granules stuck(bool may_reback) const;  // fixed and untouched: of use to blocks there alone
+  Gaps::Costs costs(bool may_reback) const;
+  Bytes find_largest(Granules limit, bool may_reback) const;
+
   Granules room_at(Granules granule, Granules most) const;
 
   // Backs every granule of the span. False if there is not enough memory for it; what was mapped by then stays, idle.
@@ -55,6 +65,10 @@ class Stitched final : public Backing {
 
   std::uint64_t address_;
   BySize spare_;
+  struct Largest : Found {
+    Granules limit = 0;
+  };
+  mutable Largest largest_[2];  // without moving data, and with
   bool abandoned_ = false;
 };
 

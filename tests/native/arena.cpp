@@ -244,15 +244,16 @@ TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
       arena->free(second);
     });
     while (!ready) std::this_thread::yield();
-    CHECK_THROWS(OutOfMemory, arena->allocate(54 * kMiB, nullptr, false));  // from now on nothing is pending
+    CHECK_THROWS(OutOfMemory, arena->allocate(54 * kMiB, nullptr, false));
+    while (arena->stats().pending > 0) arena->trim();
     const cu::Stream stream = arena->device().new_stream();
     sim.set("delay", "300000");
     const auto call = [&] {
+      sim.fail("cuMemMap", 2, 2, "CUDA_ERROR_UNKNOWN");
       go = true;
       while (!done) std::this_thread::yield();
     };
     sim.launch(stream, call);
-    sim.fail("cuMemMap", 2, 2, "CUDA_ERROR_UNKNOWN");
     CHECK_THROWS(Error, arena->allocate(54 * kMiB, nullptr, true));
     CHECK(done);
     sim.set("delay", "0");

@@ -68,6 +68,28 @@ class Model {
     }
     return low;
   }
+  // How many granules of a range cost something.
+  using Costly = std::vector<bool>;  // by granule; those beyond its end all cost
+  static Granules cost(Offset begin, Offset end, const Costly& costly) {
+    Granules count = 0;
+    for (Granules g = begin / kGranule; g * kGranule < end; ++g) count += g >= costly.size() || costly[g];
+    return count;
+  }
+  Granules least_cost(Bytes size, const Costly& costly) const {
+    Granules least = ~Granules{0};
+    for (const auto& [begin, end] : free_) {
+      for (Offset at = begin; at + size <= end; at += kAlignment) least = std::min(least, cost(at, at + size, costly));
+    }
+    return least;
+  }
+  Bytes largest(Granules budget, const Costly& costly) const {
+    Bytes low = 0, high = kEnd + kAlignment;
+    while (high - low > kAlignment) {
+      const Bytes size = low + round_down((high - low) / 2, kAlignment);
+      (least_cost(size, costly) <= budget ? low : high) = size;
+    }
+    return low;
+  }
   const std::map<Offset, Offset>& all() const { return free_; }
 
  private:
@@ -154,6 +176,39 @@ TEST(gaps_finds_the_lowest_place_with_the_fewest_new_granules) {
       if (step % 64 == 0) {
         for (Granules n = 0; n < 3; ++n) CHECK(run.gaps.largest(n) == run.model.largest(n));
       }
+    }
+  }
+}
+
+// Which granules cost is up to who asks: here, any of them at random, also those that blocks touch.
+void check_cheapest(Run& run) {
+  Model::Costly costly(run.chance() % kGranules);
+  const unsigned share = 1 + run.chance() % 4;
+  for (std::size_t g = 0; g < costly.size(); ++g) costly[g] = run.chance() % share == 0;
+  const Gaps::Costs costs = [&](Granules g) { return costly.at(g); };
+  const Bytes size = some_size(run.chance);
+  const auto place = run.gaps.find_cheapest(size, costly.size(), costs);
+  const Granules least = run.model.least_cost(size, costly);
+  CHECK(place.has_value() == (least != ~Granules{0}));
+  if (place) {
+    CHECK(place->new_granules == least && Model::cost(place->offset, place->offset + size, costly) == least);
+    const auto in = --run.model.all().upper_bound(place->offset);
+    CHECK(place->offset % kAlignment == 0 && place->offset + size <= in->second);
+  }
+  const Granules budget = run.chance() % 6;
+  CHECK(run.gaps.largest(budget, costly.size(), costs) == run.model.largest(budget, costly));
+}
+
+TEST(gaps_finds_the_cheapest_place_and_the_largest_that_is_within_a_budget) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    Run run(seed);
+    for (int step = 0; step < 150; ++step) {
+      if (run.chance() % 16 < 9 || run.blocks.empty()) {
+        run.take();
+      } else {
+        run.add();
+      }
+      if (step % 3 == 0) check_cheapest(run);
     }
   }
 }
