@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _files
+from ._account import REASONS, STATES, add_later_reasons
 from ._typed import make
 from .errors import UsageError
 
@@ -29,8 +30,6 @@ VERSION = 1
 _ASKED = ("device_free", "largest")  # for which others are asked, so not at every peak
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
 _PEAK = [*(name for name in _STATS if name not in _ASKED), "largest_free"]
-_REASONS = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
-_STATES = ("live", "pending", "releasable", "stranded")
 
 
 def _figures(stats: _core.Stats) -> dict[str, int]:
@@ -88,7 +87,7 @@ class Piece(NamedTuple):
     address: int
     size: int
     state: str
-    """``"live"``, ``"pending"``, ``"releasable"`` or ``"stranded"``."""
+    """``"live"``, ``"pending"``, ``"captured"``, ``"releasable"`` or ``"stranded"``."""
     requested: int
     stream: int
     serial: int
@@ -178,6 +177,9 @@ class Snapshot:
             raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
         fields = {name: value for name, value in data.items() if name not in ("format", "version")}
         snapshot: Snapshot = make(cls, fields, "snapshot")
+        snapshot = dataclasses.replace(
+            snapshot, stats=add_later_reasons(snapshot.stats), peak=add_later_reasons(snapshot.peak)
+        )
         _check(snapshot)
         return snapshot
 
@@ -202,7 +204,7 @@ def check_account(figures: dict[str, int], known: Iterable[str], where: str) -> 
     for name in known:
         if figures.get(name, -1) < 0:
             raise UsageError(f"{where}.{name} should be a number from 0 up")
-    total = sum(figures[name] for name in _REASONS)
+    total = sum(figures[name] for name in REASONS)
     if total != figures["reserved"] or figures["live"] != figures["requested"] + figures["rounding"]:
         raise UsageError(f"{where} does not add up: {total} bytes have a reason, {figures['reserved']} are reserved")
 
@@ -225,9 +227,9 @@ def _check(snapshot: Snapshot) -> None:
     handles = sorted((address, size) for address, size in snapshot.handles if address is not None)
     for name, ranges in (("handle", handles), ("piece", [piece[:2] for piece in snapshot.pieces])):
         _check_ranges(name, ranges, segments)
-    wrong = {piece.state for piece in snapshot.pieces} - set(_STATES)
+    wrong = {piece.state for piece in snapshot.pieces} - set(STATES)
     if wrong:
-        raise UsageError(f"the state of a piece should be one of {', '.join(_STATES)}, not {min(wrong)!r}")
+        raise UsageError(f"the state of a piece should be one of {', '.join(STATES)}, not {min(wrong)!r}")
 
 
 def _check_ranges(name: str, ranges: Sequence[tuple[int, int]], segments: list[Segment]) -> None:

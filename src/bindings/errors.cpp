@@ -21,8 +21,8 @@ py::object python_class(const char* name) { return py::module_::import("arena.er
 py::dict account(const Stats& s) {
   using py::literals::operator""_a;
   return py::dict("requested"_a = s.requested, "rounding"_a = s.rounding, "pending"_a = s.pending,
-                  "releasable"_a = s.releasable, "stranded"_a = s.stranded, "spare"_a = s.spare,
-                  "reserved"_a = s.reserved, "compactable"_a = s.compactable, "cap"_a = s.cap,
+                  "captured"_a = s.captured, "releasable"_a = s.releasable, "stranded"_a = s.stranded,
+                  "spare"_a = s.spare, "reserved"_a = s.reserved, "compactable"_a = s.compactable, "cap"_a = s.cap,
                   "headroom"_a = s.headroom, "device_total"_a = s.device_total, "device_free"_a = s.device_free);
 }
 

@@ -14,7 +14,7 @@ namespace arena {
 // Running counts, but for two that the driver and the index of gaps are asked for: device_free and largest.
 struct Stats {
   Bytes requested = 0, live = 0, reserved = 0;
-  Bytes rounding = 0, pending = 0, releasable = 0, stranded = 0, spare = 0;
+  Bytes rounding = 0, pending = 0, captured = 0, releasable = 0, stranded = 0, spare = 0;
   Bytes compactable = 0;  // of stranded
   Bytes cap = 0, headroom = 0, device_total = 0, device_free = 0;
   Bytes largest = 0;  // request that would pass now
@@ -31,7 +31,7 @@ struct Peak {
 
 // Everything at one moment: blocks, pieces and spares add up to what is reserved.
 struct Snapshot {
-  enum class State { kLive, kPending, kReleasable, kStranded };
+  enum class State { kLive, kPending, kCaptured, kReleasable, kStranded };
   struct Segment {
     std::uint64_t address;
     Bytes size;

@@ -75,7 +75,7 @@ Stats Arena::counts() const {
   s.pending = backing_->pending() * granule;
   s.releasable = backing_->idle() * granule - s.pending;
   s.spare = backing_->spare() * granule;
-  s.stranded = s.reserved - s.live - s.pending - s.releasable - s.spare;
+  s.stranded = s.reserved - s.live - s.pending - s.captured - s.releasable - s.spare;
   s.compactable = backing_->compactable() * granule;
   s.cap = settings_.cap;
   s.headroom = settings_.headroom;

@@ -45,13 +45,15 @@ def busy(make: MakeArena, traced: None) -> Iterator[tuple[arena.Arena, list[aren
 def test_the_account_is_the_arenas_and_the_drivers(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
     pool, buffers = busy
     report, stats = pool.report(), pool.stats()
-    reasons = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
+    reasons = ("requested", "rounding", "pending", "captured", "releasable", "stranded", "spare")
     assert sum(report.account[name] for name in reasons) == report.account["reserved"] == sim.used()
     assert all(report.account[name] == getattr(stats, name) for name in report.account)
     assert report.device["free"] + report.device["others"] + stats.reserved == report.device["total"] == 8 * GIB
     assert sum(entry.count for entry in report.live_sizes) == len(buffers) == report.counts["blocks"]
     assert sum(entry.bytes for entry in report.live_sizes) == stats.live
-    assert sum(entry.bytes for entry in report.free_sizes) == stats.pending + stats.releasable + stats.stranded
+    assert sum(entry.bytes for entry in report.free_sizes) == (
+        stats.pending + stats.captured + stats.releasable + stats.stranded
+    )
     assert sum(holder.bytes for holder in report.lines) == sum(use.bytes for use in report.streams) == stats.live
     (segment,) = report.segments
     assert sum(cell.count for cell in segment.cells) * report.granule == segment.size

@@ -20,7 +20,8 @@ __all__ = ["convert", "write"]
 # The viewer in the browser reads protocols 2 to 4, and the default of Python 3.14 is 5.
 _PROTOCOL = 4
 
-_STATES = {"live": "active_allocated", "pending": "active_pending_free"}
+# Both were freed by the program and cannot be reused yet.
+_STATES = {"live": "active_allocated", "pending": "active_pending_free", "captured": "active_pending_free"}
 
 _Frames = dict[tuple[Line, ...], list[dict[str, Any]]]
 

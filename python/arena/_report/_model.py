@@ -10,23 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files
+from .._account import REASONS
 from .._snapshot import Line, Piece, Snapshot
 from ..errors import UsageError
 
-__all__ = ["FIGURES", "REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
+__all__ = ["FIGURES", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
 
 FORMAT = "arena-report"
 VERSION = 1
-
-REASONS = {
-    "requested": "what the program asked for",
-    "rounding": "up to multiples of 512 bytes",
-    "pending": "freed, but a stream may still be using it",
-    "releasable": "wholly free: trim() would return it",
-    "stranded": "free pieces beside live blocks",
-    "spare": "reserved in advance, not used yet",
-}
-"""What every reserved byte is held for; they add up."""
 
 FIGURES = (*REASONS, "live", "reserved", "cap")
 """What is known of every moment of a timeline."""
@@ -52,7 +43,7 @@ class Cell:
     """Granules from the beginning of the segment."""
     count: int
     state: str
-    """``live``, ``pending``, ``releasable``, ``stranded``, or ``hole`` (nothing is mapped there)."""
+    """``live``, ``pending``, ``captured``, ``releasable``, ``stranded``, or ``hole`` (nothing is mapped there)."""
     live: int
     """Bytes in live blocks."""
 
