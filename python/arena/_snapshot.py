@@ -8,7 +8,7 @@ import gc
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +166,10 @@ class Snapshot:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""
-        data = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        fields = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+        }  # asdict() would copy all
+        data = {"format": FORMAT, "version": VERSION, **fields}
         target = _files.check(path, overwrite=overwrite, endings=(".json",))
         return _files.write(target, [json.dumps(data).encode() + b"\n"], overwrite=overwrite)
 
@@ -176,11 +179,11 @@ class Snapshot:
         if data.get("version") != VERSION:
             raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
         fields = {name: value for name, value in data.items() if name not in ("format", "version")}
-        snapshot: Snapshot = make(cls, fields, "snapshot")
-        snapshot = dataclasses.replace(
-            snapshot, stats=add_later_reasons(snapshot.stats), peak=add_later_reasons(snapshot.peak)
-        )
-        _check(snapshot)
+        with no_collection():
+            snapshot: Snapshot = make(cls, fields, "snapshot")
+            stats, peak = add_later_reasons(snapshot.stats), add_later_reasons(snapshot.peak)
+            snapshot = dataclasses.replace(snapshot, stats=stats, peak=peak)
+            _check(snapshot)
         return snapshot
 
     @property
@@ -225,14 +228,14 @@ def _check(snapshot: Snapshot) -> None:
     if sum(segment.size for segment in segments) // snapshot.granule > MOST_GRANULES:
         raise UsageError(f"the segments of the snapshot have more than {MOST_GRANULES} granules")
     handles = sorted((address, size) for address, size in snapshot.handles if address is not None)
-    for name, ranges in (("handle", handles), ("piece", [piece[:2] for piece in snapshot.pieces])):
-        _check_ranges(name, ranges, segments)
+    _check_ranges("handle", handles, segments)
+    _check_ranges("piece", ((piece.address, piece.size) for piece in snapshot.pieces), segments)
     wrong = {piece.state for piece in snapshot.pieces} - set(STATES)
     if wrong:
         raise UsageError(f"the state of a piece should be one of {', '.join(STATES)}, not {min(wrong)!r}")
 
 
-def _check_ranges(name: str, ranges: Sequence[tuple[int, int]], segments: list[Segment]) -> None:
+def _check_ranges(name: str, ranges: Iterable[tuple[int, int]], segments: list[Segment]) -> None:
     """They lie in segments, by address, and not on each other."""
     begins, end = [segment.address for segment in segments], 0
     for address, size in ranges:
