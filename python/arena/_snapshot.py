@@ -166,9 +166,8 @@ class Snapshot:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""
-        fields = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-        }  # asdict() would copy all
+        # Not asdict(), which would copy every piece.
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         data = {"format": FORMAT, "version": VERSION, **fields}
         target = _files.check(path, overwrite=overwrite, endings=(".json",))
         return _files.write(target, [json.dumps(data).encode() + b"\n"], overwrite=overwrite)

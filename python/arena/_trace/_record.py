@@ -95,7 +95,7 @@ class Recording:
             raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
         self._may_stop = [True]  # emptied by whoever stops it: one thread only can pop it
         self._core.observe(self._recorder)
-        atexit.register(self.stop)
+        _under_way[id(self)] = self
 
     def _open_file(self, overwrite: bool) -> BinaryIO:
         try:
@@ -125,7 +125,7 @@ class Recording:
             self._may_stop.pop()
         except IndexError:
             return
-        atexit.unregister(self.stop)
+        _under_way.pop(id(self), None)
         self._core.observe(None)
         self._recorded.clear()
         self._recorder.end()
@@ -151,6 +151,17 @@ class Recording:
         self.stop()
 
 
+_under_way: dict[int, Recording] = {}  # until each is stopped, by whomever
+
+
+# Exit functions run in the reverse order of their registration. This one is registered when arena is imported, not when
+# a recording begins, so that the recording has what the program's own exit functions do.
+@atexit.register
+def _stop_all() -> None:
+    for recording in list(_under_way.values()):
+        recording.stop()
+
+
 class Plan:
     """What ``arena run --record`` asks for: the first arena of this process there, others beside it under free names.
 
@@ -171,6 +182,12 @@ class Plan:
             path = self.path if first else _files.free_name(self.path)
             self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
             return self.made[-1]
+
+    def stop(self) -> None:
+        """End the recordings. What a file lacks is in ``_lack``, so warnings about it that are errors are not shown."""
+        for made in self.made:
+            with contextlib.suppress(RuntimeWarning):
+                made.stop()
 
 
 plan: Plan | None = None
