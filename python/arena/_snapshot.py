@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _files
 from ._account import REASONS, STATES, add_later_reasons
+from ._late import late_import
 from ._typed import make
 from .errors import UsageError
 
@@ -101,6 +102,9 @@ class Piece(NamedTuple):
     """The seconds since then."""
 
 
+_core.set_snapshot_classes(Piece, Line)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything at one moment. The pieces and the spare handles add up to what is reserved."""
@@ -156,7 +160,8 @@ class Snapshot:
         >>> pool.snapshot().since(before).bytes
         1024
         """
-        from ._since import Since
+        with late_import("snapshots cannot be compared"):
+            from ._since import Since
 
         if not isinstance(earlier, Snapshot):
             raise UsageError(f"{earlier!r} is no snapshot")
@@ -196,7 +201,8 @@ class Snapshot:
         It opens in https://pytorch.org/memory_viz (choose *Allocator State History*), and with
         ``python torch/cuda/_memory_viz.py stats FILE``.
         """
-        from ._export import _torch
+        with late_import(f"the snapshot cannot be written to {path}"):
+            from ._export import _torch
 
         return _torch.write(self, path, overwrite=overwrite)
 

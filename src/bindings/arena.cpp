@@ -130,8 +130,7 @@ const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines
 
 // There may be hundreds of thousands: texts are made once each, and the tuples, of arena's Piece, filled by hand.
 py::list pieces_of(const Snapshot& snapshot) {
-  const py::object piece = py::module_::import("arena._snapshot").attr("Piece");
-  auto* const type = reinterpret_cast<PyTypeObject*>(piece.ptr());
+  auto* const type = reinterpret_cast<PyTypeObject*>(lines::piece_class().ptr());
   const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
   std::unordered_map<lines::Id, py::tuple> frames;

@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import _files
 from .._snapshot import Line, Piece, Snapshot, no_collection
+from .._version import __version__
 
 __all__ = ["convert", "write"]
 
@@ -38,8 +39,6 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str], *, overwrite: bool =
 
 def convert(snapshot: Snapshot) -> dict[str, Any]:
     """Return what is pickled: builtin types only."""
-    from .. import __version__
-
     frames: _Frames = {}
     return {
         "segments": [_segment(snapshot, run, frames) for run in _runs(snapshot)],

@@ -12,6 +12,7 @@ from typing import Any
 from .._account import REASONS, STATES, graphs_hint, is_held_by_graphs
 from .._sizes import format_size
 from .._snapshot import Piece, Snapshot
+from .._version import __version__
 from ._model import Bin, Block, Cell, Fragmentation, Holder, Pin, Report, Segment, StreamUse, line_text
 
 __all__ = ["build"]
@@ -23,8 +24,6 @@ OLDEST = "over 10 min"
 
 
 def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any) -> Report:
-    from .. import __version__
-
     stats = snapshot.stats
     free = [piece for piece in snapshot.pieces if piece.state != "live"]
     live = snapshot.live

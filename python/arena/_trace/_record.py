@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .. import _core, _files
+from .._version import __version__
 from ..errors import ArenaError, UsageError
 from . import _file
 
@@ -209,8 +210,6 @@ def record_by_environment(pool: Arena) -> None:
 
 def facts_of(pool: Arena) -> dict[str, Any]:
     """What a reader of the trace may want to know of the run."""
-    from .. import __version__
-
     stats = pool.stats()
     return {
         "arena": __version__,
