@@ -46,7 +46,7 @@ def test_a_snapshot_of_100000_pieces_loads_in_under_2_seconds(tmp_path: Path) ->
     path = saved.save(tmp_path / "snapshot.json")
     begin = time.process_time()
     found = arena.load(path)
-    assert time.process_time() - begin < 2  # seen: 0.5; it was 6 when types were looked at for every piece
+    assert time.process_time() - begin < 2  # seen: 0.5 to 0.8; it was 6 when types were looked at for every piece
     assert found == saved
     assert gc.isenabled()
 
