@@ -62,11 +62,12 @@ def test_figures_are_there(call: str) -> None:
         "lambda pool: pool.report()._repr_html_()",
         "lambda pool: pool.snapshot().since(pool.snapshot())",
         "lambda pool: pool.snapshot().to_torch('/nowhere/snapshot.pickle')",
+        "lambda pool: pool.record('/nowhere/run.arena')",
         "lambda pool: pool.malloc(5)",
     ],
 )
 @pytest.mark.parametrize("before", ["", "str(last.pool.report())"], ids=["first", "again"])
-def test_what_would_have_to_be_imported_is_an_error_in_words(call: str, before: str) -> None:
+def test_what_needs_an_import_or_a_thread_is_an_error_in_words(call: str, before: str) -> None:
     text = last_words(call, before)
     assert text.startswith("ArenaError ")
     assert "the interpreter is shutting down" in text

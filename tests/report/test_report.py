@@ -387,3 +387,14 @@ def test_an_arena_of_many_segments_is_not_drawn_at_length(make: MakeArena) -> No
     assert "and 46 more segments, 92 MiB" in text
     assert len(text.splitlines()) < 60
     assert len(kept) == 50
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns"])
+def test_the_time_of_a_report_is_the_local_one_with_its_distance_to_utc(zone: str) -> None:
+    code = """
+from datetime import datetime
+from arena._now import now
+before, made, after = datetime.now().astimezone(), datetime.fromisoformat(now()), datetime.now().astimezone()
+print(before.replace(microsecond=0) <= made <= after, made.utcoffset() == after.utcoffset())
+"""
+    assert run(code, check=True, TZ=zone).stdout == "True True\n"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import datetime
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._account import REASONS, STATES, graphs_hint, is_held_by_graphs
+from .._now import now
 from .._sizes import format_size
 from .._snapshot import Piece, Snapshot
 from .._version import __version__
@@ -28,7 +28,7 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
     free = [piece for piece in snapshot.pieces if piece.state != "live"]
     live = snapshot.live
     report = Report(
-        made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        made=now(),
         arena=__version__,
         device={
             "number": snapshot.device,

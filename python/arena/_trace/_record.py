@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime
 import itertools
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .. import _core, _files
+from .._now import now
 from .._version import __version__
 from ..errors import ArenaError, UsageError
 from . import _file
@@ -63,6 +63,8 @@ class Recording:
     """A recording under way. Made by :meth:`Arena.record`; ends with its ``with`` block, or by :meth:`stop`."""
 
     def __init__(self, pool: Arena, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        if sys.is_finalizing():
+            raise ArenaError(f"{path} cannot be recorded: the interpreter is shutting down, so no thread can write it")
         self.path: Path = _files.check(path, overwrite=overwrite)
         """Where it is written."""
         self._core = pool._open
@@ -213,7 +215,7 @@ def facts_of(pool: Arena) -> dict[str, Any]:
     stats = pool.stats()
     return {
         "arena": __version__,
-        "made": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "made": now(),
         "python": platform.python_version(),
         "program": str(sys.argv[0]) if sys.argv else "",  # a program may have put anything there
         "device": {
