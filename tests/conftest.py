@@ -1,4 +1,4 @@
-"""For all tests: what is there before a module of them is no garbage, and is not looked at again and again."""
+"""For all tests: none leaves an unexpected finding of the simulated driver; the garbage collector is spared work."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+
+from . import findings
+
+SHOWN = 20
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "findings(*kinds): findings of the simulated driver that this test causes")
+
+
+@pytest.fixture(autouse=True)
+def _no_unexpected_findings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set up first and torn down last, so it also sees what other fixtures did. See tests/findings.py."""
+    yield
+    found = findings.take()
+    marker = request.node.get_closest_marker("findings")
+    unexpected = [f for f in found if marker is None or (marker.args and f.kind not in marker.args)]
+    if unexpected:
+        shown = [str(f) for f in unexpected[:SHOWN]]
+        more = [f"and {len(unexpected) - SHOWN} more"] if len(unexpected) > SHOWN else []
+        pytest.fail("\n".join(["the simulated driver found:", *shown, *more]), pytrace=False)
 
 
 @pytest.fixture(autouse=True, scope="module")

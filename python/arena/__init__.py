@@ -23,6 +23,7 @@ from ._buffer import Buffer
 from ._compare import Comparison, compare
 from ._core import DeviceInfo, Driver, Stats, malloc
 from ._fit import Fit, fit
+from ._graph import GraphMemory
 from ._lines import trace_lines
 from ._load import load
 from ._report import Report, Reports
@@ -43,6 +44,7 @@ __all__ = [
     "Driver",
     "DriverError",
     "Fit",
+    "GraphMemory",
     "LargestBatch",
     "OutOfMemoryError",
     "Recording",

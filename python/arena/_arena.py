@@ -6,7 +6,6 @@ import contextlib
 import functools
 import gc
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,9 +15,10 @@ from typing import Any, SupportsIndex
 from . import _core
 from ._buffer import Buffer
 from ._export import _prometheus
+from ._graph import GraphMemory
 from ._late import late_import
 from ._lines import from_environment
-from ._numbers import as_size, as_stream
+from ._numbers import as_size, as_stream, owns_stream
 from ._oom import of_size, tell
 from ._poolapi import PoolMethods
 from ._report import Report, Reports
@@ -27,8 +27,9 @@ from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
-from ._timeline import Sampler, Timeline
-from ._trace._record import Recording, Writer, record_by_environment
+from ._threads import is_alone, note_driver_threads, thread_ids
+from ._timeline import Timeline
+from ._trace._record import Recording, record_by_environment
 from .errors import OutOfMemoryError, UsageError
 
 __all__ = ["Arena", "default_arena", "metrics", "report"]
@@ -50,8 +51,8 @@ class Arena(PoolMethods, _core.Allocator):
         ``cupy.get_default_memory_pool().malloc``. All memory comes from it then, in plain segments; the object is
         dropped to give it back
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
-        this is the only Python thread and there is a GIL, ``True`` if you vouch that nobody gives the device work
-        meanwhile, ``False`` never
+        there is a GIL and no other thread, Python's or native, that could give the device work; ``True`` if you vouch
+        that none does; ``False`` never
 
     >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
     ...     buffer = pool.allocate(1000)
@@ -90,7 +91,9 @@ class Arena(PoolMethods, _core.Allocator):
         self._name = info.name
         self._device = number
         self._driver = driver
+        threads = thread_ids()
         core = _core.Arena(driver, number, **sizes, vmm=vmm, upstream=upstream, validates=validates())
+        note_driver_threads(threads)
         self._core: _core.Arena | None = core
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[tuple[float, Callable[[], object]]] = []
@@ -119,15 +122,16 @@ class Arena(PoolMethods, _core.Allocator):
 
     def _allocate_slowly(self, size: int, stream: Any = 0) -> Buffer:
         """Do what allocate() does, where that is more than to hand out a block that is there already."""
-        size, stream, core = as_size(size), as_stream(stream), self._open
+        size, number, core = as_size(size), as_stream(stream), self._open
+        if owns_stream(stream):
+            core.keep_stream(number, stream)
         try:
-            ptr = core.allocate(min(size, _LARGEST), stream, False, False)
+            buffer = core.allocate(min(size, _LARGEST), number, False, False)
         except OutOfMemoryError as error:
             try:
-                ptr = self._allocate_after_all(core, size, stream, error)
+                buffer = self._allocate_after_all(core, size, number, error)
             except RecursionError:  # no frame is left for what could still be tried, or said
                 raise error from None
-        buffer = _core.own(core, ptr, size, self._device)  # before anybody is told
         if self._on_pressure:
             self._tell_pressure(core)
         return buffer
@@ -165,6 +169,19 @@ class Arena(PoolMethods, _core.Allocator):
         if not isinstance(name, str) or not name or not name.isprintable():
             raise UsageError(f"a scope needs a name, a text that can be printed, not {name!r}")
         return Scope(self._open, name, None if budget is None else parse_size(budget, self._total, "budget"))
+
+    def graph(self) -> GraphMemory:
+        """Keep memory for a captured graph: ``with pool.graph() as memory:`` around the capture.
+
+        A graph uses the same addresses at every launch. Everything that this thread allocates in the block, temporaries
+        included, stays reserved for the graph until ``memory.release()``, or until ``memory`` is dropped; within the
+        capture it is reused. Without it a capture is safe, too: what it was given is kept until :meth:`release_graphs`.
+        """
+        return GraphMemory(self._open)
+
+    def release_graphs(self) -> None:
+        """Say that no graph that was captured outside of :meth:`graph` will be launched again: its memory comes free."""
+        self._open.release_graphs()
 
     def pin(self, buffer: Any) -> None:
         """Keep what backs a buffer: its pages do not change under it until :meth:`unpin`, or until it is freed.
@@ -319,7 +336,7 @@ class Arena(PoolMethods, _core.Allocator):
             raise UsageError("the arena is closed: make another one")
         return core
 
-    def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> int:
+    def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> Buffer:
         """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
         gc.collect()  # cycles keep arrays alive that nobody can reach
         # What a callback asks for itself may fail: nobody is called for that.
@@ -348,17 +365,7 @@ class Arena(PoolMethods, _core.Allocator):
     def _may_compact(self) -> bool:
         if self._compact != "auto":
             return bool(self._compact)
-        has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-        if not has_gil():
-            return False
-        if _count_threads() > 1:
-            self._open.synchronize()  # one of them may be a function in a stream, which ends with it
-        return _count_threads() == 1
-
-
-def _count_threads() -> int:
-    """All that run Python, whom :mod:`threading` need not know, but for those that only look at the account."""
-    return len(sys._current_frames()) - sum(isinstance(thread, (Sampler, Writer)) for thread in threading.enumerate())
+        return is_alone(self._open.synchronize)
 
 
 def _address(buffer: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from . import _core
-from ._numbers import as_stream
+from ._numbers import as_stream, owns_stream
 from .errors import UsageError
 
 __all__ = ["Buffer"]
@@ -22,10 +22,16 @@ class Buffer(_core.BlockOwner):
         return max(512, -(-self.nbytes // 512) * 512)
 
     def record_stream(self, stream: Any) -> None:
-        """Say that another stream uses this memory: it is not reused before that stream has passed its free."""
+        """Say that another stream uses this memory: it is not reused before that stream has passed its free.
+
+        Pass the stream's object if there is one: it is kept as long as it is needed. A plain number may be another
+        stream's by the time of the free; then the arena waits for everything that runs on the stream's device.
+        """
         number, core = as_stream(stream), self._core
         if core is None:
             raise UsageError("this buffer was freed: no stream can use it")
+        if owns_stream(stream):
+            core.keep_stream(number, stream)
         core.record_stream(self.ptr, number)
 
     @property

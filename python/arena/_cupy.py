@@ -47,12 +47,15 @@ class OutOfMemoryError(errors.OutOfMemoryError, memory.OutOfMemoryError):  # typ
 
 def current_device() -> int:
     """CuPy's current device; 0 on the simulated driver, where no CUDA runtime runs that could have changed it."""
-    return _ask(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated)
+    return int(_ask(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated))
 
 
-def stream_of(pool: Arena) -> int:
-    """CuPy's current stream on the arena's device; the null one where no CUDA runtime runs that could have others."""
-    return _ask(lambda: cupy.cuda.get_current_stream(pool.device).ptr, lambda: pool.is_simulated)
+def stream_of(pool: Arena) -> Any:
+    """CuPy's current stream on the arena's device; 0, the null one, where no CUDA runtime runs that could have others.
+
+    The object, which owns the stream. CuPy destroys the stream with it, so the arena keeps it as long as it needs to.
+    """
+    return _ask(lambda: cupy.cuda.get_current_stream(pool.device), lambda: pool.is_simulated)
 
 
 def malloc(pool: Arena, size: SupportsIndex) -> Any:
@@ -125,9 +128,9 @@ def _generic_memory(buffer: Buffer, device: int) -> Any:
     return made
 
 
-def _ask(question: Callable[[], int], is_simulated: Callable[[], bool]) -> int:
+def _ask(question: Callable[[], Any], is_simulated: Callable[[], bool]) -> Any:
     try:
-        return int(question())
+        return question()
     except (cupy.cuda.runtime.CUDARuntimeError, IndexError) as error:  # or the runtime has fewer devices
         if not is_simulated():
             raise

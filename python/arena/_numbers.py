@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["as_device", "as_size", "as_stream", "is_number"]
+__all__ = ["as_device", "as_size", "as_stream", "is_number", "owns_stream"]
 
 
 def as_size(size: Any) -> int:
@@ -31,10 +31,21 @@ def as_stream(stream: Any) -> int:
         answer = stream.__cuda_stream__()  # (the version of the protocol, the number)
         number = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else -1
     else:
-        number = getattr(stream, "ptr", -1)
-    if not isinstance(number, int) or not 0 <= number < 1 << 64:
+        number = getattr(stream, "ptr", None)
+        if number is None:
+            number = getattr(stream, "handle", -1)
+        number = getattr(number, "value", number)  # one of ctypes, in which null is None
+        number = operator.index(number) if hasattr(number, "__index__") else 0 if number is None else -1
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
         raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
     return number
+
+
+def owns_stream(stream: Any) -> bool:
+    """Whether an object keeps its stream alive. A number does not, and neither does a wrapper of another's stream."""
+    if hasattr(stream, "__index__"):
+        return False
+    return type(stream).__name__ != "ExternalStream" and getattr(stream, "external", False) is not True
 
 
 def is_number(text: str) -> bool:

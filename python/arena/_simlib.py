@@ -35,8 +35,37 @@ def text_of(name: str, value: object) -> str:
         return "1" if value else "0"
     if isinstance(value, (int, str)):
         return str(value)
-    also = ", or a list of them," if name == "memory" else ""
+    also = ", or a list of them," if name in ("memory", "exclusive", "peers") else ""
     raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; a number or a text{also} is accepted")
+
+
+def texts_of(given: dict[str, object]) -> dict[str, str]:
+    """The settings that were given as the library reads them; lists become text."""
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name == "memory" and isinstance(value, (list, tuple)):
+            found["memory"] = ",".join(text_of("memory", size) for size in value)
+            found["devices"] = str(len(value))
+        elif name == "exclusive" and isinstance(value, (list, tuple)):
+            found[name] = ",".join(text_of(name, device) for device in value)
+        elif name == "peers" and isinstance(value, (list, tuple)):
+            found[name] = ",".join("-".join(text_of(name, end) for end in pair) for pair in value) or "none"
+        elif name == "devices" and isinstance(given.get("memory"), (list, tuple)):
+            continue  # set by the list
+        else:
+            found[name] = text_of(name, value)
+    return found
+
+
+def is_loaded() -> bool:
+    """Whether anything in this process has loaded the library: this asks without loading it."""
+    try:
+        ctypes.CDLL(str(library()), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except (OSError, AttributeError):  # AttributeError: not Linux
+        return False
+    return True
 
 
 def name_of(function: object) -> bytes:
@@ -65,7 +94,11 @@ def size_of_each(memory: str, devices: int) -> tuple[int, ...]:
 # Modules that look for the driver when they are imported, and not again.
 LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver"}
 # Memory before devices: a list of sizes sets their number, and the number is checked against the list.
-SETTABLE = ("memory", "devices", "granularity", "vmm", "version", "delay", "seed", "other", "prices", "races")
+SETTABLE = (
+    *("memory", "devices", "granularity", "vmm", "version", "peers", "integrated", "rdma"),
+    *("delay", "seed", "other", "page_cache", "address_space", "exclusive", "sync_unmap", "reuse", "dead"),
+    *("prices", "races"),
+)
 
 
 class SimulatedLibrary:
@@ -105,6 +138,11 @@ class SimulatedLibrary:
             ("RaceCount", count, []),
             ("Races", size, [text, size]),
             ("ClearRaces", None, []),
+            ("FindingCount", count, []),
+            ("Findings", size, [text, size]),
+            ("ClearFindings", None, []),
+            ("Stalls", count, []),
+            ("Stalled", ctypes.c_double, []),
         ):
             function = getattr(lib, "cudasim" + name)
             function.restype, function.argtypes = result, arguments

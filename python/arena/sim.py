@@ -1,4 +1,4 @@
-"""The simulated CUDA driver: settings, planned failures, counts, races.
+"""The simulated CUDA driver: settings, planned failures, counts, findings.
 
 The driver is the library ``libcudasim.so`` in this package. It behaves like NVIDIA's ``libcuda.so.1``, without a GPU,
 for this process. :func:`enable` makes it the driver of every CUDA program that is imported afterwards:
@@ -18,26 +18,32 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from ._simlib import library, load, name_of, number_of, size_of_each, text_of
+from ._simlib import library, load, name_of, number_of, size_of_each, text_of, texts_of
+from ._simtypes import Access, Census, Finding, Race, Settings, Stalls
 from .errors import UsageError
 
 __all__ = [
     "Access",
     "Census",
+    "Finding",
     "Race",
     "Settings",
+    "Stalls",
     "add_device",
     "call_table",
     "calls",
     "census",
+    "clear_findings",
     "clear_planned",
     "clear_races",
     "clock",
     "configure",
     "enable",
     "fail",
+    "finding_count",
+    "findings",
     "library",
     "peak",
     "planned",
@@ -47,71 +53,10 @@ __all__ = [
     "reset_counts",
     "restart",
     "settings",
+    "stalled",
     "temporarily",
     "used",
 ]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the simulated machine is like, and how it behaves. See :func:`configure`."""
-
-    devices: int
-    memory: tuple[int, ...]
-    granularity: int
-    vmm: bool
-    version: int
-    delay: int
-    seed: int
-    other: int
-    prices: str
-    races: bool
-
-
-@dataclass(frozen=True)
-class Access:
-    """One side of a :class:`Race`: what an operation did to the bytes from ``begin`` to ``end``."""
-
-    operation: str
-    number: int
-    stream: int
-    access: str
-    begin: int
-    end: int
-
-    def __str__(self) -> str:
-        where = f"{self.access} of [{self.begin:#x}, {self.end:#x})"
-        return f"{self.operation} ({where}, stream {self.stream:#x})" if self.number else f"{self.operation} ({where})"
-
-
-@dataclass(frozen=True)
-class Race:
-    """Two operations that nothing orders, on the same bytes, at least one of them writing.
-
-    ``kind`` is ``"race"`` for two operations in streams, ``"removed"`` when the second is a call of the host that
-    takes the memory away (``cuMemUnmap``) while the first may still be running.
-    """
-
-    kind: str
-    first: Access
-    second: Access
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.second} is not ordered after {self.first}"
-
-
-@dataclass(frozen=True)
-class Census:
-    """How many objects of each kind are alive in the driver. No devices: it is not initialised."""
-
-    devices: int
-    handles: int
-    mappings: int
-    reservations: int
-    allocations: int
-    streams: int
-    events: int
-    contexts: int
 
 
 def enable() -> None:
@@ -135,6 +80,15 @@ def configure(
     other: int | str | None = None,
     prices: str | None = None,
     races: bool | str | None = None,
+    peers: str | Sequence[tuple[int, int]] | None = None,
+    integrated: bool | None = None,
+    rdma: bool | str | None = None,
+    page_cache: int | str | None = None,
+    address_space: int | str | None = None,
+    exclusive: str | Sequence[int] | None = None,
+    sync_unmap: bool | None = None,
+    reuse: bool | None = None,
+    dead: str | None = None,
 ) -> None:
     """Change settings, all or none of them; what is not given stays as it is. In brackets the environment variable.
 
@@ -146,6 +100,11 @@ def configure(
     - ``granularity``: the unit of physical memory [``CUDASIM_GRANULARITY``, 2MiB]
     - ``vmm``: whether devices have virtual memory management [``CUDASIM_VMM``, 1]
     - ``version``: what the driver says its version is [``CUDASIM_VERSION``, 13000]
+    - ``peers``: which devices can access each other's memory: ``"all"``, ``"none"``, or pairs: ``[(0, 1), (2, 3)]``,
+      ``"0-1,2-3"`` [``CUDASIM_PEERS``, all]
+    - ``integrated``: whether devices share the host's memory [``CUDASIM_INTEGRATED``, 0]
+    - ``rdma``: whether memory can be created for GPUDirect RDMA; ``"broken"`` if the device says so but
+      ``cuMemSetAccess`` then fails, as on WSL2 [``CUDASIM_RDMA``, 1]
 
     The others can be changed at any time:
 
@@ -153,6 +112,19 @@ def configure(
     - ``seed``: with one, each operation takes a random time up to ``delay`` instead, the same times in every run that
       queues the same operations [``CUDASIM_SEED``, 0: none]
     - ``other``: bytes that another process holds on each device [``CUDASIM_OTHER``, 0]
+    - ``page_cache``: bytes of an integrated device that hold cached files: ``cuMemGetInfo`` does not count them as
+      free, but they can be allocated [``CUDASIM_PAGE_CACHE``, 0]
+    - ``address_space``: bytes of addresses that ``cuMemAddressReserve`` can hand out at a time; 0 for no limit
+      [``CUDASIM_ADDRESS_SPACE``, 0]
+    - ``exclusive``: numbers of devices in exclusive mode that another process uses: no context can be created there
+      [``CUDASIM_EXCLUSIVE``, none]
+    - ``sync_unmap``: whether ``cuMemUnmap`` and ``cuMemSetAccess`` wait for the queued work of their device, as they
+      may; :func:`stalled` says for how long [``CUDASIM_SYNC_UNMAP``, 0]
+    - ``reuse``: whether a new stream, event, graph or pool gets the handle of the last one destroyed, as on hardware.
+      A stale handle then means the new object; without reuse, every use of one is in :func:`findings`
+      [``CUDASIM_REUSE``, 1]
+    - ``dead``: what to do when a call uses a handle that is not live: ``"report"`` it in :func:`findings`, ``"print"``
+      it to standard error as well, or print it and ``"abort"`` [``CUDASIM_DEAD``, report]
     - ``prices``: the price table of the virtual :func:`clock`: ``"a100"``, ``"small"``, ``"free"``
       [``CUDASIM_PRICES``, a100]
     - ``races``: the race checker: on, off, or ``"print"`` to write each report to standard error as well
@@ -177,13 +149,19 @@ def configure(
         "other": other,
         "prices": prices,
         "races": races,
+        "peers": peers,
+        "integrated": integrated,
+        "rdma": rdma,
+        "page_cache": page_cache,
+        "address_space": address_space,
+        "exclusive": exclusive,
+        "sync_unmap": sync_unmap,
+        "reuse": reuse,
+        "dead": dead,
     }
-    if isinstance(memory, (list, tuple)):
-        if devices is not None and devices != len(memory):
-            raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one for each")
-        given["memory"] = ",".join(text_of("memory", size) for size in memory)
-        given["devices"] = len(memory)
-    load().change({name: text_of(name, value) for name, value in given.items() if value is not None})
+    if isinstance(memory, (list, tuple)) and devices is not None and devices != len(memory):
+        raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one for each")
+    load().change(texts_of(given))
 
 
 def settings() -> Settings:
@@ -200,6 +178,15 @@ def settings() -> Settings:
         other=int(get("other")),
         prices=get("prices"),
         races=get("races") != "0",
+        peers=get("peers"),
+        integrated=get("integrated") == "1",
+        rdma=get("rdma"),
+        page_cache=int(get("page_cache")),
+        address_space=int(get("address_space")),
+        exclusive=tuple(int(device) for device in get("exclusive").split(",") if device),
+        sync_unmap=get("sync_unmap") == "1",
+        reuse=get("reuse") == "1",
+        dead=get("dead"),
     )
 
 
@@ -211,12 +198,30 @@ def temporarily(
     other: int | str | None = None,
     prices: str | None = None,
     races: bool | str | None = None,
+    page_cache: int | str | None = None,
+    address_space: int | str | None = None,
+    exclusive: str | Sequence[int] | None = None,
+    sync_unmap: bool | None = None,
+    reuse: bool | None = None,
+    dead: str | None = None,
 ) -> Iterator[None]:
     """Change settings as :func:`configure` does, and put them back at the end of the ``with`` block."""
-    given = {"delay": delay, "seed": seed, "other": other, "prices": prices, "races": races}
-    driver = load()
-    before = {name: driver.get(name) for name, value in given.items() if value is not None}
-    configure(delay=delay, seed=seed, other=other, prices=prices, races=races)
+    given: dict[str, object] = {
+        "delay": delay,
+        "seed": seed,
+        "other": other,
+        "prices": prices,
+        "races": races,
+        "page_cache": page_cache,
+        "address_space": address_space,
+        "exclusive": exclusive,
+        "sync_unmap": sync_unmap,
+        "reuse": reuse,
+        "dead": dead,
+    }
+    driver, texts = load(), texts_of(given)
+    before = {name: driver.get(name) for name in texts}
+    driver.change(texts)
     try:
         yield
     finally:
@@ -224,7 +229,7 @@ def temporarily(
 
 
 def reset(*, settings: bool = False) -> None:
-    """Wait for all work, free all memory, forget counts, races and planned failures, and be as before initialisation.
+    """Wait for all work, free all memory, forget counts, findings and planned failures, and be as before ``cuInit``.
 
     Settings are kept, unless ``settings=True`` puts them back to what they were when the library was loaded. The next
     ``cuInit`` starts the machine again, whoever calls it. Pointers, streams and contexts from before are invalid, also
@@ -321,6 +326,42 @@ def census() -> Census:
     return Census(**load().table("cudasimCensus"))
 
 
+def stalled() -> Stalls:
+    """Return how long ``cuMemUnmap`` and ``cuMemSetAccess`` have waited for queued work; see ``sync_unmap``."""
+    driver = load()
+    count = driver.checked(driver.lib.cudasimStalls())
+    return Stalls(count, float(driver.lib.cudasimStalled()))
+
+
+def finding_count() -> int:
+    """Return how many findings there are, those included that :func:`findings` did not keep."""
+    driver = load()
+    return driver.checked(driver.lib.cudasimFindingCount())
+
+
+def findings() -> list[Finding]:
+    """Return what the program did so far that is undefined on hardware, in order.
+
+    Races are among it if the race checker is on. The first 1,000 races and the first 1,000 other findings are kept.
+
+    >>> findings()
+    []
+    """
+    if finding_count() == 0:
+        return []
+    reports = (json.loads(line) for line in load().text("cudasimFindings").splitlines())
+    return [Finding(**{**report, "race": _race(report["race"])}) for report in reports]
+
+
+def clear_findings() -> None:
+    """Forget the findings so far, races included."""
+    load().lib.cudasimClearFindings()
+
+
+def _race(report: dict[str, Any] | None) -> Race | None:
+    return Race(report["kind"], Access(**report["first"]), Access(**report["second"])) if report else None
+
+
 def race_count() -> int:
     """Return how many races were found, those included that :func:`races` did not keep (it keeps 1,000)."""
     driver = load()
@@ -335,9 +376,9 @@ def races() -> list[Race]:
     if race_count() == 0:
         return []
     reports = (json.loads(line) for line in load().text("cudasimRaces").splitlines())
-    return [Race(r["kind"], Access(**r["first"]), Access(**r["second"])) for r in reports]
+    return [race for race in map(_race, reports) if race]
 
 
 def clear_races() -> None:
-    """Forget the races found so far."""
+    """Forget the races found so far; :func:`findings` no longer lists them either."""
     load().lib.cudasimClearRaces()

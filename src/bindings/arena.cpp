@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "bindings/bindings.hpp"
+#include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
 #include "trace/recorder.hpp"
 
@@ -24,17 +25,27 @@ cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Strea
 
 // With the GIL held throughout when live data may move: then no other Python thread can give the device work. What is
 // queued by then is waited for before, without the GIL: a function of the program's may be among it, which needs that.
-std::uint64_t allocate(Arena& arena, Bytes size, std::uint64_t stream, bool may_reback, bool is_last) {
+// A buffer, made before anybody else runs: an exception of a signal handler finds it owned.
+py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream, bool may_reback,
+                    bool is_last) {
   const lines::Id line = lines::current();
-  if (may_reback && !arena.is_plain()) {  // upstream functions need the GIL
+  const auto take = [&](bool may_move) -> Block& {
+    return arena->allocate(size, stream_from(stream), may_move, line, is_last);
+  };
+  Block* block = nullptr;
+  if (may_reback && !arena->is_plain()) {  // upstream functions need the GIL
     {
       const WithoutGil without_gil;
-      arena.synchronize();
+      arena->synchronize();
     }
-    return arena.allocate(size, stream_from(stream), true, line, is_last).address;
+    block = &take(true);
+  } else {
+    const WithoutGil without_gil;
+    block = &take(false);
   }
-  const WithoutGil without_gil;
-  return arena.allocate(size, stream_from(stream), false, line, is_last).address;
+  PyObject* made = buffers::new_buffer(arena, *block, size, arena->device().number());
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
 }
 
 // In any thread. What the function has when it runs Python must need no GIL to be dropped.
@@ -96,6 +107,20 @@ PlainSource from_python(py::object function) {
       }
     });
   };
+}
+
+// An object of Python's that is kept, and dropped with the GIL; not at all when the interpreter has ended.
+std::shared_ptr<void> kept(py::object object) {
+  const auto drop = [](PyObject* held) {
+    if (Py_IsInitialized() != 0 && !is_finalizing()) with_gil([&] { Py_DECREF(held); });
+  };
+  return std::shared_ptr<PyObject>(object.release().ptr(), drop);
+}
+
+void keep_stream(Arena& arena, std::uint64_t stream, py::object owner) {
+  std::shared_ptr<void> held = owner.is_none() ? nullptr : kept(std::move(owner));
+  const WithoutGil without_gil;
+  arena.keep_stream(stream_from(stream), std::move(held));
 }
 
 std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, ArenaSettings settings,
@@ -207,6 +232,24 @@ void bind_stats(py::module_& module) {
           ;
 }
 
+// The memory of a graph, with the arena that it is of.
+class Graph {
+ public:
+  explicit Graph(std::shared_ptr<Arena> arena) : arena_(std::move(arena)), memory_(arena_->begin_graph()) {}
+  void end() const { arena_->end_graph(*memory_); }
+  void release() const { arena_->release_graph(*memory_); }
+
+ private:
+  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<GraphMemory> memory_;
+};
+
+void bind_graph(py::module_& module) {
+  py::class_<Graph>(module, "Graph", "The core of arena.GraphMemory.")
+      .def("end", &Graph::end, py::call_guard<WithoutGil>(), "What this thread allocates is not the graph's any more.")
+      .def("release", &Graph::release, py::call_guard<WithoutGil>(), "The graph will not be launched again.");
+}
+
 void bind_scope(py::module_& module) {
   py::class_<Scope, std::shared_ptr<Scope>>(module, "Scope", "The core of arena.Scope.")
       .def_property_readonly("name", &Scope::name, "What it is called.")
@@ -223,6 +266,7 @@ void bind_scope(py::module_& module) {
 void bind_arena(py::module_& module) {
   bind_stats(module);
   bind_scope(module);
+  bind_graph(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
                        Bytes growth, bool vmm, const py::object& upstream, bool validates) {
@@ -232,7 +276,9 @@ void bind_arena(py::module_& module) {
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
            py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none(), py::arg("validates") = false)
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
-           "The address of a new block.")
+           "A new block, as an arena.Buffer.")
+      .def("keep_stream", &keep_stream, py::arg("stream"), py::arg("owner"),
+           "Keep what owns a stream until its memory is done with. None: the stream lives for ever.")
       .def("free", py::overload_cast<std::uint64_t>(&Arena::free), py::arg("address"), py::call_guard<WithoutGil>(),
            "Give a block back.")
       .def(
@@ -241,6 +287,15 @@ void bind_arena(py::module_& module) {
             arena.record_stream(address, stream_from(stream));
           },
           py::arg("address"), py::arg("stream"), py::call_guard<WithoutGil>(), "Say that a stream uses a block too.")
+      .def(
+          "begin_graph",
+          [](const std::shared_ptr<Arena>& arena) {
+            const WithoutGil without_gil;
+            return Graph(arena);
+          },
+          "What this thread allocates from now on is a captured graph's.")
+      .def("release_graphs", &Arena::release_graphs, py::call_guard<WithoutGil>(),
+           "No graph that was captured without begin_graph() will be launched again.")
       .def("pin", &Arena::pin, py::arg("address"), py::call_guard<WithoutGil>(), "Keep what backs a block.")
       .def("unpin", &Arena::unpin, py::arg("address"), py::call_guard<WithoutGil>(), "Undo one pin().")
       .def("close", &Arena::close, py::call_guard<WithoutGil>(), "Allocate no more, give back the rest.")

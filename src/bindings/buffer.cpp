@@ -136,20 +136,6 @@ void bind(py::module_& module) {
         buffer_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
       },
       py::arg("type"), "Say what a block becomes. Called once, when arena is imported.");
-  module.def(
-      "own",
-      [](const std::shared_ptr<Arena>& core, std::uint64_t address, Bytes requested, int device) {
-        Block* block = nullptr;
-        {
-          const WithoutGil without_gil;  // another thread may have the lock
-          block = &core->find(address);
-        }
-        PyObject* made = new_buffer(core, *block, requested, device);
-        if (made == nullptr) throw py::error_already_set();
-        return py::reinterpret_steal<py::object>(made);
-      },
-      py::arg("core"), py::arg("address"), py::arg("requested"), py::arg("device"),
-      "A block as an arena.Buffer, which owns it from now on.");
 }
 
 }  // namespace arena::buffers

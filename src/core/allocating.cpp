@@ -1,5 +1,11 @@
 // What a request does: it takes what a front keeps or a gap that is backed, or makes an effort, or fails.
+//
+// The order of choice: memory that was last used on the same stream, or whose users are known to be done; new memory,
+// while the cap allows; only then memory that another stream may still be using, behind a wait on the device.
+#include <algorithm>
 #include <chrono>
+#include <thread>
+#include <unordered_set>
 
 #include "base/units.hpp"
 #include "core/arena.hpp"
@@ -7,26 +13,59 @@
 namespace arena {
 namespace {
 
-constexpr std::chrono::seconds kLongestWait{3};  // for others who are giving or taking memory, or free more and more
-constexpr int kPatience = 128;                   // rounds in which others may come in between
-constexpr std::uint64_t kSerials = 4096;         // for a front, at a time
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLongestWait{3};     // for others who are giving or taking memory, or free more and more
+constexpr std::chrono::seconds kLongestWork{60};    // that was queued: a device that waits for the host never gets done
+constexpr std::chrono::microseconds kFirstSleep{20}, kLongestSleep{1000};
+constexpr int kPatience = 128;            // rounds in which others may come in between
+constexpr std::uint64_t kSerials = 4096;  // for a front, at a time
+constexpr int kRecordsForWait = 64;       // frees that get an event because one was waited for
+constexpr int kMostRecords = 4096;
 
 }  // namespace
 
+// Only the legacy default stream can neither be captured nor be another one by now.
 Arena::Call Arena::call(Bytes size, cu::Stream stream, Line line) const {
-  const StreamKey key = key_of(stream);
+  if (stream != nullptr && stream != cu::legacy_stream()) return call_on_stream(size, stream, line);
+  const StreamKey key{cu::legacy_stream(), 0};
   const Bytes rounded = block_size(size);
   Front* front = fronts_.find(key);
-  return {size, rounded, key, front, line, front != nullptr && front->seems_to_have(rounded)};
+  return {size, rounded, key, front, line, front != nullptr && front->seems_to_have(rounded), false};
+}
+
+Arena::Call Arena::call_on_stream(Bytes size, cu::Stream stream, Line line) const {
+  StreamKey key = is_default(stream) ? default_key(stream) : StreamKey{stream, 0};
+  Front* front = fronts_.find(key);
+  if (front == nullptr && !is_default(stream)) {
+    key = borrowed_key(device_, stream);
+    front = fronts_.find(key);
+  }
+  const bool capturing = device_.is_capturing(stream);
+  const Bytes rounded = block_size(size);
+  const bool may_be_kept = !capturing && front != nullptr && front->seems_to_have(rounded);
+  return {size, rounded, key, front, line, may_be_kept, capturing};
 }
 
 Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
-  Front* front = call.front;
-  if (front == nullptr || !front->serves(call.stream)) front = &fronts_.of(streams_.index(call.stream), call.stream);
-  auto scope = current_scope(id_);
-  const bool may_be_kept = call.may_be_kept && !scope;  // blocks that are kept know of no scope
-  return {call.size, call.rounded, front->index(), front,  std::move(scope),
-          call.line, may_reback,   may_be_kept,    is_last};
+  Request wanted{.size = call.size, .rounded = call.rounded, .line = call.line, .may_reback = may_reback,
+                 .capturing = call.capturing, .is_last = is_last};
+  if (call.front != nullptr && call.front->serves(call.stream)) {
+    wanted.front = call.front;
+    wanted.stream = call.front->index();
+  } else {
+    wanted.stream = streams_.index(call.stream);
+    wanted.front = &fronts_.of(wanted.stream, call.stream);
+  }
+  wanted.scope = current_scope(id_);
+  wanted.graph = current_graph(id_);
+  if (call.capturing && !wanted.graph) {
+    if (!unclaimed_) unclaimed_ = graphs_.emplace_back(std::make_shared<GraphMemory>());
+    wanted.graph = unclaimed_;
+  }
+  if (call.capturing) streams_.note_capture();
+  wanted.may_be_kept = call.may_be_kept && !wanted.scope && !wanted.graph;  // blocks that are kept know of neither
+  return wanted;
 }
 
 void Arena::check_budget(const Request& wanted) {
@@ -52,32 +91,41 @@ Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line
 }
 
 Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_last) {
+  std::vector<std::shared_ptr<void>> released;  // dropped without the lock
   Lock held = lock();
-  if (streams_.are_many()) {
-    tidy_streams(held);
-    check_still_open(held);
+  if (streams_.are_many()) released = tidy_streams();
+  if (is_over_limit()) {
+    const Relaxed relaxed(device_);
+    trim_to(settings_.reserve, held, false);
   }
   const Request wanted = request(asked, may_reback, is_last);
+  const Streams::Visit visit(streams_, wanted.stream);
   check_budget(wanted);
-  if (Block* block = take_hit(wanted)) return *block;
+  if (Block* block = take_from_graph(wanted)) return *block;
+  if (!wanted.capturing) {
+    if (Block* block = take_hit(wanted)) return *block;
+  }
   Block& block = allocate_slowly(wanted, held);
   tell_reserved();
   set_fronts();
   return block;
 }
 
+// A stream that is new here takes the long way, in which its owner may be kept.
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return nullptr;
   const Call asked = call(size, stream, line);
+  if (asked.front == nullptr) return nullptr;
   if (Block* block = take_directly(asked)) return block;
   return try_allocate_with_lock(asked);
 }
 
 Block* Arena::try_allocate_with_lock(const Call& asked) {
   const Lock held(mutex_, std::try_to_lock);
-  if (!held || closed_ || streams_.are_many()) return nullptr;
+  if (!held || asked.capturing || is_over_limit() || streams_.are_many()) return nullptr;
   const Request wanted = request(asked, false, true);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
+  if (Block* block = take_from_graph(wanted)) return block;
   return take_hit(wanted);
 }
 
@@ -101,35 +149,73 @@ Block& Arena::allocate_slowly(const Request& wanted, Lock& held) {
   fail(wanted, why_full(wanted.rounded), passes);
 }
 
-// Looks for a place anew each time: while the lock was not held, another thread may have been here. What others freed
+// A place that can be used at once: it is backed, and its last users are this stream or are done.
+std::optional<Offset> Arena::find_ready(const Request& wanted, const std::optional<Place>& place) {
+  if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return std::nullopt;
+  const auto must_wait = [&] { return streams_.must_wait(wanted.stream, gaps_.marks_at(place->offset)); };
+  if (must_wait()) streams_.poll(gaps_.marks_at(place->offset));
+  if (!must_wait()) return place->offset;
+  return find_unshared(wanted);
+}
+
+// The same elsewhere. Not everywhere: a request takes no longer because there are many gaps.
+std::optional<Offset> Arena::find_unshared(const Request& wanted) const {
+  std::optional<Offset> found;
+  gaps_.each_that_holds(wanted.rounded, [&](const Place& place) {
+    const bool is_backed = backing_->is_backed(backing_->span_of(place.offset, wanted.rounded));
+    if (is_backed && !streams_.must_wait(wanted.stream, gaps_.marks_of(place))) found = place.offset;
+    return found.has_value();
+  });
+  return found;
+}
+
+// The best place is in use by other streams, on the device: new memory is better than to wait for them.
+Block* Arena::take_shared(const Request& wanted, const Demand& demand, Lock& held) {
+  if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
+  const std::optional<Place> place = gaps_.find(wanted.rounded);  // anew: others may have come in between
+  if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return nullptr;
+  return order(wanted, place->offset, held) ? &hand_out(place->offset, wanted) : nullptr;
+}
+
+// Looks for a place again each time: while the lock was not held, another thread may have been here. What others freed
 // while it waited is waited for in turn, but not for ever: they may give the device more work than it gets done.
 Block* Arena::try_efforts(const Request& wanted, Lock& held) {
   static constexpr Effort kEfforts[] = {Effort::kAtOnce, Effort::kPoll, Effort::kWait, Effort::kRelease,
                                         Effort::kReback};
   constexpr std::size_t kWait = 2;
   std::size_t step = 0;
-  std::optional<std::chrono::steady_clock::time_point> deadline;  // after the first wait
+  std::optional<steady_clock::time_point> deadline;  // after the first wait
   for (int round = 0; round < kPatience && step < std::size(kEfforts); ++round) {
     empty_fronts();
-    Demand demand{wanted.rounded, gaps_.find(wanted.rounded), {}};
+    Demand demand{.size = wanted.rounded, .place = gaps_.find(wanted.rounded)};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
-    if (streams_.any_capturing()) return &allocate_in_capture(wanted, demand, held);
+    if (wanted.capturing) return &allocate_in_capture(wanted, demand, held);
+    if (const std::optional<Offset> offset = find_ready(wanted, demand.place)) return &hand_out(*offset, wanted);
     const Span span = demand.place ? backing_->span_of(demand.place->offset, wanted.rounded) : Span{};
+    const bool is_bare = demand.place && backing_->is_bare(span);
     if (demand.place && backing_->is_backed(span)) {
-      if (order(wanted, demand.place->offset, held)) return &hand_out(demand.place->offset, wanted);
+      if (Block* block = take_shared(wanted, demand, held)) return block;
       check_still_open(held);
       continue;
     }
-    const bool is_bare = demand.place && backing_->is_bare(span);
     if (!backing_->could_hold(demand, reach())) return nullptr;
-    const bool is_patient = deadline && std::chrono::steady_clock::now() < *deadline;
+    if (step == 0 && demand.place && !is_bare && streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset))) {
+      streams_.poll(gaps_.marks_at(demand.place->offset));
+      const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
+      if (const std::optional<Offset> offset = must_wait ? back_anew(demand, held) : std::nullopt) {
+        return &hand_out(*offset, wanted);
+      }
+    }
+    const bool is_patient = deadline && steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];
+    demand.may_unmap = (backing_->idle() == 0 && effort < Effort::kWait) || !streams_.any_capturing();
+    if (!demand.may_unmap && effort == Effort::kReback) fail(wanted, kCapturing);
     if (effort == Effort::kReback && backing_->compactable() == 0) return nullptr;
     if (effort == Effort::kReback && !wanted.may_reback) fail(wanted, "re-backing not allowed");
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
-    if (effort == Effort::kWait && !deadline) deadline = std::chrono::steady_clock::now() + kLongestWait;
+    if (effort == Effort::kWait && !deadline) deadline = steady_clock::now() + kLongestWait;
     if (!offset) continue;
     // What was backed nowhere before has no last user.
     if (is_bare || order(wanted, *offset, held)) return &hand_out(*offset, wanted);
@@ -137,32 +223,14 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
   return nullptr;
 }
 
-// Nothing may be unmapped, no event asked for, and no work outside waited for: new memory will do, or what was used and
-// freed by the same stream.
-Block& Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& held) {
-  if (demand.place) {
-    const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
-    const Span span = backing_->span_of(demand.place->offset, wanted.rounded);
-    if (!must_wait && backing_->is_backed(span)) return hand_out(demand.place->offset, wanted);
-    if (must_wait && !backing_->is_bare(span)) demand.place.reset();
-  }
-  std::optional<Offset> offset;
-  if (device_.can_relax()) offset = backing_->back_anew(demand, [this] { return limit(); }, held);
-  check_still_open(held);
-  if (offset) return hand_out(*offset, wanted);
-  const Granules most = limit(), taken = backing_->reserved() - backing_->spare();
-  fail(wanted, "a stream is being captured", (most > taken ? most - taken : 0) * backing_->granule());
-}
-
 std::optional<Offset> Arena::back(const Demand& demand, Effort effort, Lock& held) {
   if (effort == Effort::kWait) {
-    wait_for_pending(held);
+    wait_for_pending(held, kLongestWork);
     return std::nullopt;
   }
   try {
     if (effort == Effort::kReback) {
-      device_.synchronize();
-      streams_.finish(streams_.frees());
+      synchronize_now();
       backing_->poll();
     }
     return backing_->back(demand, [this] { return limit(); }, effort, held);
@@ -172,45 +240,87 @@ std::optional<Offset> Arena::back(const Demand& demand, Effort effort, Lock& hel
   }
 }
 
+std::optional<Offset> Arena::back_anew(const Demand& demand, Lock& held) {
+  const std::optional<Offset> offset = backing_->back_anew(demand, [this] { return limit(); }, held);
+  check_still_open(held);
+  return offset;
+}
+
 // Makes the request's stream wait for the last users of a place. False if the lock was let go meanwhile.
 bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
   const Marks marks = gaps_.marks_at(offset);
-  if (streams_.order(wanted.stream, marks)) return true;
-  wait_for_device(held);
+  if (!streams_.must_wait(wanted.stream, marks)) return true;
+  streams_.poll(marks);
+  if (streams_.order(wanted.stream, marks)) {
+    records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords);
+    return true;
+  }
+  if (!wait_for_device(held)) fail(wanted, kCapturing);
   return false;
 }
 
-// Other threads may free more meanwhile.
-void Arena::wait_for_pending(Lock& held) {
-  if (backing_->pending() == 0) return;
-  const Marks marks = backing_->pending_marks();
-  if (!streams_.poll(marks)) {
-    wait_for_device(held);
-  } else {
-    const std::vector<cu::Event> events = streams_.events_after(marks);
+// Whether another stream would have to wait for a block of this size: there are others, and no new memory for them. Then
+// an event right behind the free is worth its price, as long as such events are waited for.
+bool Arena::is_contended(Bytes size) const {
+  const Bytes left = settings_.cap - std::min(settings_.cap, backing_->reserved() * backing_->granule());
+  return records_left_ > 0 && streams_.count() > 1 && left < size;
+}
+
+// Other threads may free more meanwhile. A device that waits for this thread would never be done.
+void Arena::wait_for_pending(Lock& held, std::chrono::nanoseconds longest) {
+  const auto deadline = steady_clock::now() + longest;
+  std::chrono::nanoseconds sleep = kFirstSleep;
+  for (const Marks marks = backing_->pending_marks(); !marks.empty();) {
+    if (!streams_.can_tell(marks)) {
+      wait_for_device(held);
+      break;
+    }
+    streams_.poll(marks);
+    if (std::all_of(marks.begin(), marks.end(), [&](Mark mark) { return streams_.reached(mark); })) break;
+    if (steady_clock::now() >= deadline) break;
     const Unlocked unlocked(held);
-    for (const cu::Event event : events) device_.synchronize(event);
+    std::this_thread::sleep_for(sleep);
+    sleep = std::min<std::chrono::nanoseconds>(2 * sleep, kLongestSleep);
   }
   backing_->poll();
 }
 
-void Arena::wait_for_device(Lock& held) {
-  const std::vector<std::uint64_t> frees = streams_.frees();
+// False if a stream is being captured, which would not survive it.
+bool Arena::wait_for_device(Lock& held) {
+  if (streams_.any_capturing()) return false;
+  const Streams::Progress progress = streams_.progress();
   {
     const Unlocked unlocked(held);
     device_.synchronize();
+    for (const auto& other : progress.others) device_.synchronize(other->get());
   }
-  streams_.finish(frees);
+  streams_.finish(progress);
+  return true;
 }
 
-void Arena::tidy_streams(Lock& held) {
-  if (streams_.any_capturing()) return streams_.postpone_tidying();
-  const std::vector<Streams::Gone> gone = streams_.gone();
-  if (!gone.empty()) {
-    empty_fronts();
-    wait_for_device(held);
+// The same with the lock, for callers who may let nobody in.
+void Arena::synchronize_now() {
+  const Streams::Progress progress = streams_.progress();
+  device_.synchronize();
+  for (const auto& other : progress.others) device_.synchronize(other->get());
+  streams_.finish(progress);
+}
+
+// Lets go of streams that are done and have no blocks.
+std::vector<std::shared_ptr<void>> Arena::tidy_streams() {
+  const Relaxed relaxed(device_);
+  empty_fronts();
+  streams_.poll_all();
+  std::unordered_set<StreamIndex> used;
+  blocks_.each([&](const Block& block) {
+    used.insert(block.stream);
+    used.insert(block.others.begin(), block.others.end());
+  });
+  for (const auto& graph : graphs_) {
+    for (const auto& [offset, piece] : graph->pieces()) used.insert(piece.stream);
   }
-  streams_.tidy(gone);
+  streams_.tidy([&](StreamIndex index) { return used.contains(index); });
+  return streams_.take_released();
 }
 
 Block& Arena::hand_out(Offset offset, const Request& wanted) {
@@ -219,16 +329,30 @@ Block& Arena::hand_out(Offset offset, const Request& wanted) {
 }
 
 Block& Arena::new_block(Offset offset, const Request& wanted) {
-  backing_->touch(backing_->span_of(offset, wanted.rounded));
+  const Span span = backing_->span_of(offset, wanted.rounded);
+  backing_->touch(span);
+  if (wanted.graph) {
+    wanted.graph->add({offset, wanted.rounded});
+    backing_->pin(span);
+  }
+  return add_block(offset, wanted, offset);
+}
+
+Block& Arena::add_block(Offset offset, const Request& wanted, Offset chunk) {
   Block& block = blocks_.add(backing_->address_of(offset));
   block.offset = offset;
   block.size = wanted.rounded;
   block.stream = wanted.stream;
+  block.handle = streams_.stream(wanted.stream);
   block.front = wanted.front;
-  block.ordinary = !wanted.scope;
+  block.ordinary = !wanted.scope && !wanted.graph;
   if (wanted.scope) {
     block.scope = wanted.scope;
     wanted.scope->add(wanted.rounded);
+  }
+  if (wanted.graph) {
+    block.graph = wanted.graph;
+    block.chunk = chunk;
   }
   start(block, wanted, true);
   return block;
@@ -240,7 +364,7 @@ void Arena::start(Block& block, const Request& wanted, bool is_new) {
   Tally& tally = tallies_.mine();
   Block* dropped = nullptr;
   const auto begin = [&] {
-    if (is_new && !wanted.scope) dropped = front.miss(wanted.rounded);
+    if (is_new && block.ordinary) dropped = front.miss(wanted.rounded);
     front.start(block, wanted.size, fronts_.next_serial(front, observer_ ? 1 : kSerials), wanted.line);
   };
   {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "base/units.hpp"
 #include "core/process.hpp"
@@ -59,11 +61,20 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
   set_fronts();
 }
 
+// The device is asked for a while before it is waited for, which a capture would not survive.
 Arena::~Arena() {
+  constexpr std::chrono::milliseconds kLongest{200};
+  const auto deadline = std::chrono::steady_clock::now() + kLongest;
   bool is_done = false;
   insist([&] {
-    if (streams_.any_capturing()) return;  // a capture would not survive the wait
-    device_.synchronize();
+    const Relaxed relaxed(device_);
+    streams_.poll_all();
+    while (!streams_.are_done() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      streams_.poll_all();
+    }
+    if (!streams_.are_done() && streams_.any_capturing()) return;
+    if (!streams_.are_done()) synchronize_now();
     is_done = true;
   });
   // The device may be using the memory: losing it is safe, unmapping it is not.
@@ -205,11 +216,16 @@ void Arena::bind(Block& block) {
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
   const Lock held = lock(When::kAlways);
   Block& block = block_at(address);
-  const StreamIndex index = streams_.index(key_of(stream));
+  const StreamIndex index = streams_.index(stream);
   if (index == block.stream || std::find(block.others.begin(), block.others.end(), index) != block.others.end()) return;
   bind(block);
   block.others.push_back(index);
   if (observer_) tell({EventKind::kRecordStream, block.serial, 0, index});
+}
+
+void Arena::keep_stream(cu::Stream stream, std::shared_ptr<void> owner) {
+  const Lock held = lock();
+  streams_.keep(stream, std::move(owner));
 }
 
 void Arena::pin(std::uint64_t address) {
@@ -231,28 +247,31 @@ void Arena::unpin(std::uint64_t address) {
 
 void Arena::close() {
   if (is_inherited()) return;
+  std::vector<std::shared_ptr<void>> released;  // dropped without the lock
   Lock held = lock(When::kAlways);
   closed_ = true;
   set_fronts();
   const Relaxed relaxed(device_);
   trim_to(0, held);
+  released = tidy_streams();
 }
 
 void Arena::trim() {
+  std::vector<std::shared_ptr<void>> released;  // dropped without the lock
   Lock held = lock();
   if (observer_) tell({EventKind::kTrim});
   const Relaxed relaxed(device_);
   trim_to(settings_.reserve, held);
+  released = tidy_streams();
 }
 
 void Arena::compact() {
   Lock held = lock();
-  if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved meanwhile");
+  if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved until it ends");
   if (observer_) tell({EventKind::kCompact});
   const Relaxed relaxed(device_);
   empty_fronts();
-  device_.synchronize();
-  streams_.finish(streams_.frees());
+  synchronize_now();
   backing_->poll();  // what is idle may be needed in the place of what the device does not give again
   try {
     while (backing_->compactable() > 0 && backing_->reback({})) {
@@ -270,11 +289,14 @@ void Arena::compact() {
   set_fronts();
 }
 
-// While a stream is being captured nothing is unmapped, and nothing asked: what is free then goes back another time.
+// While a stream is being captured nothing is unmapped: what is free then goes back another time. Otherwise what the
+// device is about to be done with is waited for, because a caller who gives memory back means that, too.
 void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
+  constexpr std::chrono::milliseconds kLongest{350};
   empty_fronts();
   if (streams_.any_capturing()) return;
-  if (!backing_->poll() && may_wait) wait_for_device(held);
+  backing_->poll();
+  if (may_wait && backing_->pending() > 0) wait_for_pending(held, kLongest);
   const Bytes granule = backing_->granule();
   try {
     backing_->trim(round_up(keep, granule) / granule, in_granules(settings_.cap), held);
@@ -294,7 +316,7 @@ void Arena::reserve(Bytes size) {
   const Relaxed relaxed(device_);
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
-  const Request asked{size, round_up(size, kAlignment), 0, nullptr, nullptr, 0, true, false, true};
+  const Request asked{.size = size, .rounded = round_up(size, kAlignment), .may_reback = true};
   empty_fronts();
   backing_->forget_refusal();
   if (wanted > limit()) fail(asked, why_full(size));

@@ -3,6 +3,7 @@
 // while Python runs.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "core/events.hpp"
 #include "core/front.hpp"
 #include "core/gaps.hpp"
+#include "core/graphs.hpp"
 #include "core/plain.hpp"
 #include "core/scopes.hpp"
 #include "core/streams.hpp"
@@ -46,6 +48,7 @@ class Arena {
 
   // A new block, which is the caller's until it is freed. Throws OutOfMemory. Re-backing moves live data: only for a
   // caller who knows that nobody gives the device work meanwhile. What fails is a failure if it was the last try.
+  // The stream must live until the call returns; its handle is not used afterwards, unless the stream is kept.
   Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0, bool is_last = true);
   void free(Block& block);
   // Throws UsageError for an address that is not a live block's.
@@ -56,12 +59,21 @@ class Arena {
   // The live block at an address. Throws UsageError if there is none.
   Block& find(std::uint64_t address);
 
+  // Keeps what owns a stream until all that was freed on the stream is done; without an owner the stream lives for ever.
+  // Requests on it are then met without asking the driver which stream it is.
+  void keep_stream(cu::Stream stream, std::shared_ptr<void> owner);
   // The block is also used by this stream: its memory is not used for anything else before the stream has passed the
   // point where it will be when the block is freed.
   void record_stream(std::uint64_t address, cu::Stream stream);
   // What backs the block stays the same while it is pinned, which it may be several times.
   void pin(std::uint64_t address);
   void unpin(std::uint64_t address);
+  // What this thread allocates from now on belongs to a graph that is being captured, until end(); the graph keeps it
+  // until its memory is released. What is allocated in a capture without that is kept until release_graphs().
+  std::shared_ptr<GraphMemory> begin_graph();
+  void end_graph(GraphMemory& graph);
+  void release_graph(GraphMemory& graph);
+  void release_graphs();
   // A scope for what this thread allocates from now on; and its end.
   std::shared_ptr<Scope> begin_scope(const std::string& name, std::optional<Bytes> budget);
   void end_scope(Scope& scope);
@@ -101,17 +113,20 @@ class Arena {
     Front* front;  // most likely; null if there is none
     Line line;
     bool may_be_kept;  // a block for it, by its front
+    bool capturing;    // its stream
   };
   struct Request {
-    Bytes size;
-    Bytes rounded;
-    StreamIndex stream;
-    Front* front;
-    std::shared_ptr<Scope> scope;
-    Line line;
-    bool may_reback;
-    bool may_be_kept;
-    bool is_last;  // nobody tries again if it fails
+    Bytes size = 0;
+    Bytes rounded = 0;
+    StreamIndex stream = 0;
+    Front* front = nullptr;
+    std::shared_ptr<Scope> scope = {};
+    std::shared_ptr<GraphMemory> graph = {};  // that it is for
+    Line line = 0;
+    bool may_reback = false;
+    bool may_be_kept = false;
+    bool capturing = false;
+    bool is_last = true;  // nobody tries again if it fails
   };
   // A block that its front keeps, put down for those who look.
   struct Laid {
@@ -120,12 +135,15 @@ class Arena {
     Backing::HandleMarks marks;
   };
   enum class When { kOpen, kAlways };
+  static constexpr const char* kCapturing = "a stream is being captured";
 
   void check_process() const;
   Lock lock(When when = When::kOpen) const;
   void check_still_open(Lock& lock);
 
   Call call(Bytes size, cu::Stream stream, Line line) const;
+  [[gnu::noinline]] Call call_on_stream(Bytes size, cu::Stream stream, Line line) const;
+  bool is_in_scope() const;
   Request request(const Call& call, bool may_reback, bool is_last);
   void check_budget(const Request& request);
   // The best place of a request, if that needs nothing of the driver.
@@ -140,11 +158,19 @@ class Arena {
   Block* take_hit(const Request& request);
   Block& allocate_slowly(const Request& request, Lock& lock);
   Block* try_efforts(const Request& request, Lock& lock);
+  std::optional<Offset> find_ready(const Request& request, const std::optional<Place>& place);
+  std::optional<Offset> find_unshared(const Request& request) const;
+  Block* take_shared(const Request& request, const Demand& demand, Lock& lock);
   Block& allocate_in_capture(const Request& request, Demand demand, Lock& lock);
+  Block* take_from_graph(const Request& request);
+  void give_to_graph(Block& block);
+  void release(GraphMemory& graph, Lock& lock);
   std::optional<Offset> back(const Demand& demand, Effort effort, Lock& lock);
+  std::optional<Offset> back_anew(const Demand& demand, Lock& lock);
   bool order(const Request& request, Offset offset, Lock& lock);
   Block& hand_out(Offset offset, const Request& request);
   Block& new_block(Offset offset, const Request& request);
+  Block& add_block(Offset offset, const Request& request, Offset chunk);
   void start(Block& block, const Request& request, bool is_new);
 
   Block& block_at(std::uint64_t address);
@@ -166,9 +192,11 @@ class Arena {
   bool is_over_limit() const;
   void trim_to(Bytes keep, Lock& lock, bool may_wait = true);
 
-  void wait_for_pending(Lock& lock);
-  void wait_for_device(Lock& lock);
-  void tidy_streams(Lock& lock);
+  bool is_contended(Bytes size) const;
+  void wait_for_pending(Lock& lock, std::chrono::nanoseconds longest);
+  bool wait_for_device(Lock& lock);
+  void synchronize_now();
+  std::vector<std::shared_ptr<void>> tidy_streams();
 
   Granules in_granules(Bytes size) const { return size / backing_->granule(); }
   Granules limit() const;
@@ -183,6 +211,7 @@ class Arena {
   Stats figures(bool may_reback) const;  // with it
   void add_segments(Snapshot& snapshot) const;
   void add_pieces(Snapshot& snapshot) const;
+  void add_captured(Snapshot& snapshot) const;
   void add_blocks(Snapshot& snapshot) const;
   void note_peak();
   void tell(Event event);
@@ -209,11 +238,14 @@ class Arena {
   Gaps gaps_;
   std::unique_ptr<Backing> backing_;
   Blocks blocks_;
+  std::vector<std::shared_ptr<GraphMemory>> graphs_;  // that keep memory
+  std::shared_ptr<GraphMemory> unclaimed_;            // of captures that nobody began a graph for; null if none
   Peak peak_;
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0;
+  int records_left_ = 64;  // how many frees are still worth an event: each wait that one was there for earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 

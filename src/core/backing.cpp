@@ -209,16 +209,15 @@ Marks Backing::pending_marks() {
   return all;
 }
 
-bool Backing::poll() {
-  if (pending_granules_ == 0) return true;
-  const bool can_tell = streams_.poll(pending_marks());
+void Backing::poll() {
+  if (pending_granules_ == 0) return;
+  streams_.poll(pending_marks());
   for (const auto& [size, entry] : idle_handles()) {
     Handle& handle = handles_[entry.second];
     if (!handle.pending || !streams_.reached(handle.marks)) continue;
     handle.pending = false;
     pending_granules_ -= handle.count;
   }
-  return can_tell;
 }
 
 Backing::Look::Look(Backing& backing) : backing_(backing) {

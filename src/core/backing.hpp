@@ -65,6 +65,7 @@ struct Demand {
   Bytes size = 0;
   std::optional<Place> place = {};  // the best one
   Marks used = {};                  // what somebody who gives memory may still use it before
+  bool may_unmap = true;            // not while a stream is being captured
 };
 // How many granules may be reserved in all, now: asked for again whenever others may have come in between.
 using Limit = std::function<Granules()>;
@@ -119,9 +120,8 @@ class Backing {
   void pin(Span span);
   void unpin(Span span);
 
-  // Makes the idle handles' marks known, as far as they were reached. False if the driver cannot tell: then the whole
-  // device must be waited for.
-  bool poll();
+  // Asks the streams how far they have come, and notes which idle handles are no longer pending.
+  void poll();
   // For somebody who looks: while it lives, what was reached is known. Then that is forgotten, because what is known
   // decides what a request takes, and the same requests should meet the same arena, whoever looks.
   class Look {

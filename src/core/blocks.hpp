@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/events.hpp"
+#include "core/graphs.hpp"
 #include "core/marks.hpp"
 #include "core/scopes.hpp"
 #include "core/types.hpp"
@@ -27,7 +28,7 @@ struct alignas(64) Block {
   std::uint64_t mark = 0;  // the number of its free in its stream, once somebody needed one
   StreamIndex stream = 0;
   bool live = false;     // in a user's hands; if not, kept by its front
-  bool ordinary = true;  // not lost, not pinned, of no scope, used by no other stream: a front may keep it
+  bool ordinary = true;  // not lost, not pinned, of no scope or graph, used by no other stream: a front may keep it
   bool lost = false;     // its data, in a re-backing that failed: it counts nowhere any more
 
   std::uint64_t serial = 0;
@@ -38,6 +39,8 @@ struct alignas(64) Block {
   std::uint32_t pins = 0;
   std::vector<StreamIndex> others = {};  // that use it too
   std::shared_ptr<Scope> scope = {};
+  std::shared_ptr<GraphMemory> graph = {};  // which it goes back to
+  Offset chunk = 0;                         // of the graph, in which it lies
 };
 
 // A hash table with open addressing over blocks that stay where they are.

@@ -20,7 +20,7 @@ void SpinLock::wait() {
 
 void Front::serve(StreamKey stream) {
   handle_ = stream.stream;
-  thread_ = stream.thread;
+  tag_ = stream.tag;
 }
 
 Block* Front::pop(Bytes rounded) {
@@ -77,7 +77,6 @@ void Front::start(Block& block, Bytes requested, std::uint64_t serial, Line line
   block.requested = requested;
   block.serial = serial;
   block.mark = 0;
-  block.handle = handle_;
   block.line = line;
   block.born = line != 0 ? now() : 0;
   block.live = true;
@@ -106,7 +105,7 @@ bool Front::give(Block& block, Tally& tally) {
 }
 
 std::size_t Fronts::home(StreamKey stream) {
-  const std::uint64_t value = reinterpret_cast<std::uint64_t>(stream.stream) + stream.thread;
+  const std::uint64_t value = reinterpret_cast<std::uint64_t>(stream.stream) + stream.tag;
   return static_cast<std::size_t>(value * 0x9E3779B97F4A7C15u >> 32);
 }
 
@@ -130,6 +129,7 @@ void Fronts::publish(Front& front, StreamKey stream) {
 }
 
 Front& Fronts::of(StreamIndex index, StreamKey stream) {
+  if (index >= kMost) return none_;
   while (all_.size() <= index) {
     all_.push_back(std::make_unique<Front>(static_cast<StreamIndex>(all_.size())));
     all_.back()->set_policy(direct_, keeps_);
@@ -171,11 +171,13 @@ std::uint64_t Fronts::next_serial(Front& front, std::uint64_t many) {
 
 // Numbers that were not used are lost, unless they are the last.
 std::uint64_t Fronts::begin_serials() {
-  for (const auto& front : all_) {
-    Front::Serials& own = front->serials();
+  const auto take_back = [&](Front& front) {
+    Front::Serials& own = front.serials();
     if (own.end == serials_ && own.next < own.end) serials_ = own.next;
     own = {};
-  }
+  };
+  each(take_back);
+  take_back(none_);
   return serials_;
 }
 

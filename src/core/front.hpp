@@ -83,7 +83,7 @@ class alignas(64) Front {
   SpinLock& lock() { return lock_; }
   StreamIndex index() const { return index_; }
   bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
-    return handle_ == stream.stream && thread_ == stream.thread;
+    return handle_ == stream.stream && tag_ == stream.tag;
   }
   void serve(StreamKey stream);  // another one from now on; nobody, if it is the key that is made of nothing
   void set_policy(bool direct, Keeps keeps) {
@@ -164,15 +164,20 @@ class alignas(64) Front {
   Keeps keeps_ = Keeps::kNone;
   std::uint32_t kept_ = 0, large_ = 0;  // of the first, those that are not small
   Glanced<cu::Stream> handle_{nullptr};
-  Glanced<std::uint64_t> thread_{0};
+  Glanced<std::uint64_t> tag_{0};
   std::uint64_t hits_ = 0, allocations_ = 0;
   Serials serials_;
   std::array<Bin, kBins + kProbes - 1> bins_;
 };
 
-// The fronts of all streams of an arena. All but find() is for those who hold the arena's lock.
+// The fronts of the streams of an arena. All but find() is for those who hold the arena's lock.
+//
+// At most kMost streams have one of their own: a request that needs more memory looks at all of them. The others share
+// one that keeps nothing.
 class Fronts {
  public:
+  static constexpr StreamIndex kMost = 128;
+
   // The front of a stream, most likely; it looks for itself whether it is. Null if there is none.
   Front* find(StreamKey stream) const;
   // The front of a stream, made if there is none, with its new stream if the index was another's before.
@@ -214,6 +219,11 @@ class Fronts {
   template <typename Visit>
   void each(Visit visit) const {
     for (const auto& front : all_) visit(*front);
+    visit(none_);
+  }
+  template <typename Visit>
+  void each(Visit visit) {
+    for (const auto& front : all_) visit(*front);
   }
   void set_policy(bool direct, Front::Keeps keeps);
 
@@ -229,6 +239,7 @@ class Fronts {
   void publish(Front& front, StreamKey stream);
 
   std::vector<std::unique_ptr<Front>> all_;  // by the index of the stream
+  Front none_{kMost};                        // of the streams that have none of their own
   std::array<std::atomic<Front*>, kSlots> slots_{};
   bool direct_ = false;
   Front::Keeps keeps_ = Front::Keeps::kNone;

@@ -64,6 +64,14 @@ class Gaps {
   void restore(Offset begin, const Met& met);
   std::optional<Place> find(Bytes wanted) const;
 
+  // Visits the best place in each gap that holds a request, in the order of addresses, until one is taken, which the
+  // visitor tells, or it has seen enough of them.
+  template <typename Visit>
+  void each_that_holds(Bytes wanted, Visit visit) const {
+    int left = kEnough;
+    visit_that_hold(root_, wanted, left, visit);
+  }
+
   const Marks& marks_of(const Place& place) const { return marks_[place.gap]; }  // which was just found
   // The marks of the gap that holds an offset.
   const Marks& marks_at(Offset offset) const { return marks_[floor(offset)]; }
@@ -89,6 +97,7 @@ class Gaps {
 
  private:
   using Index = std::uint32_t;
+  static constexpr int kEnough = 64;
   static constexpr Index kNone = 0;  // a node that is no gap and has nothing to offer, so that few have to ask for it
 
   // What a gap, or the best of several, has to offer: four numbers that fit into one register, because they are compared
@@ -156,6 +165,18 @@ class Gaps {
     visit_with_middle(nodes_[node].child[0], visit);
     if (nodes_[node].offer.middle > 0) visit(nodes_[node].gap);
     visit_with_middle(nodes_[node].child[1], visit);
+  }
+
+  template <typename Visit>
+  bool visit_that_hold(Index node, Bytes wanted, int& left, Visit& visit) const {
+    if (node == kNone || nodes_[node].largest.size < units(wanted)) return false;
+    if (visit_that_hold(nodes_[node].child[0], wanted, left, visit)) return true;
+    if (nodes_[node].offer.size >= units(wanted)) {
+      Place place = place_in(nodes_[node].gap, wanted);
+      place.gap = node;
+      if (visit(place) || --left == 0) return true;
+    }
+    return visit_that_hold(nodes_[node].child[1], wanted, left, visit);
   }
 
   GranuleSize granule_;

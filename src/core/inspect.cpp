@@ -73,6 +73,7 @@ Stats Arena::counts() const {
   s.reserved = backing_->reserved() * granule;
   s.rounding = s.live - s.requested;
   s.pending = backing_->pending() * granule;
+  for (const auto& graph : graphs_) s.captured += graph->free_bytes();
   s.releasable = backing_->idle() * granule - s.pending;
   s.spare = backing_->spare() * granule;
   s.stranded = s.reserved - s.live - s.pending - s.captured - s.releasable - s.spare;
@@ -99,11 +100,7 @@ Snapshot Arena::snapshot(bool may_reback) {
   std::optional<Backing::Look> look;
   if (!streams_.any_capturing()) {
     const Relaxed relaxed(device_);
-    if (!streams_.can_tell(backing_->pending_marks())) {
-      wait_for_device(held);
-      lay_down();
-      backing_->poll();
-    }
+    streams_.can_tell(backing_->pending_marks());
     look.emplace(*backing_);
   }
   Snapshot snapshot;
@@ -156,9 +153,18 @@ void Arena::add_pieces(Snapshot& snapshot) const {
   blocks_.each([&](const Block& block) {  // what is left under a block that has lost its data is of no use
     if (block.lost) add_free(block.offset, block.offset + block.size);
   });
+  add_captured(snapshot);
   const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
   std::sort(snapshot.pieces.begin(), snapshot.pieces.end(), by_address);
   add_blocks(snapshot);
+}
+
+void Arena::add_captured(Snapshot& snapshot) const {
+  for (const auto& graph : graphs_) {
+    for (const auto& [offset, piece] : graph->pieces()) {
+      snapshot.pieces.push_back({backing_->address_of(offset), piece.size, Snapshot::State::kCaptured});
+    }
+  }
 }
 
 // There may be very many: they are sorted as pairs of numbers, and put among the free pieces, which are.
@@ -240,6 +246,12 @@ void Arena::check() const {
     free += gap.size();
     ranges.emplace_back(gap.begin, gap.end);
   });
+  for (const auto& graph : graphs_) {
+    for (const auto& [offset, piece] : graph->pieces()) {
+      others += piece.size;
+      ranges.emplace_back(offset, offset + piece.size);
+    }
+  }
   std::sort(ranges.begin(), ranges.end());
   for (std::size_t i = 1; i < ranges.size(); ++i) demand(ranges[i - 1].second <= ranges[i].first, "pieces overlap");
   if (plain_) {

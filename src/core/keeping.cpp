@@ -1,5 +1,6 @@
 // What fronts keep: how the common pair of calls takes and gives it, and when the arena puts it down among the gaps.
 #include "core/arena.hpp"
+#include "core/entered.hpp"
 
 namespace arena {
 namespace {
@@ -10,11 +11,13 @@ constexpr Granules kMuchRoom = 8;  // times what is reserved, under the cap
 
 // Without the lock.
 Block* Arena::take_directly(const Call& asked) {
-  if (!asked.may_be_kept || (is_any_scope_entered() && current_scope(id_))) return nullptr;
+  if (!asked.may_be_kept || (is_any_entered() && is_in_scope())) return nullptr;
   Tally* tally = tallies_.find();
   if (tally == nullptr) return nullptr;
   return asked.front->take(asked.stream, asked.size, asked.rounded, asked.line, *tally);
 }
+
+bool Arena::is_in_scope() const { return current_scope(id_) != nullptr || current_graph(id_) != nullptr; }
 
 bool Arena::give_directly(Block& block) {
   Tally* tally = tallies_.find();
@@ -68,13 +71,22 @@ Mark Arena::mark_of(Block& block) {
 }
 
 void Arena::put_down(Block& block) {
-  Marks marks(mark_of(block));
   const Span span = backing_->span_of(block.offset, block.size);
   if (!block.ordinary) {
-    for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
     if (block.pins > 0) backing_->unpin(span);
     if (block.scope) block.scope->remove(block.size);
+    if (block.graph) return give_to_graph(block);
   }
+  const bool is_contended = this->is_contended(block.size);
+  Marks marks;
+  const auto add = [&](Mark mark) {
+    marks.add(mark);
+    if (!is_contended) return;
+    streams_.record_now(mark);
+    --records_left_;
+  };
+  add(mark_of(block));
+  for (const StreamIndex other : block.others) add(streams_.mark(other));
   backing_->leave(span, marks);
   gaps_.add({block.offset, block.offset + block.size}, marks);
   blocks_.remove(block);

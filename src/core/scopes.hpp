@@ -70,9 +70,6 @@ class Scope {
   std::atomic<bool> ended_ = false;
 };
 
-// How many scopes threads are in, of all owners, or have not noticed the end of.
-inline std::atomic<int> scopes_entered = 0;
-inline bool is_any_scope_entered() { return scopes_entered.load(std::memory_order_relaxed) != 0; }
 // The scope that this thread is in, of those that were entered for an owner and have not ended; null if there is none.
 std::shared_ptr<Scope> current_scope(std::uint64_t owner);
 void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope);

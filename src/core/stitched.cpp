@@ -52,8 +52,9 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
   const Granules most = limit();
   if (effort == Effort::kPoll) poll();
   std::size_t spares = spare_.size();  // not more than there were: one that the driver refuses to open is spare again
-  while (!map_all(span, most, true)) {
+  while (!map_all(span, most, demand.may_unmap)) {
     bool freed = false;
+    if (!demand.may_unmap) return std::nullopt;
     if (effort == Effort::kRelease) {
       freed = release_spare(spares) || release_idle(span.count(), span) > 0;
     } else if (effort == Effort::kReback) {

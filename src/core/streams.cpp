@@ -1,6 +1,7 @@
 #include "core/streams.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -12,6 +13,7 @@ namespace arena {
 namespace {
 
 constexpr std::size_t kFewEvents = 16;
+constexpr std::size_t kFewStreams = 64;
 
 // Threads that were numbered and have not ended. Never destroyed: threads end at any time.
 struct Living {
@@ -50,35 +52,116 @@ bool has_ended(std::uint64_t thread) {
 
 }  // namespace
 
-Streams::~Streams() {
-  const auto forget = [&](cu::Event event) { insist([&] { device_.delete_event(event); }); };
-  for (State& state : states_) {
-    for (const Record& record : state.records) forget(record.event);
-  }
-  for (const cu::Event event : unused_) forget(event);
+StreamKey default_key(cu::Stream stream) {
+  return stream == cu::per_thread_stream() ? StreamKey{stream, this_thread()} : StreamKey{cu::legacy_stream(), 0};
 }
 
-StreamKey key_of(cu::Stream stream) {
-  if (stream == nullptr) return {cu::legacy_stream(), 0};
-  return {stream, stream == cu::per_thread_stream() ? this_thread() : 0};
+// Before CUDA 12 there are no ids: every call may pass another stream.
+StreamKey borrowed_key(const Device& device, cu::Stream stream) {
+  static std::atomic<std::uint64_t> unknown{0};
+  constexpr std::uint64_t kNotAnId = std::uint64_t{1} << 63;
+  const std::optional<std::uint64_t> id = device.stream_id(stream);
+  return {stream, id ? *id + 1 : kNotAnId | ++unknown};
+}
+
+Streams::Streams(const Device& device, std::function<void(StreamIndex)> forget)
+    : device_(device), forget_(std::move(forget)) {
+  events_.push_back(std::make_unique<Events>(Events{device.context(), nullptr}));
+  states_.emplace_back();
+  states_[kEverything].events = events_.front().get();
+  states_[kEverything].gone = true;
+}
+
+Streams::~Streams() {
+  states_.clear();
+  for (const auto& events : events_) {
+    for (const cu::Event event : events->unused) insist([&] { device_.delete_event(event); });
+  }
+}
+
+StreamIndex Streams::index(cu::Stream stream) {
+  if (is_default(stream)) return index(default_key(stream));
+  const auto it = indices_.find({stream, 0});
+  return it != indices_.end() ? it->second : index(borrowed_key(device_, stream));
 }
 
 StreamIndex Streams::index(StreamKey key) {
-  const auto [it, is_new] = indices_.try_emplace(key, static_cast<StreamIndex>(states_.size()));
-  if (!is_new) return it->second;
+  if (key.tag != 0 && !is_default(key.stream)) {
+    if (const auto kept = indices_.find({key.stream, 0}); kept != indices_.end()) return kept->second;
+  }
+  const auto it = indices_.find(key);
+  return it != indices_.end() ? it->second : add(key);
+}
+
+void Streams::keep(cu::Stream stream, std::shared_ptr<void> owner) {
+  if (is_default(stream)) return;
+  const auto known = indices_.find({stream, 0});
+  State& state = states_[known != indices_.end() ? known->second : promote(stream)];
+  state.immortal |= owner == nullptr;
+  if (owner && !state.owner) state.owner = std::move(owner);
+}
+
+// A borrowed stream becomes one whose handle stays its own.
+StreamIndex Streams::promote(cu::Stream stream) {
+  const auto borrowed = indices_.find(borrowed_key(device_, stream));
+  if (borrowed == indices_.end()) return add({stream, 0});
+  const StreamIndex index = borrowed->second;
+  indices_.erase(borrowed);
+  forget_(index);
+  states_[index].key = {stream, 0};
+  indices_.emplace(states_[index].key, index);
+  return index;
+}
+
+// A stream that has the number of another is not that one. Its own blocks are freed on it as before.
+void Streams::retire_namesakes(StreamKey key) {
+  if (is_default(key.stream)) return;
+  while (true) {
+    const auto it = indices_.lower_bound({key.stream, 0});
+    if (it == indices_.end() || it->first.stream != key.stream) return;
+    lose(it->second);
+  }
+}
+
+StreamIndex Streams::add(StreamKey key) {
+  Events& events = events_of(key);
+  const bool is_blocking = is_default(key.stream) || device_.is_blocking(key.stream);
+  retire_namesakes(key);
+  StreamIndex index = static_cast<StreamIndex>(states_.size());
   if (vacant_.empty()) {
     states_.emplace_back();
   } else {
-    it->second = vacant_.back();
+    index = vacant_.back();
     vacant_.pop_back();
   }
   // A vacant state goes on counting, so that old marks in it stay reached.
-  State& state = states_[it->second];
+  State& state = states_[index];
   state.key = key;
+  state.events = &events;
+  state.immortal = is_default(key.stream);
+  state.blocking = is_blocking;
   state.gone = false;
-  ++state.life;
   state.waited.clear();
-  return it->second;
+  indices_.emplace(key, index);
+  return index;
+}
+
+// Work can be ordered after that of another device's primary context, but another context could end at any time.
+Streams::Events& Streams::events_of(StreamKey key) {
+  if (is_default(key.stream)) return *events_.front();
+  const cu::Context context = device_.context_of(key.stream);
+  if (context == nullptr) return *events_.front();
+  for (const auto& events : events_) {
+    if (events->context == context) return *events;
+  }
+  auto primary = device_.primary(context);
+  if (!primary) {
+    throw UsageError(
+        "this stream belongs to a context that is not the primary one of its device, so memory cannot be ordered after "
+        "it; use a stream of the primary context, as the CUDA runtime and CuPy do");
+  }
+  events_.push_back(std::make_unique<Events>(Events{context, std::move(primary)}));
+  return *events_.back();
 }
 
 bool Streams::reached(Marks& marks) const {
@@ -86,58 +169,85 @@ bool Streams::reached(Marks& marks) const {
   return marks.empty();
 }
 
-cu::Event Streams::new_event() {
-  if (unused_.empty() && events_ >= kFewEvents) collect();  // or a long run would hold more and more of them
-  if (unused_.empty()) {
-    const cu::Event event = device_.new_event();
-    ++events_;
-    return event;
+std::shared_ptr<Streams::EventUse> Streams::new_event(Events& events) {
+  if (events.unused.empty() && events.count >= kFewEvents) collect();  // or a long run would hold more and more of them
+  if (events.unused.empty()) {
+    events.unused.push_back(device_.new_event(events.context));
+    ++events.count;
   }
-  const cu::Event event = unused_.back();
-  unused_.pop_back();
-  return event;
+  const cu::Event event = events.unused.back();
+  events.unused.pop_back();
+  return std::make_shared<EventUse>(events, event);
 }
 
 void Streams::finish_state(State& state, std::uint64_t number) {
   state.done = std::max(state.done, number);
-  while (!state.records.empty() && state.records.front().number <= state.done) {
-    unused_.push_back(state.records.front().event);
-    state.records.pop_front();
-  }
+  while (!state.records.empty() && state.records.front().number <= state.done) state.records.pop_front();
 }
 
 // The number of the per-thread stream means the calling thread's own: another thread's cannot be named at all.
-bool Streams::can_reach(const State& state) { return state.key.thread == 0 || state.key.thread == this_thread(); }
+bool Streams::can_use(const State& state) const {
+  if (state.gone) return false;
+  if (state.key.stream == cu::per_thread_stream()) return state.key.tag == this_thread();
+  return state.immortal || state.owner != nullptr || state.visits > 0;
+}
 
-// Its number may come back as another stream.
 void Streams::lose(StreamIndex index) {
-  states_[index].gone = true;
-  indices_.erase(states_[index].key);
+  State& state = states_[index];
+  state.gone = true;
+  state.immortal = false;
+  if (state.owner) released_.push_back(std::move(state.owner));
+  state.owner = nullptr;
+  indices_.erase(state.key);
   forget_(index);
 }
 
-// A record that is reached after the mark; null when the stream is gone or out of reach.
-const Streams::Record* Streams::record_after(StreamIndex stream, std::uint64_t number) {
-  State& state = states_[stream];
-  for (const Record& record : state.records) {
-    if (record.number >= number) return &record;
+const Streams::Record* Streams::find_record(Mark mark) const {
+  for (const Record& record : states_[mark.stream].records) {
+    if (record.number >= mark.number) return &record;
   }
-  if (state.gone || !can_reach(state)) return nullptr;
-  const cu::Event event = new_event();
-  bool recorded = false;
-  try {
-    recorded = device_.record(event, state.key.stream);
-  } catch (const Error&) {
-    unused_.push_back(event);
-    throw;
-  }
-  if (!recorded) {
-    unused_.push_back(event);
-    lose(stream);
-    return nullptr;
-  }
-  state.records.push_back({event, state.frees});
+  return nullptr;
+}
+
+// A record that is reached after the mark; null if none can be made now.
+const Streams::Record* Streams::record_after(Mark mark) {
+  if (const Record* found = find_record(mark)) return found;
+  State& state = states_[mark.stream];
+  if (!(can_use(state) ? record_in_stream(state) : record_in_context(state))) return nullptr;
   return &state.records.back();
+}
+
+// A capture may begin in another thread at any moment. One that was not under way after the record has not swallowed it.
+bool Streams::record_in_stream(State& state) {
+  const auto use = new_event(*state.events);
+  if (device_.is_capturing(state.key.stream) || !device_.record(use->event, state.key.stream)) return false;
+  if (state.key.stream != cu::legacy_stream() && device_.is_capturing(state.key.stream)) return false;
+  state.records.push_back({use, state.frees});
+  return true;
+}
+
+// A capture would not survive it, so those that are known are asked for first.
+bool Streams::record_in_context(State& state) {
+  if (!device_.can_record_context() || any_capturing()) return false;
+  const auto use = new_event(*state.events);
+  if (!device_.record_context(use->event, state.events->context)) return false;
+  for (State& other : states_) {
+    const bool needs_it = other.events == state.events && other.frees > other.done && !can_use(other);
+    if (&other == &state || needs_it) other.records.push_back({use, other.frees});
+  }
+  return true;
+}
+
+void Streams::record_now(Mark mark) {
+  State& state = states_[mark.stream];
+  if (state.frees != mark.number) return;
+  quietly([&] {
+    if (can_use(state)) {
+      record_in_stream(state);
+    } else if (!has_seen_capture_) {
+      record_in_context(state);
+    }
+  });
 }
 
 bool Streams::must_wait(StreamIndex user, Mark mark) const {
@@ -153,25 +263,51 @@ bool Streams::must_wait(StreamIndex user, const Marks& marks) const {
 bool Streams::order(StreamIndex user, const Marks& marks) {
   for (const Mark mark : marks) {
     if (!must_wait(user, mark)) continue;
-    const Record* record = record_after(mark.stream, mark.number);
+    const Record* record = record_after(mark);
     if (record == nullptr) return false;
-    device_.wait(states_[user].key.stream, record->event);
+    device_.wait(states_[user].key.stream, record->use->event);
     states_[user].waited[mark.stream] = record->number;
     ++waits_;
   }
   return true;
 }
 
-bool Streams::poll(const Marks& marks) {
-  const bool told = can_tell(marks);
-  collect();
-  return told;
+// Records are reached in order, so while the first is not there is nothing to ask about later ones.
+void Streams::ask(State& state) {
+  while (!state.records.empty()) {
+    const EventStatus status = device_.query(state.records.front().use->event);
+    if (status == EventStatus::kPending) return;
+    if (status == EventStatus::kReached) {
+      finish_state(state, state.records.front().number);
+    } else {
+      state.records.pop_front();  // a capture has swallowed it
+    }
+  }
+}
+
+void Streams::poll(const Marks& marks) {
+  for (const Mark mark : marks) {
+    State& state = states_[mark.stream];
+    if (!reached(mark)) ask(state);
+    if (!reached(mark) && state.records.empty() && record_after(mark) != nullptr) ask(state);
+  }
+}
+
+void Streams::poll_all() {
+  for (StreamIndex index = 0; index < states_.size(); ++index) {
+    const State& state = states_[index];
+    if (state.done < state.frees) poll(Marks({index, state.frees}));
+  }
+}
+
+bool Streams::are_done() const {
+  return std::all_of(states_.begin(), states_.end(), [](const State& state) { return state.done >= state.frees; });
 }
 
 bool Streams::can_tell(const Marks& marks) {
   bool all = true;
   for (const Mark mark : marks) {
-    if (!reached(mark)) all &= record_after(mark.stream, mark.number) != nullptr;
+    if (!reached(mark)) all &= record_after(mark) != nullptr;
   }
   return all;
 }
@@ -179,76 +315,50 @@ bool Streams::can_tell(const Marks& marks) {
 bool Streams::are_over(const Marks& marks) const {
   return std::all_of(marks.begin(), marks.end(), [&](Mark mark) {
     if (reached(mark)) return true;
-    const auto& records = states_[mark.stream].records;
-    const auto is_after = [&](const Record& record) { return record.number >= mark.number; };
-    const auto it = std::find_if(records.begin(), records.end(), is_after);
-    return it != records.end() && device_.reached(it->event);
+    const Record* record = find_record(mark);
+    return record != nullptr && device_.query(record->use->event) == EventStatus::kReached;
   });
 }
 
 void Streams::collect() {
-  for (State& state : states_) {
-    while (!state.records.empty() && device_.reached(state.records.front().event)) {
-      finish_state(state, state.records.front().number);
-    }
+  for (State& state : states_) ask(state);
+}
+
+Streams::Progress Streams::progress() const {
+  Progress now;
+  for (const State& state : states_) now.frees.push_back(state.frees);
+  for (const auto& events : events_) {
+    if (events->kept) now.others.push_back(events->kept);
   }
+  return now;
 }
 
-std::vector<cu::Event> Streams::events_after(const Marks& marks) {
-  std::vector<cu::Event> events;
-  for (const Mark mark : marks) {
-    if (reached(mark)) continue;
-    if (const Record* record = record_after(mark.stream, mark.number)) events.push_back(record->event);
-  }
-  return events;
+void Streams::finish(const Progress& progress) {
+  for (std::size_t i = 0; i < progress.frees.size(); ++i) finish_state(states_[i], progress.frees[i]);
 }
 
-std::vector<std::uint64_t> Streams::frees() const {
-  std::vector<std::uint64_t> all;
-  for (const State& state : states_) all.push_back(state.frees);
-  return all;
+// The legacy stream knows whether a blocking stream of its context is being captured, known here or not.
+bool Streams::any_capturing() const {
+  const auto is_capturing = [&](const State& state) {
+    return !state.blocking && can_use(state) && device_.is_capturing(state.key.stream);
+  };
+  return device_.is_capturing(cu::legacy_stream()) || std::any_of(states_.begin(), states_.end(), is_capturing);
 }
 
-void Streams::finish(const std::vector<std::uint64_t>& frees) {
-  for (std::size_t i = 0; i < frees.size(); ++i) finish_state(states_[i], frees[i]);
+// Whether nothing will be ordered after a stream any more.
+bool Streams::can_go(const State& state) const {
+  if (state.key.stream == nullptr || state.visits > 0 || state.done < state.frees) return false;
+  return !state.immortal || (state.key.stream == cu::per_thread_stream() && has_ended(state.key.tag));
 }
 
-std::vector<Streams::Gone> Streams::gone() {
-  std::vector<Gone> found;
-  for (StreamIndex index = 0; index < states_.size(); ++index) {
-    const State& state = states_[index];
-    if (state.key.stream == nullptr) continue;  // vacant
-    if (state.key.thread != 0 && !state.gone && has_ended(state.key.thread)) lose(index);
-    if (state.gone) found.push_back({index, state.life});
-  }
-  return found;
-}
-
-void Streams::tidy(const std::vector<Gone>& gone) {
-  for (const auto& [index, life] : gone) {
-    State& state = states_[index];
-    if (state.key.stream == nullptr || state.life != life || state.done < state.frees) continue;
-    state.key = {};
+void Streams::tidy(const std::function<bool(StreamIndex)>& is_used) {
+  for (StreamIndex index = kEverything + 1; index < states_.size(); ++index) {
+    if (!can_go(states_[index]) || is_used(index)) continue;
+    if (!states_[index].gone) lose(index);
+    states_[index].key = {};
     vacant_.push_back(index);
   }
-  many_ = std::max<std::size_t>(64, 2 * (states_.size() - vacant_.size()));
-}
-
-// Other threads' own streams cannot be asked about, but the legacy stream waits for them, and so knows.
-bool Streams::any_capturing() {
-  bool all_asked = true;
-  for (StreamIndex index = 0; index < states_.size(); ++index) {
-    const State& state = states_[index];
-    if (state.gone || state.key.stream == nullptr) continue;
-    if (!can_reach(state)) {
-      all_asked = false;
-      continue;
-    }
-    const std::optional<bool> capturing = device_.is_capturing(state.key.stream);
-    if (capturing.value_or(false)) return true;
-    if (!capturing) lose(index);
-  }
-  return !all_asked && device_.is_capturing(cu::legacy_stream()).value_or(false);
+  many_ = std::max(kFewStreams, 2 * (states_.size() - vacant_.size()));
 }
 
 }  // namespace arena

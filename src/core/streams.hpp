@@ -1,5 +1,12 @@
 // The streams that use the arena: what each has freed, what is known to have been reached, who has waited for whom.
-// Records events only when a mark must be waited for or asked about, never on the common path.
+//
+// A stream handle is borrowed. To pass the driver one whose stream was destroyed is undefined behaviour, and its number
+// may come back as another stream while the old one's work still runs. So a handle is used only while the stream is known
+// to live: the default streams and those declared immortal always; one whose owner is kept here until it is let go; any
+// other within the call that passed it. What was freed on a stream that cannot be named any more is ordered through its
+// whole context.
+//
+// Events are recorded only where a mark must be waited for or asked about, never on the common path.
 #pragma once
 
 #include <compare>
@@ -7,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,22 +27,48 @@ namespace arena {
 // What tells one stream from another.
 struct StreamKey {
   cu::Stream stream = nullptr;
-  std::uint64_t thread = 0;  // whose per-thread stream it is; 0 for a stream that is everybody's
+  // 0 for a stream whose handle stays its own. Otherwise the thread whose per-thread stream it is, or the driver's id of
+  // a stream whose handle is borrowed and may be another's tomorrow.
+  std::uint64_t tag = 0;
   auto operator<=>(const StreamKey&) const = default;
 };
-// The stream that a number means for this thread. Never the key that is made of nothing.
-StreamKey key_of(cu::Stream stream);
+inline bool is_default(cu::Stream stream) {
+  return stream == nullptr || stream == cu::legacy_stream() || stream == cu::per_thread_stream();
+}
+// The default stream that a handle means for this thread.
+StreamKey default_key(cu::Stream stream);
+// A borrowed stream, which must live now.
+StreamKey borrowed_key(const Device& device, cu::Stream stream);
 
 class Streams {
  public:
-  // `forget` is told which streams were found to be gone, when they are.
-  Streams(const Device& device, std::function<void(StreamIndex)> forget)
-      : device_(device), forget_(std::move(forget)) {}
+  // Everything that runs in the arena's context, whatever its stream. It can be freed on, but not used.
+  static constexpr StreamIndex kEverything = 0;
+
+  // `forget` is called with streams whose handle may not be used any more.
+  Streams(const Device& device, std::function<void(StreamIndex)> forget);
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
+  // The stream of a key, which must live now. Throws UsageError for one that cannot be ordered.
   StreamIndex index(StreamKey key);
+  StreamIndex index(cu::Stream stream);
+  // Keeps what owns a stream, and so its handle, until all that was freed on it is done. Without an owner: for ever.
+  void keep(cu::Stream stream, std::shared_ptr<void> owner);
+  // While one lives, a call is under way that passed the handle, so it can be used.
+  class Visit {
+   public:
+    Visit(Streams& streams, StreamIndex index) : streams_(streams), index_(index) { ++streams_.states_[index_].visits; }
+    ~Visit() { --streams_.states_[index_].visits; }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    Streams& streams_;
+    StreamIndex index_;
+  };
+
   Mark mark(StreamIndex stream) { return {stream, ++states_[stream].frees}; }
   bool reached(Mark mark) const { return states_[mark.stream].done >= mark.number; }
   // Whether the host knows that all marks were reached; forgets those that were.
@@ -42,69 +76,106 @@ class Streams {
 
   // Whether `user` has to wait for one of the marks.
   bool must_wait(StreamIndex user, const Marks& marks) const;
-  // Makes `user` wait, on the device, for marks of other streams. False if one cannot be waited for like that, because
-  // its stream is gone or another thread's own: then the whole device must be waited for.
+  // Makes `user` wait, on the device, for marks of other streams. False if one cannot be waited for like that: then the
+  // host has to wait.
   bool order(StreamIndex user, const Marks& marks);
-  // Asks the driver what has been reached by now, after making sure that it can tell. False as above.
-  bool poll(const Marks& marks);
+  // Records an event right behind a mark that was just made, so that whoever waits for it waits for nothing later.
+  void record_now(Mark mark);
+  // Asks the driver how far the streams of the marks, or all of them, have come.
+  void poll(const Marks& marks);
+  void poll_all();
+  bool are_done() const;  // as far as is known
+  // Makes sure that polling can tell when the marks are reached. False if a capture, or an old driver, is in the way.
   bool can_tell(const Marks& marks);
-  // Whether the driver says that the marks were reached. Nobody remembers the answer.
+  // Whether the driver says that the marks were reached. The answer is not remembered.
   bool are_over(const Marks& marks) const;
-  // Events that are reached after the marks. To be waited for without the arena's lock, and then polled.
-  std::vector<cu::Event> events_after(const Marks& marks);
 
-  // To wait for the whole device without the arena's lock: what had been freed before is done afterwards.
-  std::vector<std::uint64_t> frees() const;
-  void finish(const std::vector<std::uint64_t>& frees);
-
-  // Whether one is being captured. Forgets those that are gone: their number may come back as another stream.
-  bool any_capturing();
-  // Whether so many were seen since the last tidying that it is time for another, after the device was waited for.
-  bool are_many() const { return states_.size() - vacant_.size() >= many_; }
-  void postpone_tidying() { many_ *= 2; }
-  // Makes room for others in the place of streams that are gone, and of which all is done.
-  // Only of those that were gone before the device was waited for: others may still be at work, also one that came to
-  // be in the place of such a stream, by another thread's tidying.
-  struct Gone {
-    StreamIndex index;
-    std::uint64_t life;
+  // To wait for whole contexts without the arena's lock: what had been freed before is done afterwards.
+  struct Progress {
+    std::vector<std::uint64_t> frees;
+    std::vector<std::shared_ptr<const PrimaryContext>> others;  // beside the arena's own
   };
-  void tidy(const std::vector<Gone>& gone);
-  std::vector<Gone> gone();
+  Progress progress() const;
+  void finish(const Progress& progress);
+
+  // Whether a stream is being captured, as far as it can be asked.
+  bool any_capturing() const;
+  // The program captures streams: from now on no free records an event of the whole context, which another capture,
+  // unknown here, might not survive.
+  void note_capture() { has_seen_capture_ = true; }
+
+  // Whether so many are known that it is time to let some go.
+  bool are_many() const { return states_.size() - vacant_.size() >= many_; }
+  // Lets go of streams of which all is done and that `is_used` by no block, and makes room for others in their place.
+  void tidy(const std::function<bool(StreamIndex)>& is_used);
+  // What owned streams that were let go. To be dropped without the lock: that may run anything.
+  std::vector<std::shared_ptr<void>> take_released() { return std::exchange(released_, {}); }
+  bool has_released() const { return !released_.empty(); }
+
+  std::size_t count() const { return states_.size() - vacant_.size() - 1; }  // without kEverything
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].key.stream; }
 
  private:
+  // The events of one context. Those in use go back to it with the last record of them.
+  struct Events {
+    cu::Context context;
+    std::shared_ptr<const PrimaryContext> kept;  // null for the arena's own
+    std::vector<cu::Event> unused = {};
+    std::size_t count = 0;
+  };
+  struct EventUse {
+    EventUse(Events& of, cu::Event one) : events(of), event(one) {}
+    ~EventUse() { events.unused.push_back(event); }
+    EventUse(const EventUse&) = delete;
+    EventUse& operator=(const EventUse&) = delete;
+    Events& events;
+    const cu::Event event;
+  };
   struct Record {
-    cu::Event event;
+    std::shared_ptr<EventUse> use;
     std::uint64_t number;
   };
   struct State {
     StreamKey key;
-    bool gone = false;
-    std::uint64_t life = 0;  // the how-manieth stream it is of
+    Events* events = nullptr;  // of its context
+    std::shared_ptr<void> owner = {};
+    bool immortal = false;
+    bool blocking = true;       // so the legacy stream knows of its captures
+    bool gone = false;          // its handle may be another's by now
+    std::uint32_t visits = 0;   // calls under way that passed the handle
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
-    std::deque<Record> records;                             // not known to be reached, in order
-    std::unordered_map<StreamIndex, std::uint64_t> waited;  // for which marks of which others
+    std::deque<Record> records = {};                             // not known to be reached, in order
+    std::unordered_map<StreamIndex, std::uint64_t> waited = {};  // for which marks of which others
   };
 
+  StreamIndex add(StreamKey key);
+  StreamIndex promote(cu::Stream stream);
+  bool can_go(const State& state) const;
+  Events& events_of(StreamKey key);
+  bool can_use(const State& state) const;
   bool must_wait(StreamIndex user, Mark mark) const;
-  static bool can_reach(const State& state);
   void lose(StreamIndex index);
-  const Record* record_after(StreamIndex stream, std::uint64_t number);
+  void retire_namesakes(StreamKey key);
+  const Record* find_record(Mark mark) const;
+  const Record* record_after(Mark mark);
+  bool record_in_stream(State& state);
+  bool record_in_context(State& state);
+  void ask(State& state);
   void finish_state(State& state, std::uint64_t number);
-  cu::Event new_event();
+  std::shared_ptr<EventUse> new_event(Events& events);
   void collect();
 
   const Device& device_;
-  std::vector<State> states_;
   std::function<void(StreamIndex)> forget_;
+  std::vector<std::unique_ptr<Events>> events_;  // the arena's own context first
+  std::vector<State> states_;                    // kEverything first
   std::map<StreamKey, StreamIndex> indices_;
-  std::vector<cu::Event> unused_;
-  std::vector<StreamIndex> vacant_;  // states of streams that are gone, for others to use
+  std::vector<StreamIndex> vacant_;  // states for other streams to use
+  std::vector<std::shared_ptr<void>> released_;
+  bool has_seen_capture_ = false;
   std::size_t many_ = 64;
-  std::size_t events_ = 0;  // that exist
   std::uint64_t waits_ = 0;
 };
 

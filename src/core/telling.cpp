@@ -58,7 +58,10 @@ void Arena::tell_live() {
 
 // Before the first request there is no stream at all.
 void Arena::tell(Event event) {
-  if (names_stream(event.kind)) event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
+  if (names_stream(event.kind)) {
+    event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
+    if (event.stream > 0) --event.stream;  // which is everything, and nobody asks for memory on that
+  }
   observer_->note(event);
 }
 

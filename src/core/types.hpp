@@ -12,7 +12,7 @@
 //   requested <= live <= reserved <= cap
 //   reserved = requested + rounding + pending + captured + releasable + stranded + spare        (the account)
 //     pending     idle handles that a stream may still be using, as far as the host knows
-//     captured    freed, but kept for a captured graph, which writes there at every launch
+//     captured    freed, but kept for a captured graph, which will use it at every launch
 //     releasable  the other idle handles: trim() would return them
 //     stranded    what is free in handles that are not idle; of this, `compactable`: untouched granules that re-backing
 //                 would set free

@@ -1,5 +1,6 @@
 #include "cudasim/calls.hpp"
 
+#include <chrono>
 #include <stdexcept>
 #include <system_error>
 
@@ -74,6 +75,7 @@ bool is_function(std::string_view name) {
 Result CallLog::count(std::string_view function) {
   Function& f = functions_.at(function);
   ++f.calls;
+  ++number_;
   Result planned = kSuccess;
   for (Fault& fault : f.faults) {
     if (fault.skip > 0) {
@@ -99,7 +101,8 @@ void CallLog::drop_plans() {
 
 void CallLog::reset_counts() {
   for (auto& [name, function] : functions_) function.calls = 0;
-  clock_ = 0;
+  clock_ = stalled_ = 0;
+  stalls_ = 0;
 }
 
 void Call::wait_for(const StreamRef& stream) {
@@ -107,14 +110,27 @@ void Call::wait_for(const StreamRef& stream) {
   waited.join(stream->clock);
 }
 
+void Call::stand_still(const std::vector<Mark>& marks) {
+  const std::uint64_t generation = machine.generation;
+  const auto begin = std::chrono::steady_clock::now();
+  lock->unlock();
+  for (const Mark& mark : marks) mark.wait();
+  lock->lock();
+  machine.calls.add_stall(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+  require(machine.initialised && !machine.ending && machine.generation == generation, kNotInitialized);
+}
+
 Result enter(std::string_view name, Need need, Body body) {
   if (forked() && (need != Need::kNothing || name == "cuInit")) return kNotInitialized;
   Machine& m = machine();
-  Call call{m, nullptr, name, 0, nullptr, {}, {}};
+  Call call{.machine = m, .context = nullptr, .name = name, .run_inline = nullptr, .wait = {}, .waited = {}};
   Result result;
   {
-    const std::lock_guard lock(m.mutex);
+    std::unique_lock lock(m.mutex);
+    call.lock = &lock;
     const Result planned = m.calls.count(name);
+    call.number = m.calls.number();
+    m.findings.begin_call(call.number);
     if (planned != kSuccess) return planned;
     result = check_need(call, need);
     if (result != kSuccess) return result;

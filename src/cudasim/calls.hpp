@@ -45,17 +45,27 @@ class CallLog {
   CallLog();
   // Counts a call; the error that was planned for it, or success.
   Result count(std::string_view function);
+  std::uint64_t number() const { return number_; }  // of the call under way: calls are numbered from 1, for ever
   void charge(double microseconds) { clock_ += microseconds; }
   void plan(const Fault& fault) { functions_.at(fault.function).faults.push_back(fault); }
   std::vector<Fault> plans() const;  // that have not come true yet
   void drop_plans();
   void reset_counts();
   double clock() const { return clock_; }
+  void add_stall(double microseconds) {
+    ++stalls_;
+    stalled_ += microseconds;
+  }
+  std::uint64_t stalls() const { return stalls_; }
+  double stalled() const { return stalled_; }
   const std::unordered_map<std::string_view, Function>& functions() const { return functions_; }
 
  private:
   std::unordered_map<std::string_view, Function> functions_;
   double clock_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t stalls_ = 0;  // calls that waited for the device's work
+  double stalled_ = 0;        // microseconds
 };
 
 enum class Need {
@@ -69,12 +79,17 @@ struct Call {
   Machine& machine;
   std::shared_ptr<ContextState> context;  // the current one, if any
   std::string_view name;
+  std::uint64_t number = 0;  // counts all calls
   std::uint64_t priced_bytes = 0;
   StreamRef run_inline;    // a stream whose task this thread works off
   std::vector<Mark> wait;  // what the call returns after
   Clock waited;            // what the host knows when it has waited
+  std::unique_lock<std::mutex>* lock = nullptr;
 
   void wait_for(const StreamRef& stream);
+  // Waits in the middle of a body, without the machine's mutex. Throws Refusal if the machine was reset meanwhile; any
+  // other state may have changed, too. What the host has waited for in this way does not count for the race checker.
+  void stand_still(const std::vector<Mark>& marks);
 };
 
 // What a call does. Refers to a lambda that outlives it, where std::function would copy it, to the heap mostly.

@@ -41,13 +41,37 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   });
 }
 
+std::shared_ptr<GraphState> graph_of(Call& call, cu::Graph handle) {
+  for (const auto& [id, capture] : call.machine.captures) require(capture->handle != handle, kInvalidValue);
+  auto graph = find_live(call, call.machine.graphs, handle);
+  require(graph != nullptr, kInvalidValue);
+  return graph;
+}
+
 Result instantiate(Call& call, cu::GraphExec* exec, cu::Graph handle, std::uint64_t flags) {
   require(exec != nullptr && flags == 0, kInvalidValue);
-  const auto graph = call.machine.graphs.find(handle);
-  require(graph != nullptr, kInvalidValue);
-  *exec = call.machine.graph_execs.reserve();
+  const auto graph = graph_of(call, handle);
+  *exec = call.machine.graph_execs.reserve(call.machine.settings.reuse);
   call.machine.graph_execs.add(*exec, std::make_shared<GraphState>(*graph));
   return kSuccess;
+}
+
+// A launch does not look at addresses: work on memory that is gone faults when the device gets to it.
+void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
+  for (const Effect& effect : work.effects) {
+    if (locate(call.machine, effect, nullptr)) continue;
+    Finding finding;
+    finding.kind = "graph memory gone";
+    finding.call = call.name;
+    finding.handle = reinterpret_cast<std::uint64_t>(exec);
+    finding.text = finding.call + " of graph exec " + hex(finding.handle) + ": " + std::string(work.name) +
+                   " in it touches [" + hex(effect.address) + ", " + hex(effect.address + effect.size) +
+                   "), which is no longer mapped, allocated or accessible";
+    call.machine.findings.add(std::move(finding));
+    work.run = [] { return kIllegalAddress; };
+    work.effects.clear();
+    return;
+  }
 }
 
 }  // namespace
@@ -94,14 +118,22 @@ void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark)
   to.work = ++capture.recorded;  // the waiting stream now holds something that must be joined in its turn
 }
 
+void invalidate_if_under_way(const Machine& m, Capture& capture) {
+  if (m.captures.contains(capture.id)) capture.invalid = true;
+}
+
 void refuse_capture(const StreamState& stream, Result code) {
   if (stream.capture) invalidate(*stream.capture, code);
 }
 
 void check_no_capture(Call& call, const ContextState& context) {
+  bool any = false;
   for (const auto& [id, capture] : call.machine.captures) {
-    if (capture->origin->context.get() == &context) invalidate(*capture, kCaptureUnsupported);
+    for (const Capture::Member& member : capture->members) {
+      if (member.stream->context.get() == &context) any = capture->invalid = true;
+    }
   }
+  require(!any, kCaptureUnsupported);
 }
 
 void check_safe_in_capture(Call& call) {
@@ -133,7 +165,7 @@ CUDASIM_EXPORT Result cuStreamBeginCapture_v2(cu::Stream handle, cu::CaptureMode
     capture->mode = mode;
     capture->thread = this_thread();
     capture->origin = stream;
-    capture->handle = call.machine.graphs.reserve();
+    capture->handle = call.machine.graphs.reserve(call.machine.settings.reuse);
     capture->members.push_back({stream});
     stream->capture = capture;
     call.machine.captures.emplace(capture->id, capture);
@@ -217,16 +249,17 @@ CUDASIM_EXPORT Result cuGraphInstantiateWithParams(cu::GraphExec* exec, cu::Grap
 
 CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_handle) {
   return enter("cuGraphLaunch", Need::kContext, [&](Call& call) {
-    const auto exec = call.machine.graph_execs.find(handle);
+    const auto exec = find_live(call, call.machine.graph_execs, handle);
     require(exec != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, stream_handle);
-    // All or nothing: a dead address in the last node must not leave the first ones queued.
-    for (const Work& work : exec->work) {
-      for (const Effect& effect : work.effects) require(locate(call.machine, effect, nullptr), kIllegalAddress);
+    if (stream->capture) {  // becomes a part of another graph
+      for (const Work& work : exec->work) record_work(call, stream, work);
+      return kSuccess;
     }
     stream->clock.join(exec->clock);  // launches of one graph run one after the other, whatever their streams
     std::vector<Mark> after{exec->launched};
     for (Work work : exec->work) {
+      fault_if_gone(call, handle, work);
       work.after = std::exchange(after, {});
       exec->launched = submit(call, stream, std::move(work));
     }
@@ -237,14 +270,16 @@ CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_hand
 
 CUDASIM_EXPORT Result cuGraphExecDestroy(cu::GraphExec exec) {
   return enter("cuGraphExecDestroy", Need::kDriver, [&](Call& call) {
-    require(call.machine.graph_execs.erase(exec), kInvalidValue);
+    require(find_live(call, call.machine.graph_execs, exec) != nullptr, kInvalidValue);
+    call.machine.graph_execs.erase(exec, death_by(call));
     return kSuccess;
   });
 }
 
 CUDASIM_EXPORT Result cuGraphDestroy(cu::Graph graph) {
   return enter("cuGraphDestroy", Need::kDriver, [&](Call& call) {
-    require(call.machine.graphs.erase(graph), kInvalidValue);
+    graph_of(call, graph);
+    call.machine.graphs.erase(graph, death_by(call));
     return kSuccess;
   });
 }

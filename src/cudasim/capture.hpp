@@ -55,9 +55,11 @@ void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark)
 // Ends the capture that a stream began, and invalidates one that it only takes part in: the stream goes.
 void drop_capture(Machine& m, const StreamRef& stream);
 
+// Invalidates a capture that has not ended.
+void invalidate_if_under_way(const Machine& m, Capture& capture);
 // Refuses with `code`, and invalidates the capture, when the stream is being captured.
 void refuse_capture(const StreamState& stream, Result code);
-// Refuses when a stream of the context is being captured: all of them would have to be waited for.
+// Refuses, and invalidates the captures, when streams of the context are being captured: the call concerns them all.
 void check_no_capture(Call& call, const ContextState& context);
 // Refuses calls that may wait or change mappings while a capture forbids them to this thread.
 void check_safe_in_capture(Call& call);

@@ -3,18 +3,6 @@
 #include <cstdio>
 
 namespace cudasim {
-namespace {
-
-constexpr std::size_t kKeptReports = 1000;
-
-std::string hex(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-}  // namespace
-
 void Clock::join(const Clock& other) {
   for (const auto& [actor, tick] : other.seen_) {
     if (actor->retired) continue;
@@ -74,9 +62,11 @@ void Checker::touch(const OperationRef& operation, const Clock& clock, History& 
   const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
     if (!earlier.operation || clock.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
     const Operation& other = *earlier.operation;
-    Side first{other.name, other.number, other.actor->stream, access, lo + earlier.shift, hi + earlier.shift};
-    Side second{operation->name,          operation->number, operation->actor->stream,
-                write ? "write" : "read", lo + shift,        hi + shift};
+    Side first{other.name, other.number,       other.actor->stream, other.actor->id,
+               access,     lo + earlier.shift, hi + earlier.shift};
+    Side second{
+        operation->name, operation->number, operation->actor->stream, operation->actor->id, write ? "write" : "read",
+        lo + shift,      hi + shift};
     const auto [it, fresh] = conflicts.emplace(other.number, std::pair{first, second});
     if (fresh) return;
     it->second.first.end = first.end;
@@ -111,8 +101,9 @@ void Checker::take_away(std::string_view call, const History& history, std::uint
     if (!earlier.operation || earlier.shift != address - begin) return;  // it used another address, which stays
     if (host_.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
     const Operation& other = *earlier.operation;
-    Side first{other.name, other.number, other.actor->stream, access, lo + earlier.shift, hi + earlier.shift};
-    Side second{std::string(call), 0, nullptr, "remove", address, address + (end - begin)};
+    Side first{other.name, other.number,       other.actor->stream, other.actor->id,
+               access,     lo + earlier.shift, hi + earlier.shift};
+    Side second{std::string(call), 0, nullptr, 0, "remove", address, address + (end - begin)};
     conflicts.emplace(other.number, std::pair{first, second});
   };
   for (auto it = history.cells.begin(); it != history.cells.end() && it->first < end; ++it) {
@@ -124,33 +115,27 @@ void Checker::take_away(std::string_view call, const History& history, std::uint
 }
 
 void Checker::report(const char* kind, const Side& first, const Side& second) {
-  ++count_;
   const auto side = [](const Side& s) {
     return "{\"operation\":\"" + s.operation + "\",\"number\":" + std::to_string(s.number) +
-           ",\"stream\":" + std::to_string(reinterpret_cast<std::uintptr_t>(s.stream)) + ",\"access\":\"" + s.access +
+           ",\"stream\":" + std::to_string(reinterpret_cast<std::uintptr_t>(s.stream)) +
+           ",\"stream_id\":" + std::to_string(s.stream_id) + ",\"access\":\"" + s.access +
            "\",\"begin\":" + std::to_string(s.begin) + ",\"end\":" + std::to_string(s.end) + "}";
   };
-  if (reports_.size() < kKeptReports) {
-    reports_.push_back(std::string("{\"kind\":\"") + kind + "\",\"first\":" + side(first) +
-                       ",\"second\":" + side(second) + "}");
-  }
-  if (mode_ != Races::kPrint) return;
-  const auto words = [](const Side& s) {
+  const bool same_number = first.stream == second.stream;  // of two streams, one after the other
+  const auto words = [&](const Side& s) {
     return s.operation + " (" + s.access + " of [" + hex(s.begin) + ", " + hex(s.end) + ")" +
-           (s.number == 0 ? "" : ", stream " + hex(reinterpret_cast<std::uintptr_t>(s.stream))) + ")";
+           (s.number == 0 ? "" : ", stream " + hex(reinterpret_cast<std::uintptr_t>(s.stream))) +
+           (same_number ? " with id " + std::to_string(s.stream_id) : "") + ")";
   };
-  std::fprintf(stderr, "cudasim: %s: %s is not ordered after %s\n", kind, words(second).c_str(), words(first).c_str());
-}
-
-std::string Checker::reports() const {
-  std::string text;
-  for (const std::string& line : reports_) text += line + "\n";
-  return text;
-}
-
-void Checker::clear() {
-  count_ = 0;
-  reports_.clear();
+  Finding finding;
+  finding.kind = kind;
+  finding.call = second.operation;
+  finding.handle = reinterpret_cast<std::uintptr_t>(second.stream);
+  finding.text = words(second) + " is not ordered after " + words(first);
+  finding.race =
+      std::string("{\"kind\":\"") + kind + "\",\"first\":" + side(first) + ",\"second\":" + side(second) + "}";
+  if (mode_ == Races::kPrint) std::fprintf(stderr, "cudasim: %s: %s\n", kind, finding.text.c_str());
+  findings_->add(std::move(finding));
 }
 
 }  // namespace cudasim

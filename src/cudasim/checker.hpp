@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "abi/types.hpp"
+#include "cudasim/findings.hpp"
 #include "cudasim/settings.hpp"
 
 namespace cudasim {
@@ -24,6 +25,7 @@ namespace cudasim {
 // that comes, and clocks need not remember it.
 struct Actor {
   cu::Stream stream;
+  std::uint64_t id = 0;  // of the stream: its number may be another's later
   std::uint64_t ticks = 0;
   bool retired = false;
 };
@@ -71,6 +73,7 @@ class History {
 
 class Checker {
  public:
+  explicit Checker(Findings& findings) : findings_(&findings) {}
   void set_mode(Races mode);
   bool on() const { return mode_ != Races::kOff; }
 
@@ -84,25 +87,21 @@ class Checker {
   void host_waited(const Clock& clock) { host_.join(clock); }
   bool host_has_seen(const ActorRef& actor) const { return host_.has_seen(actor, actor->ticks); }
 
-  std::uint64_t count() const { return count_; }
-  std::string reports() const;  // a JSON object per line
-  void clear();
-
  private:
   struct Side {
     std::string operation;
     std::uint64_t number;
     cu::Stream stream;
+    std::uint64_t stream_id;
     const char* access;
     std::uint64_t begin, end;
   };
   void report(const char* kind, const Side& first, const Side& second);
 
+  Findings* findings_;
   Races mode_ = Races::kOff;
   Clock host_;
   std::uint64_t operations_ = 0;
-  std::uint64_t count_ = 0;
-  std::vector<std::string> reports_;
 };
 
 }  // namespace cudasim

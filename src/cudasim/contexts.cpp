@@ -1,6 +1,8 @@
 // Contexts: primary ones, others, and the stack of current ones of each thread.
 #include "cudasim/contexts.hpp"
 
+#include <algorithm>
+
 #include "cudasim/capture.hpp"
 #include "cudasim/events.hpp"
 #include "cudasim/memory.hpp"
@@ -30,17 +32,21 @@ void push(Machine& m, cu::Context context) {
   s.contexts[s.depth++] = context;
 }
 
+bool is_primary(const Machine& m, cu::Context context) {
+  const auto is_its = [&](const auto& device) { return device->primary_handle == context; };
+  return std::any_of(m.devices.begin(), m.devices.end(), is_its);
+}
+
 // A primary context can be made current even while there is none: calls then say that it is destroyed.
-void check_can_be_current(Machine& m, cu::Context context) {
-  for (const auto& device : m.devices) {
-    if (device->primary_handle == context) return;
-  }
-  require(m.contexts.find(context) != nullptr, kInvalidContext);
+void check_can_be_current(Call& call, cu::Context context) {
+  Machine& m = call.machine;
+  if (is_primary(m, context)) return;
+  require(find_live(call, m.contexts, context) != nullptr, kInvalidContext);
 }
 
 ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool primary) {
   auto context = std::make_shared<ContextState>();
-  context->handle = primary ? device.primary_handle : m.contexts.reserve();
+  context->handle = primary ? device.primary_handle : m.contexts.reserve(false);
   context->device = &device;
   context->flags = flags;
   context->primary = primary;
@@ -52,7 +58,9 @@ ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool pri
 Result create(Call& call, cu::Context* out, unsigned flags, int device) {
   require(out != nullptr && (flags & ~kContextFlags) == 0, kInvalidValue);
   require(stack(call.machine).depth < kStackDepth, kOutOfMemory);
-  const ContextRef context = new_context(call.machine, call.machine.device(device), flags, false);
+  DeviceState& owner = call.machine.device(device);
+  require(!call.machine.settings.is_exclusive(owner.number), kDeviceUnavailable);
+  const ContextRef context = new_context(call.machine, owner, flags, false);
   push(call.machine, context->handle);
   *out = context->handle;
   return kSuccess;
@@ -65,7 +73,9 @@ void wait_for_all(Call& call, const ContextState& context) {
 // A context may only be ended when its work is done, and that is waited for without the mutex: hence two steps.
 Result end_after_wait(const char* name, bool even_if_used, const std::function<ContextRef(Call&)>& choose) {
   ContextRef context;
+  Death death;
   const Result result = enter(name, Need::kDriver, [&](Call& call) {
+    death = death_by(call);
     context = choose(call);
     if (!context) return kSuccess;
     context->alive = false;  // it takes no more work
@@ -81,7 +91,7 @@ Result end_after_wait(const char* name, bool even_if_used, const std::function<C
     if (device.primary_users > 0 && !even_if_used) return kSuccess;  // retained again meanwhile
     device.primary = nullptr;
   }
-  end_context(m, context);
+  end_context(m, context, death);
   return kSuccess;
 }
 
@@ -136,7 +146,9 @@ ContextRef context_of(Call& call, cu::Context handle) {
     require(call.context->alive, kContextIsDestroyed);
     return call.context;
   }
-  ContextRef context = call.machine.contexts.find(handle);
+  Machine& m = call.machine;
+  // A primary context keeps its handle while there is none, and is asked for before it exists.
+  ContextRef context = is_primary(m, handle) ? m.contexts.find(handle) : find_live(call, m.contexts, handle);
   require(context != nullptr && context->alive, kInvalidContext);
   return context;
 }
@@ -147,6 +159,7 @@ std::vector<StreamRef> streams_of(Machine& m, const ContextState& context) {
     if (stream->context.get() == &context) found.push_back(stream);
   }
   if (context.legacy) found.push_back(context.legacy);
+  if (context.recorder) found.push_back(context.recorder);
   for (const auto& [thread, stream] : context.per_thread) found.push_back(stream);
   found.insert(found.end(), context.destroyed.begin(), context.destroyed.end());
   return found;
@@ -161,19 +174,20 @@ void retire_streams(Machine& m, ContextState& context) {
   });
 }
 
-void end_context(Machine& m, const ContextRef& context) {
+void end_context(Machine& m, const ContextRef& context, const Death& death) {
   context->alive = false;
   for (const StreamRef& stream : streams_of(m, *context)) {
     stream->actor->retired = true;
     drop_capture(m, stream);
-    m.streams.erase(stream->handle);
+    if (m.streams.find(stream->handle) == stream) m.streams.erase(stream->handle, death);  // it may be another's by now
   }
-  forget_events(m, *context);
+  forget_events(m, *context, death);
   free_allocations(m, context->handle);
   context->legacy.reset();
+  context->recorder.reset();
   context->per_thread.clear();
   context->destroyed.clear();
-  m.contexts.erase(context->handle);
+  m.contexts.erase(context->handle, death);
   for (const auto& [handle, other] : m.contexts.all()) other->peers.erase(context->handle);
 }
 
@@ -183,6 +197,15 @@ StreamRef legacy_stream_of(Machine&, const ContextRef& context) {
         std::make_shared<StreamState>(context, cu::legacy_stream(), cu::bits(cu::StreamFlag::kDefault), 0);
   }
   return context->legacy;
+}
+
+// Non-blocking, so that recording an event orders nothing. Its marks come in the order of the calls, which is right: what
+// a later event captures includes all that an earlier one did.
+StreamRef recorder_of(const ContextRef& context) {
+  if (!context->recorder) {
+    context->recorder = std::make_shared<StreamState>(context, nullptr, cu::bits(cu::StreamFlag::kNonBlocking), 0);
+  }
+  return context->recorder;
 }
 
 StreamRef per_thread_stream_of(Machine&, const ContextRef& context) {
@@ -201,6 +224,7 @@ CUDASIM_EXPORT Result cuDevicePrimaryCtxRetain(cu::Context* context, cu::Device 
   return enter("cuDevicePrimaryCtxRetain", Need::kDriver, [&](Call& call) {
     require(context != nullptr, kInvalidValue);
     DeviceState& device = call.machine.device(number);
+    require(device.primary || !call.machine.settings.is_exclusive(number), kDeviceUnavailable);
     if (!device.primary) device.primary = new_context(call.machine, device, device.primary_flags, true);
     if (device.primary_users++ == 0) device.primary->alive = true;  // its last user may be waiting to end it
     *context = device.primary->handle;
@@ -260,7 +284,7 @@ CUDASIM_EXPORT Result cuCtxDestroy_v2(cu::Context handle) {
 
 CUDASIM_EXPORT Result cuCtxSetCurrent(cu::Context context) {
   return enter("cuCtxSetCurrent", Need::kDriver, [&](Call& call) {
-    if (context != nullptr) check_can_be_current(call.machine, context);
+    if (context != nullptr) check_can_be_current(call, context);
     Stack& s = stack(call.machine);
     if (s.depth > 0) --s.depth;
     if (context != nullptr) push(call.machine, context);
@@ -279,7 +303,7 @@ CUDASIM_EXPORT Result cuCtxGetCurrent(cu::Context* context) {
 CUDASIM_EXPORT Result cuCtxPushCurrent_v2(cu::Context context) {
   return enter("cuCtxPushCurrent", Need::kDriver, [&](Call& call) {
     require(context != nullptr, kInvalidContext);
-    check_can_be_current(call.machine, context);
+    check_can_be_current(call, context);
     push(call.machine, context);
     return kSuccess;
   });
@@ -357,7 +381,9 @@ CUDASIM_EXPORT Result cuCtxEnablePeerAccess(cu::Context peer, unsigned flags) {
   return enter("cuCtxEnablePeerAccess", Need::kContext, [&](Call& call) {
     require(flags == 0, kInvalidValue);
     require(peer != nullptr && peer != call.context->handle, kInvalidContext);
-    context_of(call, peer);
+    const int from = call.context->device->number;
+    const int to = context_of(call, peer)->device->number;
+    require(call.machine.settings.can_access_peer(from, to), kPeerAccessUnsupported);
     require(call.context->peers.insert(peer).second, kPeerAccessAlreadyEnabled);
     return kSuccess;
   });

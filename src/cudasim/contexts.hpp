@@ -16,7 +16,9 @@ std::vector<StreamRef> streams_of(Machine& m, const ContextState& context);
 // Forgets destroyed streams whose work is done and known to be.
 void retire_streams(Machine& m, ContextState& context);
 // Frees what a context owns: streams, events, plain allocations. Its streams must be idle.
-void end_context(Machine& m, const ContextRef& context);
+void end_context(Machine& m, const ContextRef& context, const Death& death);
+// The stream in which cuCtxRecordEvent records.
+StreamRef recorder_of(const ContextRef& context);
 StreamRef legacy_stream_of(Machine& m, const ContextRef& context);
 StreamRef per_thread_stream_of(Machine& m, const ContextRef& context);
 

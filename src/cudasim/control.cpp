@@ -184,6 +184,18 @@ double cudasimClock(void) {
   return clock;
 }
 
+double cudasimStalled(void) {
+  double microseconds = 0;
+  guarded([&](Machine& m) { microseconds = m.calls.stalled(); });
+  return microseconds;
+}
+
+unsigned long long cudasimStalls(void) {
+  unsigned long long stalls = 0;
+  guarded([&](Machine& m) { stalls = m.calls.stalls(); });
+  return stalls;
+}
+
 unsigned long long cudasimUsed(int device) { return read_device(device, &DeviceState::used); }
 unsigned long long cudasimPeak(int device) { return read_device(device, &DeviceState::peak); }
 
@@ -207,18 +219,34 @@ size_t cudasimCensus(char* text, size_t size) {
 
 unsigned long long cudasimRaceCount(void) {
   unsigned long long count = 0;
-  guarded([&](Machine& m) { count = m.checker.count(); });
+  guarded([&](Machine& m) { count = m.findings.race_count(); });
   return count;
 }
 
 size_t cudasimRaces(char* text, size_t size) {
   std::string reports;
-  guarded([&](Machine& m) { reports = m.checker.reports(); });
+  guarded([&](Machine& m) { reports = m.findings.race_lines(); });
   return give(reports, text, size);
 }
 
 void cudasimStopHostFunctions(void) { stop_host_functions(); }
 
 void cudasimClearRaces(void) {
-  guarded([](Machine& m) { m.checker.clear(); });
+  guarded([](Machine& m) { m.findings.clear_races(); });
+}
+
+unsigned long long cudasimFindingCount(void) {
+  unsigned long long count = 0;
+  guarded([&](Machine& m) { count = m.findings.count(); });
+  return count;
+}
+
+size_t cudasimFindings(char* text, size_t size) {
+  std::string lines;
+  guarded([&](Machine& m) { lines = m.findings.lines(); });
+  return give(lines, text, size);
+}
+
+void cudasimClearFindings(void) {
+  guarded([](Machine& m) { m.findings.clear(); });
 }

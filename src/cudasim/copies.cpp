@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cudasim/capture.hpp"
+#include "cudasim/contexts.hpp"
 #include "cudasim/sparse.hpp"
 
 namespace cudasim {
@@ -108,9 +109,9 @@ Result enter_copy(std::string_view name, cu::Stream stream, bool synchronous, co
 
 Copy peer(Call& call, cu::DevicePtr dst, cu::Context dst_context, cu::DevicePtr src, cu::Context src_context,
           std::size_t size) {
-  const ContextRef to = call.machine.contexts.find(dst_context);
-  const ContextRef from = call.machine.contexts.find(src_context);
-  require(to != nullptr && from != nullptr, kInvalidContext);
+  require(dst_context != nullptr && src_context != nullptr, kInvalidContext);
+  const ContextRef to = context_of(call, dst_context);
+  const ContextRef from = context_of(call, src_context);
   Copy copy = directed(call, dst, true, src, true, size);
   copy.dst_context = to;
   copy.src_context = from;

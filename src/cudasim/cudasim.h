@@ -16,27 +16,36 @@ extern "C" {
 
 /* Settings, by name, as text; each is also read from the environment variable CUDASIM_<NAME> when the library is loaded.
  *
- *   name         default  what
- *   devices      1        number of devices
- *   memory       8GiB     bytes per device, or a list that gives their number too: "8GiB", "8GiB,24GiB"
- *   granularity  2MiB     the unit of cuMemCreate and cuMemMap
- *   vmm          1        0 for devices without virtual memory management
- *   version      13000    what cuDriverGetVersion returns
- *   delay        0        microseconds that each stream operation takes
- *   seed         0        with one, an operation takes a random time up to that, the same in every run
- *   other        0        bytes held by another process on each device
- *   prices       a100     price table of the virtual clock: a100, small or free
- *   races        0        the race checker: 1 switches it on, print also writes each report to standard error
- *   fail         none     planned failures: "cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY,..."; read, those still to come
+ *   name           default  what
+ *   devices        1        number of devices
+ *   memory         8GiB     bytes per device, or a list that gives their number too: "8GiB", "8GiB,24GiB"
+ *   granularity    2MiB     the unit of cuMemCreate and cuMemMap
+ *   vmm            1        0 for devices without virtual memory management
+ *   version        13000    what cuDriverGetVersion returns
+ *   peers          all      which devices can access each other: all, none, or pairs: "0-1,2-3"
+ *   integrated     0        1 for devices that share the host's memory
+ *   rdma           1        GPUDirect RDMA on virtual memory: 0 for no, broken if the device claims it and cuMemSetAccess fails
+ *   delay          0        microseconds that each stream operation takes
+ *   seed           0        with one, an operation takes a random time up to that, the same in every run
+ *   other          0        bytes held by another process on each device
+ *   page_cache     0        bytes that cuMemGetInfo does not count as free on an integrated device, but that can be had
+ *   address_space  0        bytes of addresses that can be reserved at a time; 0 for no limit
+ *   exclusive      none     devices that another process has for itself: "0,2"
+ *   sync_unmap     0        1 if cuMemUnmap and cuMemSetAccess wait for the queued work of their device
+ *   reuse          1        whether a new stream, event, graph or pool gets the handle of the last one destroyed
+ *   dead           report   when a dead handle is used: report a finding, print it too, or print it and abort
+ *   prices         a100     price table of the virtual clock: a100, small or free
+ *   races          0        the race checker: 1 switches it on, print also writes each report to standard error
+ *   fail           none     planned failures: "cuMemCreate:3:CUDA_ERROR_OUT_OF_MEMORY,..."; read, those still to come
  *
- * The first five describe the machine: they can be set until cuInit, and again after cudasimReset. */
+ * The first eight describe the machine: they can be set until cuInit, and again after cudasimReset. */
 CUDASIM_API int cudasimSet(const char* setting, const char* value);
 CUDASIM_API size_t cudasimGet(const char* setting, char* text, size_t size);
 
 /* Why the last cudasim function of this thread failed, or why cuInit refused to start; "" if neither did. */
 CUDASIM_API const char* cudasimError(void);
 
-/* Ends all work, frees all memory, forgets all counts, races and faults, and goes back to before cuInit. Pointers,
+/* Ends all work, frees all memory, forgets all counts, findings and faults, and goes back to before cuInit. Pointers,
  * streams and contexts from before are invalid afterwards. Settings are kept. */
 CUDASIM_API int cudasimReset(void);
 
@@ -59,12 +68,25 @@ CUDASIM_API void cudasimResetCounts(void); /* call counts and the clock */
 /* The virtual clock: what the calls so far would have cost, in microseconds, by the price table. */
 CUDASIM_API double cudasimClock(void);
 
+/* How often cuMemUnmap and cuMemSetAccess waited for queued work (setting sync_unmap), and how long in all, in
+ * microseconds of real time. cudasimResetCounts sets both back. */
+CUDASIM_API unsigned long long cudasimStalls(void);
+CUDASIM_API double cudasimStalled(void);
+
 /* The driver's own count of physical bytes taken on `device`, and their highest value so far. */
 CUDASIM_API unsigned long long cudasimUsed(int device);
 CUDASIM_API unsigned long long cudasimPeak(int device);
 /* What exists now, as "name count\n" lines: devices (0 before cuInit), handles, mappings, reservations, allocations,
  * streams, events, contexts. */
 CUDASIM_API size_t cudasimCensus(char* text, size_t size);
+
+/* Findings: what the program did that is undefined on hardware, a JSON object a line with the members kind, call, number
+ * and thread (of the call), handle, text, destroyed_by, destroyed_number, destroyed_thread, and race. Kinds are "dead
+ * stream" (event, graph, graph exec, context, pool), "unknown handle", "graph memory gone", and those of the race checker,
+ * "race" and "removed". The first 1,000 races and the first 1,000 others are kept; the count is of all. */
+CUDASIM_API unsigned long long cudasimFindingCount(void);
+CUDASIM_API size_t cudasimFindings(char* text, size_t size);
+CUDASIM_API void cudasimClearFindings(void);
 
 /* The race checker's reports, a JSON object a line. The first 1,000 are kept; the count is of all. */
 CUDASIM_API unsigned long long cudasimRaceCount(void);

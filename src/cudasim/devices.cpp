@@ -74,6 +74,14 @@ int attribute_of(const Machine& m, const DeviceState& device, cu::DeviceAttribut
     case kVirtualMemorySupported:
     case kPosixHandleSupported:
       return m.settings.vmm ? 1 : 0;
+    case kIntegrated:
+      return m.settings.integrated ? 1 : 0;
+    case kComputeMode: {
+      const bool exclusive = m.settings.is_exclusive(device.number);
+      return static_cast<int>(cu::bits(exclusive ? cu::ComputeMode::kExclusiveProcess : cu::ComputeMode::kDefault));
+    }
+    case kRdmaWithVmmSupported:
+      return m.settings.vmm && m.settings.rdma != Rdma::kNo ? 1 : 0;
     case kMempoolSupportedHandleTypes:
       return 0;
     case kHostMemoryPoolsSupported:
@@ -177,7 +185,9 @@ CUDASIM_EXPORT Result cuDeviceTotalMem_v2(std::size_t* bytes, cu::Device device)
 CUDASIM_EXPORT Result cuDeviceCanAccessPeer(int* can, cu::Device device, cu::Device peer) {
   return enter("cuDeviceCanAccessPeer", Need::kDriver, [&](Call& call) {
     require(can != nullptr, kInvalidValue);
-    *can = &call.machine.device(device) != &call.machine.device(peer);
+    const int from = call.machine.device(device).number;
+    const int to = call.machine.device(peer).number;
+    *can = call.machine.settings.can_access_peer(from, to) ? 1 : 0;
     return kSuccess;
   });
 }

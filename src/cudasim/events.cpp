@@ -14,7 +14,7 @@ namespace {
 using EventRef = std::shared_ptr<EventState>;
 
 EventRef event_of(Call& call, cu::Event handle) {
-  EventRef event = call.machine.events.find(handle);
+  EventRef event = find_live(call, call.machine.events, handle);
   require(event != nullptr, kInvalidHandle);
   return event;
 }
@@ -22,9 +22,26 @@ EventRef event_of(Call& call, cu::Event handle) {
 // For calls of the host that ask about an event or wait for it.
 EventRef event_for_host(Call& call, cu::Event handle) {
   EventRef event = event_of(call, handle);
-  require(!event->captured.capture, kCapturedEvent);
+  if (event->captured.capture) {  // nothing says that the capture survives the question, so it does not
+    invalidate_if_under_way(call.machine, *event->captured.capture);
+    throw Refusal{kCapturedEvent};
+  }
   check_safe_in_capture(call);
   return event;
+}
+
+// Records the event in a stream that is not being captured, after the marks.
+void record_at(Call& call, EventState& event, const StreamRef& stream, std::vector<Mark> after) {
+  auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  const auto stamp = [time] {
+    *time = std::chrono::steady_clock::now();
+    return kSuccess;
+  };
+  event.mark = submit(call, stream, {call.name, stamp, {}, 0, std::move(after), false});
+  event.time = time;
+  event.clock = stream->clock;
+  event.captured = {};
+  event.recorded = true;
 }
 
 Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle, unsigned flags) {
@@ -38,18 +55,17 @@ Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle,
       event->captured = mark_capture(stream);
       return kSuccess;
     }
-    auto time = std::make_shared<std::chrono::steady_clock::time_point>();
-    const auto stamp = [time] {
-      *time = std::chrono::steady_clock::now();
-      return kSuccess;
-    };
-    event->mark = submit(call, stream, {"cuEventRecord", stamp, {}, 0, {}, false});
-    event->time = time;
-    event->clock = stream->clock;
-    event->captured = {};
-    event->recorded = true;
+    record_at(call, *event, stream, {});
     return kSuccess;
   });
+}
+
+ContextRef working_context(Call& call, cu::Context handle) {
+  require(handle != nullptr, kInvalidContext);
+  ContextRef context = context_of(call, handle);
+  const Result failed = context->error.load();
+  require(failed == kSuccess, failed);
+  return context;
 }
 
 Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
@@ -69,7 +85,7 @@ Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
 Result create_stream(std::string_view name, cu::Stream* out, unsigned flags, int priority) {
   return enter(name, Need::kContext, [&](Call& call) {
     require(out != nullptr && flags <= cu::bits(cu::StreamFlag::kNonBlocking), kInvalidValue);
-    const cu::Stream handle = call.machine.streams.reserve();
+    const cu::Stream handle = call.machine.streams.reserve(call.machine.settings.reuse);
     const int clamped = std::clamp(priority, -5, 0);  // the driver clamps too
     call.machine.streams.add(handle, std::make_shared<StreamState>(call.context, handle, flags, clamped));
     *out = handle;
@@ -120,12 +136,12 @@ void stop_host_functions() {
   }
 }
 
-void forget_events(Machine& m, const ContextState& context) {
+void forget_events(Machine& m, const ContextState& context, const Death& death) {
   std::vector<cu::Event> gone;
   for (const auto& [handle, event] : m.events.all()) {
     if (event->context == &context) gone.push_back(handle);
   }
-  for (const cu::Event handle : gone) m.events.erase(handle);
+  for (const cu::Event handle : gone) m.events.erase(handle, death);
 }
 
 }  // namespace cudasim
@@ -143,10 +159,11 @@ CUDASIM_EXPORT Result cuStreamCreateWithPriority(cu::Stream* stream, unsigned fl
 // Returns at once; work that is queued still runs.
 CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
   return enter("cuStreamDestroy", Need::kDriver, [&](Call& call) {
-    const StreamRef stream = call.machine.streams.find(handle);
+    require(!is_default_stream(handle), kInvalidHandle);
+    const StreamRef stream = find_live(call, call.machine.streams, handle);
     require(stream != nullptr, kInvalidHandle);
     drop_capture(call.machine, stream);
-    call.machine.streams.erase(handle);
+    call.machine.streams.erase(handle, death_by(call));
     stream->context->destroyed.push_back(stream);
     retire_streams(call.machine, *stream->context);
     return kSuccess;
@@ -248,7 +265,7 @@ CUDASIM_EXPORT Result cuEventCreate(cu::Event* out, unsigned flags) {
     auto event = std::make_shared<EventState>();
     event->context = call.context.get();
     event->flags = flags;
-    *out = call.machine.events.reserve();
+    *out = call.machine.events.reserve(call.machine.settings.reuse);
     call.machine.events.add(*out, event);
     return kSuccess;
   });
@@ -256,7 +273,8 @@ CUDASIM_EXPORT Result cuEventCreate(cu::Event* out, unsigned flags) {
 
 CUDASIM_EXPORT Result cuEventDestroy_v2(cu::Event event) {
   return enter("cuEventDestroy", Need::kDriver, [&](Call& call) {
-    require(call.machine.events.erase(event), kInvalidHandle);
+    event_of(call, event);
+    call.machine.events.erase(event, death_by(call));
     return kSuccess;
   });
 }
@@ -267,6 +285,41 @@ CUDASIM_EXPORT Result cuEventRecord(cu::Event event, cu::Stream stream) {
 
 CUDASIM_EXPORT Result cuEventRecordWithFlags(cu::Event event, cu::Stream stream, unsigned flags) {
   return record("cuEventRecordWithFlags", event, stream, flags);
+}
+
+// Captures the work of all streams of the context, destroyed ones included.
+CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event handle) {
+  return enter("cuCtxRecordEvent", Need::kDriver, [&](Call& call) {
+    const ContextRef context = working_context(call, context_handle);
+    const EventRef event = event_of(call, handle);
+    require(event->context == context.get(), kInvalidHandle);
+    check_no_capture(call, *context);
+    const StreamRef recorder = recorder_of(context);
+    std::vector<Mark> after;
+    for (const StreamRef& stream : streams_of(call.machine, *context)) {
+      recorder->clock.join(stream->clock);
+      const Mark mark = stream->last();
+      if (stream != recorder && !mark.reached()) after.push_back(mark);
+    }
+    record_at(call, *event, recorder, std::move(after));
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuCtxWaitEvent(cu::Context context_handle, cu::Event handle) {
+  return enter("cuCtxWaitEvent", Need::kDriver, [&](Call& call) {
+    const ContextRef context = working_context(call, context_handle);
+    const EventRef event = event_of(call, handle);
+    check_no_capture(call, *context);
+    if (event->captured.capture) {
+      invalidate_if_under_way(call.machine, *event->captured.capture);
+      return kCaptureUnsupported;
+    }
+    if (!event->recorded) return kSuccess;
+    context->gate_clock.join(event->clock);
+    if (!event->mark.reached()) context->gates.push_back(event->mark);
+    return kSuccess;
+  });
 }
 
 CUDASIM_EXPORT Result cuEventQuery(cu::Event handle) {

@@ -19,7 +19,7 @@ struct EventState {
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
-void forget_events(Machine& m, const ContextState& context);
+void forget_events(Machine& m, const ContextState& context, const Death& death);
 
 // Calls no function of the program any more, and waits for those under way, but not for ever.
 void stop_host_functions();

@@ -78,7 +78,7 @@ DeviceState& Machine::add_device(std::uint64_t bytes) {
   device->number = static_cast<int>(devices.size());
   device->total = bytes;
   device->store = new_store();
-  device->primary_handle = contexts.reserve();
+  device->primary_handle = contexts.reserve(false);
   devices.push_back(std::move(device));
   DeviceState& added = *devices.back();
   added.pools.standard = added.pools.current = new_pool(*this, &added, 0);
@@ -93,6 +93,7 @@ void Machine::reset() {
   for (const auto& [handle, context] : contexts.all()) {
     context->alive = false;
     context->legacy.reset();
+    context->recorder.reset();
     context->per_thread.clear();
     context->destroyed.clear();
   }
@@ -104,7 +105,8 @@ void Machine::reset() {
   space.reset();
   devices.clear();
   host_store.reset();
-  checker = Checker();
+  findings.clear();
+  checker = Checker(findings);
   checker.set_mode(settings.races);
   calls.drop_plans();
   calls.reset_counts();

@@ -13,6 +13,8 @@
 
 #include "cudasim/calls.hpp"
 #include "cudasim/checker.hpp"
+#include "cudasim/findings.hpp"
+#include "cudasim/registry.hpp"
 #include "cudasim/settings.hpp"
 #include "cudasim/space.hpp"
 #include "cudasim/store.hpp"
@@ -56,31 +58,13 @@ struct ContextState {
   std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
   std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
   StreamRef legacy;
+  StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
   std::map<std::uint64_t, StreamRef> per_thread;  // by thread
   std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
+  std::vector<Mark> gates;                        // cuCtxWaitEvent's: all work from now on waits for them
+  Clock gate_clock;
 };
 using ContextRef = std::shared_ptr<ContextState>;
-
-// Live objects of one kind. Handles are numbers that look like pointers, are never given twice and never followed, so a
-// stale or invented handle is always noticed.
-template <typename Handle, typename Object>
-class Registry {
- public:
-  explicit Registry(std::uint64_t base) : next_(base) {}
-  Handle reserve() { return reinterpret_cast<Handle>(next_ += 16); }
-  void add(Handle handle, std::shared_ptr<Object> object) { objects_.emplace(handle, std::move(object)); }
-  std::shared_ptr<Object> find(Handle handle) const {
-    const auto it = objects_.find(handle);
-    return it == objects_.end() ? nullptr : it->second;
-  }
-  bool erase(Handle handle) { return objects_.erase(handle) > 0; }
-  void clear() { objects_.clear(); }
-  const std::map<Handle, std::shared_ptr<Object>>& all() const { return objects_; }
-
- private:
-  std::uint64_t next_;
-  std::map<Handle, std::shared_ptr<Object>> objects_;
-};
 
 struct Machine {
   std::mutex mutex;
@@ -91,18 +75,19 @@ struct Machine {
   std::uint64_t generation = 0;  // counts resets, so that threads forget contexts of an earlier machine
 
   CallLog calls;
-  Checker checker;
+  Findings findings;
+  Checker checker{findings};
   std::unique_ptr<Space> space;
   std::unique_ptr<Store> host_store;
   std::vector<std::unique_ptr<DeviceState>> devices;
 
-  Registry<cu::Context, ContextState> contexts{0x10'0000'0000};
-  Registry<cu::Stream, StreamState> streams{0x20'0000'0000};
-  Registry<cu::Event, EventState> events{0x30'0000'0000};
-  Registry<cu::MemPool, Pool> pools{0x40'0000'0000};
+  Registry<cu::Context, ContextState> contexts{"context", 0x10'0000'0000};
+  Registry<cu::Stream, StreamState> streams{"stream", 0x20'0000'0000};
+  Registry<cu::Event, EventState> events{"event", 0x30'0000'0000};
+  Registry<cu::MemPool, Pool> pools{"pool", 0x40'0000'0000};
   PoolChoice host_pools;
-  Registry<cu::Graph, GraphState> graphs{0x50'0000'0000};
-  Registry<cu::GraphExec, GraphState> graph_execs{0x60'0000'0000};
+  Registry<cu::Graph, GraphState> graphs{"graph", 0x50'0000'0000};
+  Registry<cu::GraphExec, GraphState> graph_execs{"graph exec", 0x60'0000'0000};
   std::unordered_map<std::uint64_t, PhysicalRef> handles;  // cuMemCreate's, by id
   std::uint64_t next_id = 1;
   std::map<std::uint64_t, std::shared_ptr<Capture>> captures;  // under way, by id

@@ -74,7 +74,7 @@ bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::u
     case kAllowedHandleTypes:
       return give(data, mapping != nullptr ? cu::bits(mapping->physical->prop.requested_handle_types) : 0U);
     case kIsGpuDirectRdmaCapable:
-      return give(data, 0);
+      return give(data, mapping != nullptr && mapping->physical->prop.gpu_direct_rdma_capable != 0 ? 1 : 0);
     case kAccessFlags: {
       if (mapping == nullptr || !call.context || !call.context->alive) return false;
       const std::uint64_t bit = call.context->device->bit();
@@ -173,7 +173,11 @@ using namespace cudasim;
 CUDASIM_EXPORT Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   return enter("cuMemGetInfo", Need::kContext, [&](Call& call) {
     require(free != nullptr && total != nullptr, kInvalidValue);
-    *free = call.machine.free_bytes(*call.context->device);
+    const Settings& settings = call.machine.settings;
+    const std::uint64_t available = call.machine.free_bytes(*call.context->device);
+    // What the page cache holds could be had, and the driver of an integrated device does not know it.
+    const std::uint64_t cached = settings.integrated ? std::min(settings.page_cache, available) : 0;
+    *free = available - cached;
     *total = call.context->device->total;
     return kSuccess;
   });

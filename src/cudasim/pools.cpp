@@ -14,8 +14,12 @@ using PoolRef = std::shared_ptr<Pool>;
 constexpr std::uint64_t kUnit = 512;
 
 PoolRef pool_of(Call& call, cu::MemPool handle) {
-  PoolRef pool = call.machine.pools.find(handle);
-  require(pool != nullptr && !pool->destroyed, kInvalidValue);
+  PoolRef pool = find_live(call, call.machine.pools, handle);
+  require(pool != nullptr, kInvalidValue);
+  if (pool->destroyed) {  // but not gone: some of its memory is in use
+    report_dead(call, call.machine.pools.kind(), reinterpret_cast<std::uint64_t>(handle), true, pool->death);
+    throw Refusal{kInvalidValue};
+  }
   return pool;
 }
 
@@ -36,7 +40,7 @@ void shrink(Machine& m, Pool& pool, std::uint64_t keep) {
 void remove_if_over(Machine& m, const PoolRef& pool) {
   if (!pool->destroyed || pool->used > 0) return;
   shrink(m, *pool, 0);
-  if (pool->kept.empty()) m.pools.erase(pool->handle);
+  if (pool->kept.empty()) m.pools.erase(pool->handle, pool->death);
 }
 
 // The kept piece that fits best and that `stream` may have now.
@@ -172,7 +176,7 @@ void set_current_pool(Call& call, DeviceState* device, cu::MemPool handle) {
 
 cu::MemPool new_pool(Machine& m, DeviceState* device, std::uint64_t max_size) {
   auto pool = std::make_shared<Pool>();
-  pool->handle = m.pools.reserve();
+  pool->handle = m.pools.reserve(m.settings.reuse);
   pool->device = device;
   pool->is_default = pools_of(m, device).standard == nullptr;
   pool->max_size = max_size;
@@ -279,6 +283,7 @@ CUDASIM_EXPORT Result cuMemPoolDestroy(cu::MemPool handle) {
     const PoolRef pool = pool_of(call, handle);
     require(!pool->is_default, kInvalidValue);
     pool->destroyed = true;
+    pool->death = death_by(call);
     PoolChoice& choice = pools_of(call.machine, pool->device);
     if (choice.current == handle) choice.current = choice.standard;
     remove_if_over(call.machine, pool);
@@ -336,6 +341,9 @@ CUDASIM_EXPORT Result cuMemPoolSetAccess(cu::MemPool handle, const cu::MemAccess
     for (std::size_t i = 0; i < count; ++i) {
       const DeviceState& device = device_at(call, &desc[i].location);
       require(is_access(desc[i].flags), kInvalidValue);
+      const bool reachable = pool->device == nullptr || pool->device == &device ||
+                             call.machine.settings.can_access_peer(device.number, pool->device->number);
+      require(reachable, kInvalidDevice);
       const bool read = desc[i].flags != cu::MemAccess::kNone;
       const bool write = desc[i].flags == cu::MemAccess::kReadWrite;
       require(&device != pool->device || write, kInvalidValue);  // the owner always has access

@@ -19,6 +19,7 @@ struct Pool {
   DeviceState* device = nullptr;  // whose bytes it takes; null for host memory
   bool is_default = false;
   bool destroyed = false;  // its last allocation takes it along
+  Death death;
   std::uint64_t max_size = 0;
   std::uint64_t threshold = 0;
   // Whether to reuse what another stream freed: after an event that orders it (a permission that is never needed here),

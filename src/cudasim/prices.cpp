@@ -12,7 +12,7 @@ struct Row {
   double included;  // MiB
 };
 
-using Table = std::array<Row, 9>;
+using Table = std::array<Row, 10>;
 
 constexpr Table kA100{{{"cuMemCreate", 193, 0.4, 2},
                        {"cuMemMap", 1.5, 0, 0},
@@ -22,7 +22,8 @@ constexpr Table kA100{{{"cuMemCreate", 193, 0.4, 2},
                        {"cuMemAddressReserve", 19, 0, 0},
                        {"cuMemAlloc", 100, 0.4, 0},
                        {"cuEventRecord", 1, 0, 0},
-                       {"cuEventQuery", 0.5, 0, 0}}};
+                       {"cuEventQuery", 0.5, 0, 0},
+                       {"cuMemGetInfo", 10, 0, 0}}};
 
 constexpr Table kSmall{{{"cuMemCreate", 7.6, 0.4, 2},
                         {"cuMemMap", 1.1, 0, 0},
@@ -32,13 +33,14 @@ constexpr Table kSmall{{{"cuMemCreate", 7.6, 0.4, 2},
                         {"cuMemAddressReserve", 9, 0, 0},
                         {"cuMemAlloc", 60, 0.2, 0},
                         {"cuEventRecord", 1, 0, 0},
-                        {"cuEventQuery", 0.5, 0, 0}}};
+                        {"cuEventQuery", 0.5, 0, 0},
+                        {"cuMemGetInfo", 10, 0, 0}}};
 
 }  // namespace
 
 double price(Prices table, std::string_view function, std::uint64_t bytes) {
   if (table == Prices::kFree) return 0;
-  if (function == "cuEventRecordWithFlags") function = "cuEventRecord";
+  if (function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent") function = "cuEventRecord";
   for (const Row& row : table == Prices::kA100 ? kA100 : kSmall) {
     if (row.function != function) continue;
     const double mib = static_cast<double>(bytes) / (1 << 20);

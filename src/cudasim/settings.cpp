@@ -1,5 +1,6 @@
 #include "cudasim/settings.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -133,6 +134,75 @@ void set_fail(Settings& s, std::string_view text) {
   s.fail = std::move(faults);
 }
 
+void set_dead(Settings& s, std::string_view text) {
+  if (text == "report") {
+    s.dead = Dead::kReport;
+  } else if (text == "print") {
+    s.dead = Dead::kPrint;
+  } else if (text == "abort") {
+    s.dead = Dead::kAbort;
+  } else {
+    refuse(text, "report, print (which also writes each finding to standard error) or abort (which ends the process)");
+  }
+}
+
+void set_rdma(Settings& s, std::string_view text) {
+  if (text == "broken") {
+    s.rdma = Rdma::kBroken;
+  } else if (text == "0" || text == "1") {
+    s.rdma = text == "1" ? Rdma::kYes : Rdma::kNo;
+  } else {
+    refuse(text, "0, 1, or broken (the device says 1, but cuMemSetAccess fails)");
+  }
+}
+
+int parse_device(std::string_view text, std::string_view forms) {
+  return static_cast<int>(parse_count(text, 0, kMaxDevices - 1, forms));
+}
+
+void set_exclusive(Settings& s, std::string_view text) {
+  std::vector<int> devices;
+  if (!text.empty()) {
+    for (const std::string_view part : split(text, ',')) {
+      devices.push_back(parse_device(part, "numbers of devices with commas (0,2), or nothing"));
+    }
+  }
+  s.exclusive = std::move(devices);
+}
+
+void set_peers(Settings& s, std::string_view text) {
+  constexpr std::string_view forms = "all, none, or pairs of devices with commas (0-1,2-3)";
+  std::vector<std::pair<int, int>> pairs;
+  if (text != "all" && text != "none") {
+    for (const std::string_view part : split(text, ',')) {
+      const auto ends = split(part, '-');
+      if (ends.size() != 2) refuse(text, forms);
+      pairs.emplace_back(parse_device(ends[0], forms), parse_device(ends[1], forms));
+    }
+  }
+  s.all_peers = text == "all";
+  s.peers = std::move(pairs);
+}
+
+std::string get_peers(const Settings& s) {
+  if (s.all_peers) return "all";
+  std::string text;
+  for (const auto& [one, other] : s.peers) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(one) + "-" + std::to_string(other);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string get_exclusive(const Settings& s) {
+  std::string text;
+  for (const int device : s.exclusive) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(device);
+  }
+  return text;
+}
+
 std::string get_memory(const Settings& s) {
   std::string text;
   for (const std::uint64_t bytes : s.memory) {
@@ -158,17 +228,42 @@ struct Entry {
   std::string (*get)(const Settings&);
 };
 
-const std::array<Entry, 11> kEntries{{
+template <bool Settings::* field>
+constexpr Entry switch_entry(std::string_view name, bool machine) {
+  return {name, machine, [](Settings& s, std::string_view v) { s.*field = parse_switch(v); },
+          [](const Settings& s) { return std::string(s.*field ? "1" : "0"); }};
+}
+
+template <std::uint64_t Settings::* field>
+constexpr Entry bytes_entry(std::string_view name) {
+  return {name, false, [](Settings& s, std::string_view v) { s.*field = parse_bytes(v); },
+          [](const Settings& s) { return std::to_string(s.*field); }};
+}
+
+const std::array<Entry, 20> kEntries{{
     {"devices", true, set_devices, [](const Settings& s) { return std::to_string(s.devices); }},
     {"memory", true, set_memory, get_memory},
     {"granularity", true, set_granularity, [](const Settings& s) { return std::to_string(s.granularity); }},
-    {"vmm", true, [](Settings& s, std::string_view v) { s.vmm = parse_switch(v); },
-     [](const Settings& s) { return std::string(s.vmm ? "1" : "0"); }},
+    switch_entry<&Settings::vmm>("vmm", true),
     {"version", true, set_version, [](const Settings& s) { return std::to_string(s.version); }},
+    {"peers", true, set_peers, get_peers},
+    switch_entry<&Settings::integrated>("integrated", true),
+    {"rdma", true, set_rdma,
+     [](const Settings& s) { return std::string(s.rdma == Rdma::kNo    ? "0"
+                                                : s.rdma == Rdma::kYes ? "1"
+                                                                       : "broken"); }},
     {"delay", false, set_delay, [](const Settings& s) { return std::to_string(s.delay_us); }},
     {"seed", false, set_seed, [](const Settings& s) { return std::to_string(s.seed); }},
-    {"other", false, [](Settings& s, std::string_view v) { s.other = parse_bytes(v); },
-     [](const Settings& s) { return std::to_string(s.other); }},
+    bytes_entry<&Settings::other>("other"),
+    bytes_entry<&Settings::page_cache>("page_cache"),
+    bytes_entry<&Settings::address_space>("address_space"),
+    {"exclusive", false, set_exclusive, get_exclusive},
+    switch_entry<&Settings::sync_unmap>("sync_unmap", false),
+    switch_entry<&Settings::reuse>("reuse", false),
+    {"dead", false, set_dead,
+     [](const Settings& s) {
+       return std::string(s.dead == Dead::kReport ? "report" : s.dead == Dead::kPrint ? "print" : "abort");
+     }},
     {"prices", false, set_prices,
      [](const Settings& s) {
        return std::string(s.prices == Prices::kA100 ? "a100" : s.prices == Prices::kSmall ? "small" : "free");
@@ -193,6 +288,18 @@ const Entry& entry(std::string_view name) {
 
 std::uint64_t Settings::memory_of(int device) const {
   return memory.size() == 1 ? memory.front() : memory.at(static_cast<std::size_t>(device));
+}
+
+bool Settings::is_exclusive(int device) const {
+  return std::find(exclusive.begin(), exclusive.end(), device) != exclusive.end();
+}
+
+bool Settings::can_access_peer(int device, int peer) const {
+  if (device == peer) return false;
+  const auto is_pair = [&](const auto& pair) {
+    return pair == std::pair{device, peer} || pair == std::pair{peer, device};
+  };
+  return all_peers || std::any_of(peers.begin(), peers.end(), is_pair);
 }
 
 // By splitmix64: every step adds a constant, and the sum is stirred.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "abi/types.hpp"
@@ -15,6 +16,9 @@ namespace cu = arena::cu;
 
 enum class Prices { kA100, kSmall, kFree };
 enum class Races { kOff, kOn, kPrint };
+// Whether memory can be created for GPUDirect RDMA: no; yes; or the device says yes, but cuMemSetAccess then fails.
+enum class Rdma { kNo, kYes, kBroken };
+enum class Dead { kReport, kPrint, kAbort };  // what happens when a dead handle is used
 
 // A planned failure: `times` calls fail with `error`, the first of them after `skip` more calls have passed.
 struct Fault {
@@ -36,9 +40,21 @@ struct Settings {
   std::uint64_t other = 0;
   Prices prices = Prices::kA100;
   Races races = Races::kOff;
+  Dead dead = Dead::kReport;
+  bool reuse = true;                // handles of destroyed objects are given again
+  std::uint64_t address_space = 0;  // bytes that can be reserved; 0: no limit
+  std::vector<int> exclusive;       // devices that another process has for itself
+  bool all_peers = true;
+  std::vector<std::pair<int, int>> peers;  // unless all are
+  bool integrated = false;
+  std::uint64_t page_cache = 0;  // bytes of an integrated device that the host's page cache holds
+  Rdma rdma = Rdma::kYes;
+  bool sync_unmap = false;  // unmapping and setting access wait for the work of the device
   std::vector<Fault> fail;
 
   std::uint64_t memory_of(int device) const;
+  bool is_exclusive(int device) const;
+  bool can_access_peer(int device, int peer) const;
   std::uint64_t next_delay();  // of the operation that is queued now
 };
 

@@ -1,5 +1,7 @@
 #include "cudasim/streams.hpp"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <system_error>
 #include <thread>
@@ -25,7 +27,7 @@ StreamState::StreamState(ContextRef owner, cu::Stream number, unsigned stream_fl
       flags(stream_flags),
       priority(stream_priority),
       id(next_stream_id++),
-      actor(std::make_shared<Actor>(Actor{number})) {}
+      actor(std::make_shared<Actor>(Actor{number, id})) {}
 
 StreamState::Pushed StreamState::push(Task task, bool small) {
   const std::lock_guard lock(mutex_);
@@ -96,7 +98,10 @@ void StreamState::run_inline() {
 // Detached, and gone after a while without work: nothing has to be joined at the end of the process.
 void StreamState::start_worker() {
   if (!worker_) {
-    std::thread([self = shared_from_this()] { self->work(); }).detach();
+    std::thread([self = shared_from_this()] {
+      pthread_setname_np(pthread_self(), "cudasim");  // so that others can tell it in /proc/self/task/*/comm
+      self->work();
+    }).detach();
     worker_ = true;
   }
   changed_.notify_all();

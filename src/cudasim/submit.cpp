@@ -33,6 +33,13 @@ std::vector<StreamRef> implicit_predecessors(Machine& m, const StreamRef& stream
   return found;
 }
 
+// Work waits for the events that its whole context was told to wait for.
+void pass_gates(ContextState& context, Clock& clock, Work& work) {
+  clock.join(context.gate_clock);
+  std::erase_if(context.gates, [](const Mark& mark) { return mark.reached(); });
+  work.after.insert(work.after.end(), context.gates.begin(), context.gates.end());
+}
+
 void show_to_checker(Machine& m, const StreamRef& stream, const Work& work) {
   const OperationRef operation = m.checker.begin(work.name, stream->actor, stream->clock);
   for (const Effect& effect : work.effects) {
@@ -72,6 +79,10 @@ bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces) {
   return true;
 }
 
+bool is_default_stream(cu::Stream handle) {
+  return handle == nullptr || handle == cu::legacy_stream() || handle == cu::per_thread_stream();
+}
+
 StreamRef stream_of(Call& call, cu::Stream handle) {
   require(call.context != nullptr, kInvalidContext);
   if (handle == nullptr) {
@@ -79,7 +90,7 @@ StreamRef stream_of(Call& call, cu::Stream handle) {
   }
   if (handle == cu::legacy_stream()) return legacy_stream_of(call.machine, call.context);
   if (handle == cu::per_thread_stream()) return per_thread_stream_of(call.machine, call.context);
-  StreamRef stream = call.machine.streams.find(handle);
+  StreamRef stream = find_live(call, call.machine.streams, handle);
   require(stream != nullptr && stream->context->alive, kInvalidHandle);
   const Result failed = stream->context->error.load();
   require(failed == kSuccess, failed);
@@ -100,6 +111,7 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
     if (!mark.reached()) work.after.push_back(mark);
     stream->clock.join(other->clock);
   }
+  pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
   const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const auto pushed =

@@ -45,6 +45,9 @@ bool is_managed_address(Machine& m, std::uint64_t address);
 // `pieces` it is a check for work that is about to be queued, and refuses what was freed in stream order, too.
 bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces);
 
+// Whether a handle is one of the numbers that stand for a default stream.
+bool is_default_stream(cu::Stream handle);
+
 // The stream of a handle: live, or one of the two default ones of the current context. Throws Refusal.
 StreamRef stream_of(Call& call, cu::Stream handle);
 

@@ -34,7 +34,14 @@ DeviceState* check_prop(Call& call, const cu::MemAllocationProp* prop) {
   require(prop->location.type == cu::MemLocationType::kDevice, kInvalidValue);
   DeviceState& device = call.machine.device(prop->location.id);
   require(types == cu::MemHandleType::kNone || types == cu::MemHandleType::kPosixFileDescriptor, kNotSupported);
+  require(prop->gpu_direct_rdma_capable == 0 || call.machine.settings.rdma != Rdma::kNo, kNotSupported);
   return &device;
+}
+
+std::uint64_t reserved_bytes(Machine& m) {
+  std::uint64_t bytes = 0;
+  m.space->each_range([&](const Range& range) { bytes += range.kind == RangeKind::kReservation ? range.size : 0; });
+  return bytes;
 }
 
 cu::MemHandle add_handle(Machine& m, const PhysicalRef& physical) {
@@ -63,6 +70,38 @@ void check_removed(Call& call, const std::vector<Mapping*>& run) {
   }
 }
 
+// The mappings that make up the range exactly. Throws Refusal if they do not, or if a capture forbids to change them.
+std::vector<Mapping*> mapped_run(Call& call, std::uint64_t ptr, std::size_t size) {
+  const Range* range = call.machine.space->find(ptr);
+  require(size > 0 && range != nullptr && range->kind == RangeKind::kReservation, kInvalidValue);
+  std::vector<Mapping*> run = call.machine.space->tiles(ptr, size);
+  require(!run.empty(), kInvalidValue);
+  check_safe_in_capture(call);
+  return run;
+}
+
+// cuda.h says that unmapping and setting access may synchronise. With the setting for it they wait for all that is queued
+// on the devices concerned. Returns whether it waited: then the mappings may be others.
+bool wait_for_devices(Call& call, const std::vector<Mapping*>& run) {
+  Machine& m = call.machine;
+  if (!m.settings.sync_unmap) return false;
+  std::uint64_t devices = 0;
+  for (const Mapping* mapping : run) {
+    devices |= mapping->readable;
+    if (mapping->physical->device != nullptr) devices |= mapping->physical->device->bit();
+  }
+  std::vector<Mark> marks;
+  for (const auto& [handle, context] : m.contexts.all()) {
+    if ((context->device->bit() & devices) == 0) continue;
+    for (const StreamRef& stream : streams_of(m, *context)) {
+      if (const Mark mark = stream->last(); !mark.reached()) marks.push_back(mark);
+    }
+  }
+  if (marks.empty()) return false;
+  call.stand_still(marks);
+  return true;
+}
+
 struct Rights {
   std::uint64_t readable = 0, writable = 0;
 };
@@ -75,8 +114,15 @@ Rights rights_after(Call& call, const Mapping& mapping, const cu::MemAccessDesc&
     require(host_memory, kInvalidValue);  // the host cannot be given access to a device's memory
   } else {
     require(desc.location.type == cu::MemLocationType::kDevice, kInvalidValue);
-    bit = call.machine.device(desc.location.id).bit();
+    const DeviceState& device = call.machine.device(desc.location.id);
+    const cu::MemLocation& owner = mapping.physical->prop.location;
+    require(host_memory || owner.id == device.number || call.machine.settings.can_access_peer(device.number, owner.id),
+            kInvalidDevice);
+    bit = device.bit();
   }
+  // Seen on WSL2, where the device claims to support it (pytorch#192330).
+  const bool broken = call.machine.settings.rdma == Rdma::kBroken;
+  require(!broken || mapping.physical->prop.gpu_direct_rdma_capable == 0, kUnknown);
   using enum cu::MemAccess;
   require(is_access(desc.flags), kInvalidValue);
   rights.readable = desc.flags == cu::MemAccess::kNone ? rights.readable & ~bit : rights.readable | bit;
@@ -135,6 +181,8 @@ CUDASIM_EXPORT Result cuMemAddressReserve(cu::DevicePtr* ptr, std::size_t size, 
     require(size <= std::uint64_t{1} << 47 && alignment <= std::uint64_t{1} << 47, kOutOfMemory);
     // The driver aligns to what can be mapped there, whatever it is asked for.
     const std::uint64_t aligned = std::max<std::uint64_t>(alignment, call.machine.settings.granularity);
+    const std::uint64_t limit = call.machine.settings.address_space;
+    require(limit == 0 || size <= limit - std::min(limit, reserved_bytes(call.machine)), kOutOfMemory);
     *ptr = call.machine.space->add(RangeKind::kReservation, size, aligned, hint).address;
     return kSuccess;
   });
@@ -216,11 +264,8 @@ CUDASIM_EXPORT Result cuMemMap(cu::DevicePtr ptr, std::size_t size, std::size_t 
 
 CUDASIM_EXPORT Result cuMemUnmap(cu::DevicePtr ptr, std::size_t size) {
   return enter_vmm("cuMemUnmap", [&](Call& call) {
-    const Range* range = call.machine.space->find(ptr);
-    require(size > 0 && range != nullptr && range->kind == RangeKind::kReservation, kInvalidValue);
-    const std::vector<Mapping*> run = call.machine.space->tiles(ptr, size);
-    require(!run.empty(), kInvalidValue);
-    check_safe_in_capture(call);
+    std::vector<Mapping*> run = mapped_run(call, ptr, size);
+    if (wait_for_devices(call, run)) run = mapped_run(call, ptr, size);
     check_removed(call, run);
     call.machine.space->unmap(run);
     return kSuccess;
@@ -230,12 +275,9 @@ CUDASIM_EXPORT Result cuMemUnmap(cu::DevicePtr ptr, std::size_t size) {
 CUDASIM_EXPORT Result cuMemSetAccess(cu::DevicePtr ptr, std::size_t size, const cu::MemAccessDesc* desc,
                                      std::size_t count) {
   return enter_vmm("cuMemSetAccess", [&](Call& call) {
-    const Range* range = call.machine.space->find(ptr);
-    require(size > 0 && desc != nullptr && count > 0, kInvalidValue);
-    require(range != nullptr && range->kind == RangeKind::kReservation, kInvalidValue);
-    const std::vector<Mapping*> run = call.machine.space->tiles(ptr, size);
-    require(!run.empty(), kInvalidValue);
-    check_safe_in_capture(call);
+    require(desc != nullptr && count > 0, kInvalidValue);
+    std::vector<Mapping*> run = mapped_run(call, ptr, size);
+    if (wait_for_devices(call, run)) run = mapped_run(call, ptr, size);
     set_access(call, run, desc, count);
     for (Mapping* mapping : run) {  // work that is queued would find it inaccessible
       if (mapping->readable == 0) check_removed(call, {mapping});

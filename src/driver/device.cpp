@@ -12,6 +12,11 @@ cu::MemAllocationProp pinned_on(int device) {
   return prop;
 }
 
+// Refused because of a capture, as it happens when one begins at the same moment in another thread.
+bool is_about_capture(cu::Result result) {
+  return result >= cu::Result::kCaptureUnsupported && result <= cu::Result::kCaptureWrongThread;
+}
+
 }  // namespace
 
 Device::Device(std::shared_ptr<const Driver> driver, int number)
@@ -91,8 +96,41 @@ void Device::delete_stream(cu::Stream stream) const {
   driver_->check(count().cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
-cu::Event Device::new_event() const {
+cu::Context Device::context_of(cu::Stream stream) const {
+  if (driver_->functions().cuStreamGetCtx == nullptr) return nullptr;
   const ContextScope scope(*driver_, context_.get());
+  cu::Context context = nullptr;
+  driver_->check(count().cuStreamGetCtx(stream, &context), "cuStreamGetCtx");
+  return context;
+}
+
+std::shared_ptr<const PrimaryContext> Device::primary(cu::Context context) const {
+  cu::Device device = 0;
+  {
+    const ContextScope scope(*driver_, context);
+    driver_->check(count().cuCtxGetDevice(&device), "cuCtxGetDevice");
+  }
+  auto primary = std::make_shared<const PrimaryContext>(*driver_, device);
+  return primary->get() == context ? primary : nullptr;
+}
+
+std::optional<std::uint64_t> Device::stream_id(cu::Stream stream) const {
+  if (driver_->functions().cuStreamGetId == nullptr) return std::nullopt;
+  const ContextScope scope(*driver_, context_.get());
+  unsigned long long id = 0;
+  driver_->check(driver_->functions().cuStreamGetId(stream, &id), "cuStreamGetId");
+  return id;
+}
+
+bool Device::is_blocking(cu::Stream stream) const {
+  const ContextScope scope(*driver_, context_.get());
+  unsigned flags = 0;
+  driver_->check(count().cuStreamGetFlags(stream, &flags), "cuStreamGetFlags");
+  return (flags & cu::bits(cu::StreamFlag::kNonBlocking)) == 0;
+}
+
+cu::Event Device::new_event(cu::Context context) const {
+  const ContextScope scope(*driver_, context);
   cu::Event event = nullptr;
   driver_->check(count().cuEventCreate(&event, cu::bits(cu::EventFlag::kDisableTiming)), "cuEventCreate");
   return event;
@@ -103,8 +141,15 @@ void Device::delete_event(cu::Event event) const { driver_->check(count().cuEven
 bool Device::record(cu::Event event, cu::Stream stream) const {
   const ContextScope scope(*driver_, context_.get());
   const cu::Result result = count().cuEventRecord(event, stream);
-  if (result == cu::Result::kInvalidHandle) return false;
+  if (is_about_capture(result)) return false;
   driver_->check(result, "cuEventRecord");
+  return true;
+}
+
+bool Device::record_context(cu::Event event, cu::Context context) const {
+  const cu::Result result = count().cuCtxRecordEvent(context, event);
+  if (is_about_capture(result)) return false;
+  driver_->check(result, "cuCtxRecordEvent");
   return true;
 }
 
@@ -113,12 +158,13 @@ void Device::wait(cu::Stream stream, cu::Event event) const {
   driver_->check(count().cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
-bool Device::reached(cu::Event event) const {
+EventStatus Device::query(cu::Event event) const {
   const ContextScope scope(*driver_, context_.get());
   const cu::Result result = count().cuEventQuery(event);
-  if (result == cu::Result::kNotReady) return false;
+  if (result == cu::Result::kNotReady) return EventStatus::kPending;
+  if (result == cu::Result::kCapturedEvent) return EventStatus::kCaptured;
   driver_->check(result, "cuEventQuery");
-  return true;
+  return EventStatus::kReached;
 }
 
 void Device::synchronize(cu::Event event) const {
@@ -126,18 +172,17 @@ void Device::synchronize(cu::Event event) const {
   driver_->check(count().cuEventSynchronize(event), "cuEventSynchronize");
 }
 
-void Device::synchronize() const {
-  const ContextScope scope(*driver_, context_.get());
+void Device::synchronize(cu::Context context) const {
+  const ContextScope scope(*driver_, context);
   driver_->check(count().cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-std::optional<bool> Device::is_capturing(cu::Stream stream) const {
+// Not counted: asked for every request on a stream that could be captured.
+bool Device::is_capturing(cu::Stream stream) const {
   const ContextScope scope(*driver_, context_.get());
   cu::CaptureStatus status = cu::CaptureStatus::kNone;
-  const cu::Result result = count().cuStreamIsCapturing(stream, &status);
-  // The legacy stream may not even be asked while a stream that it waits for is being captured.
+  const cu::Result result = driver_->functions().cuStreamIsCapturing(stream, &status);
   if (result == cu::Result::kCaptureImplicit) return true;
-  if (result == cu::Result::kInvalidHandle) return std::nullopt;
   driver_->check(result, "cuStreamIsCapturing");
   return status != cu::CaptureStatus::kNone;
 }

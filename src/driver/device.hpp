@@ -13,11 +13,18 @@
 
 namespace arena {
 
+// What the driver says of an event. `kCaptured`: a capture swallowed its last record, so it tells nothing.
+enum class EventStatus { kReached, kPending, kCaptured };
+
 // All calls may be made from any thread, with any context current or none. They throw DriverError.
+//
+// A stream handle may be passed only while the stream is known to live: with a destroyed one the driver's behaviour is
+// undefined. Who knows that is streams.hpp.
 class Device {
  public:
   Device(std::shared_ptr<const Driver> driver, int number);
 
+  const std::shared_ptr<const Driver>& driver() const { return driver_; }
   int number() const { return number_; }
   std::uint64_t total() const { return total_; }
   std::uint64_t free() const;  // not counted among the calls: it is asked for reports
@@ -42,16 +49,31 @@ class Device {
 
   cu::Stream new_stream() const;
   void delete_stream(cu::Stream stream) const;
-  cu::Event new_event() const;
+  cu::Context context() const { return context_.get(); }
+  // Null where the driver cannot be asked.
+  cu::Context context_of(cu::Stream stream) const;
+  // The primary context of the device that a context is on, if it is that one; null if it is another.
+  std::shared_ptr<const PrimaryContext> primary(cu::Context context) const;
+  // A number that no other stream ever has; nothing before CUDA 12.
+  std::optional<std::uint64_t> stream_id(cu::Stream stream) const;
+  bool is_blocking(cu::Stream stream) const;
+
+  // Events belong to a context, and are recorded in streams of that one.
+  cu::Event new_event(cu::Context context) const;
   void delete_event(cu::Event event) const;
-  // False when the stream is gone.
+  // False when a capture does not allow it.
   bool record(cu::Event event, cu::Stream stream) const;
+  // An event after all work of a context, whatever its streams. False when a capture does not allow it, which the
+  // capture does not survive.
+  bool can_record_context() const { return driver_->functions().cuCtxRecordEvent != nullptr; }
+  bool record_context(cu::Event event, cu::Context context) const;
   void wait(cu::Stream stream, cu::Event event) const;
-  bool reached(cu::Event event) const;
+  EventStatus query(cu::Event event) const;
   void synchronize(cu::Event event) const;
-  void synchronize() const;
-  // Nothing when the stream is gone.
-  std::optional<bool> is_capturing(cu::Stream stream) const;
+  void synchronize(cu::Context context) const;
+  void synchronize() const { synchronize(context_.get()); }
+  // True of the legacy stream while a blocking stream of its context is being captured.
+  bool is_capturing(cu::Stream stream) const;
   // Whether memory can be taken while another stream is being captured, within a Relaxed.
   bool can_relax() const { return driver_->functions().cuThreadExchangeStreamCaptureMode != nullptr; }
 

@@ -25,8 +25,17 @@ Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena,
 void Replay::make_streams() {
   const std::uint32_t count = std::clamp<std::uint32_t>(trace_->streams(), 1, kMostStreams);
   for (std::uint32_t i = 0; i < count; ++i) {
-    streams_.push_back(trace_->is_default(i) ? nullptr : arena_->device().new_stream());
+    streams_.push_back(trace_->is_default(i) ? nullptr : new_stream());
   }
+}
+
+// The arena keeps it for as long as it may have to wait for it, which may be longer than this replay lives.
+std::shared_ptr<cu::StreamTag> Replay::new_stream() {
+  if (!device_) device_ = std::make_shared<const Device>(arena_->device().driver(), arena_->device().number());
+  const auto end = [device = device_](cu::Stream stream) { quietly([&] { device->delete_stream(stream); }); };
+  std::shared_ptr<cu::StreamTag> stream(device_->new_stream(), end);
+  arena_->keep_stream(stream.get(), stream);
+  return stream;
 }
 
 Replay::~Replay() {
@@ -34,9 +43,6 @@ Replay::~Replay() {
   blocks_.each([&](const Held& held) {
     if (held.block != nullptr) quietly([&] { arena_->free(*held.block); });
   });
-  for (const cu::Stream stream : streams_) {
-    if (stream != nullptr) quietly([&] { arena_->device().delete_stream(stream); });
-  }
 }
 
 bool Replay::step(std::uint64_t events) {

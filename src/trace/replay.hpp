@@ -79,14 +79,16 @@ class Replay {
   void watch(const TraceEvent& event);
   Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats()}; }
   void finish_bucket();
-  cu::Stream stream_of(const TraceEvent& event) const { return streams_[event.stream % streams_.size()]; }
+  cu::Stream stream_of(const TraceEvent& event) const { return streams_[event.stream % streams_.size()].get(); }
   Line line_of(const TraceEvent& event) const;
 
   void make_streams();
+  std::shared_ptr<cu::StreamTag> new_stream();
 
   std::shared_ptr<const Trace> trace_;
   std::shared_ptr<Arena> arena_;
-  std::vector<cu::Stream> streams_;  // for those of the trace, in turn
+  std::shared_ptr<const Device> device_;  // for streams; null if there are none but the default one
+  std::vector<std::shared_ptr<cu::StreamTag>> streams_;  // for those of the trace, in turn
   std::unordered_map<Line, Line> lines_;
   std::uint64_t every_;
   std::uint64_t next_ = 0;

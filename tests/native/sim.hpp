@@ -45,6 +45,12 @@ class Sim {
     CHECK(library_.function<Launch>("cuLaunchHostFunc")(stream, run, const_cast<Function*>(&function)) ==
           cu::Result::kSuccess);
   }
+  std::uint64_t calls(const char* function) const { return call<decltype(cudasimCalls)>("cudasimCalls", function); }
+  void reset_counts() const { call<decltype(cudasimResetCounts)>("cudasimResetCounts"); }
+  template <typename Function>
+  Function* function(const char* name) const {
+    return library_.function<Function>(name);
+  }
   Bytes used() const { return call<decltype(cudasimUsed)>("cudasimUsed", 0); }
   // How much of each kind the driver has given, and not got back.
   std::map<std::string, std::uint64_t> census() const {
@@ -86,6 +92,26 @@ class Sim {
 
   Library library_;
   std::shared_ptr<const Driver> driver_;
+};
+
+// A context beside the primary one of device 0, with a stream of its own.
+class OtherContext {
+ public:
+  explicit OtherContext(const Sim& sim) : sim_(sim) {
+    CHECK(sim.function<cu::fn::cuCtxCreate_v2>("cuCtxCreate_v2")(&context_, 0, 0) == cu::Result::kSuccess);
+    CHECK(sim.function<cu::fn::cuStreamCreate>("cuStreamCreate")(&stream_, 0) == cu::Result::kSuccess);
+    cu::Context popped = nullptr;
+    CHECK(sim.function<cu::fn::cuCtxPopCurrent_v2>("cuCtxPopCurrent_v2")(&popped) == cu::Result::kSuccess);
+  }
+  ~OtherContext() { sim_.function<cu::fn::cuCtxDestroy_v2>("cuCtxDestroy_v2")(context_); }
+  OtherContext(const OtherContext&) = delete;
+  OtherContext& operator=(const OtherContext&) = delete;
+  cu::Stream stream() const { return stream_; }
+
+ private:
+  const Sim& sim_;
+  cu::Context context_ = nullptr;
+  cu::Stream stream_ = nullptr;
 };
 
 }  // namespace arena::test

@@ -1,6 +1,7 @@
-// Streams by themselves: the driver gives the number of one that is gone again, which the simulated one never does.
+// Streams by themselves: which handles are used when, and who has to wait for whom.
 #include "core/streams.hpp"
 
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -11,31 +12,84 @@ namespace {
 
 using test::Sim;
 
-// Told of, or its front would go on to give what it keeps to another stream of that number.
-void check_that_it_is_forgotten(void (*notice)(Streams& streams, Mark mark)) {
+const auto kUnused = [](StreamIndex) { return false; };
+
+// The next stream gets the number of the last one that was destroyed.
+TEST(a_stream_with_the_number_of_another_is_another_and_has_to_wait) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
     std::vector<StreamIndex> forgotten;
     Streams streams(device, [&](StreamIndex index) { forgotten.push_back(index); });
-    const cu::Stream stream = device.new_stream();
-    const StreamIndex index = streams.index(key_of(stream));
-    const Mark mark = streams.mark(index);
-    CHECK(!streams.any_capturing() && forgotten.empty());
-    device.delete_stream(stream);
-    notice(streams, mark);
-    CHECK(forgotten == std::vector{index});
-    CHECK(streams.index(key_of(stream)) != index && !streams.reached(mark));
+    const cu::Stream first = device.new_stream();
+    const StreamIndex old = streams.index(first);
+    const Mark mark = streams.mark(old);
+    CHECK(streams.index(first) == old);
+    device.delete_stream(first);
+    const cu::Stream second = device.new_stream();
+    CHECK(second == first);
+    const StreamIndex now = streams.index(second);
+    CHECK(now != old && forgotten == std::vector{old});
+    CHECK(streams.must_wait(now, Marks(mark)));
+    streams.poll(Marks(mark));  // through the context: the old one cannot be named
+    CHECK(streams.reached(mark));
+    device.delete_stream(second);
   }
   sim.check_all_returned();
 }
 
-TEST(a_stream_that_is_gone_is_forgotten_when_it_is_asked_about_a_capture) {
-  check_that_it_is_forgotten([](Streams& streams, Mark) { CHECK(!streams.any_capturing()); });
+TEST(a_borrowed_handle_is_used_only_during_the_call_that_passed_it) {
+  const Sim sim;
+  {
+    const Device device(sim.driver(), 0);
+    Streams streams(device, [](StreamIndex) {});
+    const cu::Stream stream = device.new_stream();
+    const StreamIndex index = streams.index(stream);
+    sim.reset_counts();
+    {
+      const Streams::Visit visit(streams, index);
+      CHECK(streams.can_tell(Marks(streams.mark(index))));
+    }
+    CHECK(sim.calls("cuEventRecord") == 1 && sim.calls("cuCtxRecordEvent") == 0);
+    CHECK(streams.can_tell(Marks(streams.mark(index))));
+    CHECK(sim.calls("cuEventRecord") == 1 && sim.calls("cuCtxRecordEvent") == 1);
+    device.delete_stream(stream);
+  }
+  sim.check_all_returned();
 }
 
-TEST(a_stream_that_is_gone_is_forgotten_when_it_is_asked_about_its_work) {
-  check_that_it_is_forgotten([](Streams& streams, Mark mark) { CHECK(!streams.poll(Marks(mark))); });
+TEST(the_owner_of_a_stream_is_kept_until_all_that_was_freed_on_it_is_done) {
+  const Sim sim;
+  {
+    const Device device(sim.driver(), 0);
+    Streams streams(device, [](StreamIndex) {});
+    const std::shared_ptr<cu::StreamTag> owner(device.new_stream(), [&](cu::Stream s) { device.delete_stream(s); });
+    streams.keep(owner.get(), owner);
+    const StreamIndex index = streams.index(owner.get());
+    const Mark mark = streams.mark(index);
+    streams.tidy(kUnused);
+    CHECK(owner.use_count() == 2 && streams.index(owner.get()) == index);
+    streams.poll_all();
+    CHECK(streams.reached(mark) && streams.are_done());
+    streams.tidy([&](StreamIndex used) { return used == index; });  // by a block that will be freed on it
+    CHECK(owner.use_count() == 2);
+    streams.tidy(kUnused);
+    CHECK(streams.take_released().size() == 1 && owner.use_count() == 1);
+  }
+  sim.check_all_returned();
+}
+
+TEST(a_borrowed_stream_that_is_kept_from_now_on_stays_the_same_stream) {
+  const Sim sim;
+  {
+    const Device device(sim.driver(), 0);
+    Streams streams(device, [](StreamIndex) {});
+    const std::shared_ptr<cu::StreamTag> owner(device.new_stream(), [&](cu::Stream s) { device.delete_stream(s); });
+    const StreamIndex index = streams.index(owner.get());
+    streams.keep(owner.get(), owner);
+    CHECK(streams.index(owner.get()) == index);
+  }
+  sim.check_all_returned();
 }
 
 // But only when its work is done: what it freed is known by its index until then.
@@ -45,17 +99,28 @@ TEST(the_own_stream_of_a_thread_that_has_ended_makes_room_for_another) {
     const Device device(sim.driver(), 0);
     Streams streams(device, [](StreamIndex) {});
     Mark mark;
-    std::thread([&] { mark = streams.mark(streams.index(key_of(cu::per_thread_stream()))); }).join();
-    const std::vector<Streams::Gone> gone = streams.gone();
-    CHECK(gone.size() == 1 && gone[0].index == mark.stream);
-    streams.tidy(gone);
+    std::thread([&] { mark = streams.mark(streams.index(cu::per_thread_stream())); }).join();
+    streams.tidy(kUnused);
     const cu::Stream one = device.new_stream(), two = device.new_stream();
-    CHECK(streams.index(key_of(one)) != mark.stream);
-    streams.finish(streams.frees());
-    streams.tidy(gone);
-    CHECK(streams.index(key_of(two)) == mark.stream && streams.reached(mark));
+    CHECK(streams.index(one) != mark.stream);
+    streams.finish(streams.progress());
+    streams.tidy([&](StreamIndex used) { return used != mark.stream; });
+    CHECK(streams.index(two) == mark.stream && streams.reached(mark));
     CHECK(!streams.reached(streams.mark(mark.stream)));
     for (const cu::Stream stream : {one, two}) device.delete_stream(stream);
+  }
+  sim.check_all_returned();
+}
+
+// It would have to be ordered by events of that context, which may end while they are needed.
+TEST(a_stream_of_a_context_that_is_not_primary_is_refused) {
+  const Sim sim;
+  {
+    const Device device(sim.driver(), 0);
+    Streams streams(device, [](StreamIndex) {});
+    const test::OtherContext other(sim);
+    CHECK_THROWS(UsageError, streams.index(other.stream()));
+    CHECK(streams.count() == 0);
   }
   sim.check_all_returned();
 }

@@ -11,6 +11,7 @@ import pytest
 
 from arena import sim
 
+from ..findings import expect
 from .cu import GIB, ILLEGAL_ADDRESS, INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Cu, Location, PoolProps
 
 USED_CURRENT, RESERVED_CURRENT, RELEASE_THRESHOLD = 7, 5, 4
@@ -222,6 +223,7 @@ def test_a_destroyed_context_that_is_current_is_an_error(two_devices: tuple[Cu, 
     cu.ok("cuCtxPopCurrent", ctypes.byref(ctypes.c_uint64()))
     assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 512) == "CUDA_ERROR_CONTEXT_IS_DESTROYED"
     assert cu.cuCtxSetCurrent(context) == "CUDA_ERROR_INVALID_CONTEXT"
+    expect("dead context")
 
 
 def pool_figure(cu: Cu, pool: int, attribute: int) -> int:
@@ -291,6 +293,7 @@ def test_a_pool_keeps_to_its_maximum(cu: Cu) -> None:
     cu.ok("cuStreamSynchronize", 0)
     assert sim.used() == 0
     assert cu.cuMemPoolTrimTo(pool, 0) == INVALID_VALUE
+    expect("dead pool")
 
 
 def test_a_devices_default_pool_is_not_destroyed(cu: Cu) -> None:

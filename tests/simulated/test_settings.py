@@ -11,6 +11,7 @@ import pytest
 from arena import UsageError, sim
 
 from .. import forked
+from ..findings import expect
 from ..programs import run
 from .cu import GIB, MIB, OUT_OF_MEMORY, SUCCESS, Cu, prop
 
@@ -40,6 +41,15 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
         ("CUDASIM_FAIL", "cuMemCreat:1:2", "the name of a function of the driver"),
         ("CUDASIM_FAIL", "cuMemCreate:1:OOM", "the name or number of an error"),
         ("CUDASIM_FAIL", "cuMemCreate:0:2", "FUNCTION:NTH:ERROR"),
+        ("CUDASIM_DEAD", "1", "report, print (which also writes"),
+        ("CUDASIM_REUSE", "never", "0 or 1"),
+        ("CUDASIM_PEERS", "0+1", "all, none, or pairs of devices with commas"),
+        ("CUDASIM_PEERS", "", "all, none, or pairs of devices with commas"),
+        ("CUDASIM_EXCLUSIVE", "0,all", "numbers of devices with commas"),
+        ("CUDASIM_EXCLUSIVE", "16", "numbers of devices with commas"),
+        ("CUDASIM_RDMA", "maybe", "0, 1, or broken"),
+        ("CUDASIM_ADDRESS_SPACE", "all", "a number of bytes"),
+        ("CUDASIM_PAGE_CACHE", "-1", "a number of bytes"),
         ("CUDASIM_MEMROY", "8GiB", "the settings are devices, memory"),
         ("CUDASIM_MEMORY", "", "a number of bytes"),
     ],
@@ -93,8 +103,20 @@ def test_variables_are_taken() -> None:
         CUDASIM_OTHER="1MiB",
         CUDASIM_PRICES="small",
         CUDASIM_RACES="1",
+        CUDASIM_PEERS="0-1",
+        CUDASIM_INTEGRATED="1",
+        CUDASIM_RDMA="broken",
+        CUDASIM_PAGE_CACHE="2MiB",
+        CUDASIM_ADDRESS_SPACE="1GiB",
+        CUDASIM_EXCLUSIVE="1,3",
+        CUDASIM_SYNC_UNMAP="1",
+        CUDASIM_REUSE="0",
+        CUDASIM_DEAD="print",
     )
-    expected = sim.Settings(2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, 11, MIB, "small", True)
+    expected = sim.Settings(
+        *(2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, 11, MIB, "small", True),
+        *("0-1", True, "broken", 2 * MIB, GIB, (1, 3), True, False, "print"),
+    )
     assert done.stdout.strip() == repr(expected)
 
 
@@ -260,6 +282,8 @@ def test_a_reset_forgets_everything_but_the_settings(cu: Cu) -> None:
     assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_NOT_INITIALIZED"
     cu.start()
     assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_INVALID_HANDLE"
+    [found] = expect("dead stream")
+    assert found.text.endswith("which was destroyed by a reset of the simulated driver")
 
 
 def test_a_restart_leaves_the_driver_initialised(cu: Cu) -> None:

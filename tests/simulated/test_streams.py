@@ -10,6 +10,7 @@ import pytest
 
 from arena import sim
 
+from ..findings import expect
 from .cu import ILLEGAL_ADDRESS, INVALID_VALUE, LEGACY, MIB, NOT_READY, PER_THREAD, SUCCESS, Cu, prop
 
 SLOW = 150_000  # microseconds: longer than any call takes, also on a busy machine
@@ -156,6 +157,7 @@ def test_a_destroyed_stream_still_does_its_work(cu: Cu) -> None:
         cu.ok("cuMemsetD8Async", address, 1, 64, stream)
         cu.ok("cuStreamDestroy", stream)
         assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_INVALID_HANDLE"
+        expect("dead stream")
         cu.ok("cuCtxSynchronize_v2", 0)
     assert cu.read(address, 64) == b"\x01" * 64
 
@@ -167,6 +169,7 @@ def test_stale_handles_are_noticed(cu: Cu) -> None:
     assert cu.cuStreamDestroy(stream) == "CUDA_ERROR_INVALID_HANDLE"
     assert cu.cuEventRecord(event, 0) == "CUDA_ERROR_INVALID_HANDLE"
     assert cu.cuEventQuery(0xDEAD) == "CUDA_ERROR_INVALID_HANDLE"
+    expect("dead stream", "dead event", "unknown handle")
 
 
 def test_an_event_that_was_never_recorded_is_complete(cu: Cu) -> None:
@@ -322,12 +325,15 @@ def test_a_thread_in_relaxed_mode_may_map_while_a_stream_is_captured(cu: Cu) -> 
     assert end(cu, stream)[0] == SUCCESS
 
 
-def test_a_captured_event_may_not_be_asked_about(cu: Cu) -> None:
-    stream, event = cu.stream(), cu.event()
+@pytest.mark.parametrize("call", ["cuEventQuery", "cuEventSynchronize"])
+def test_asking_about_a_captured_event_is_refused_and_invalidates_the_capture(cu: Cu, call: str) -> None:
+    stream, event, ask = cu.stream(), cu.event(), getattr(cu, call)
     begin(cu, stream, RELAXED_MODE)
     cu.ok("cuEventRecord", event, stream)
-    assert cu.cuEventQuery(event) == "CUDA_ERROR_CAPTURED_EVENT"
-    assert cu.cuEventSynchronize(event) == "CUDA_ERROR_CAPTURED_EVENT"
+    assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"
+    assert end(cu, stream)[0] == CAPTURE_INVALIDATED
+    begin(cu, stream, RELAXED_MODE)
+    assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"  # of a capture that is over: it harms no other
     assert end(cu, stream)[0] == SUCCESS
 
 
@@ -344,11 +350,23 @@ def test_the_legacy_stream_knows_of_captures_that_it_would_wait_for(cu: Cu) -> N
     for stream in (cu.stream(non_blocking=False), PER_THREAD):
         begin(cu, stream)
         assert cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)) == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+        info = cu.cuStreamGetCaptureInfo(LEGACY, ctypes.byref(status), None, None, None, None)
+        assert info == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
         assert end(cu, stream)[0] == SUCCESS  # to ask spoils nothing
     other = cu.stream()
     begin(cu, other)
     assert (cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)), status.value) == (SUCCESS, 0)
     assert end(cu, other)[0] == SUCCESS
+
+
+@pytest.mark.parametrize("of_the_capture", [True, False])
+def test_a_streams_properties_may_be_asked_for_while_one_is_captured(cu: Cu, of_the_capture: bool) -> None:
+    stream, other, answer = cu.stream(), cu.stream(), ctypes.c_uint64()
+    begin(cu, stream)
+    for call in ("cuStreamGetId", "cuStreamGetFlags", "cuStreamGetPriority", "cuStreamGetDevice"):
+        cu.ok(call, stream if of_the_capture else other, ctypes.byref(answer))
+    cu.ok("cuStreamGetCtx", stream if of_the_capture else other, ctypes.byref(answer), None)
+    assert end(cu, stream)[0] == SUCCESS
 
 
 def test_a_stream_forked_into_a_capture_must_be_joined(cu: Cu) -> None:
@@ -456,12 +474,18 @@ def test_two_launches_of_one_graph_run_one_after_the_other(cu: Cu) -> None:
     assert sim.races() == []
 
 
-def test_a_graph_with_a_dead_address_runs_not_at_all(cu: Cu) -> None:
+def test_a_graph_whose_memory_is_gone_is_launched_and_faults_when_it_runs(cu: Cu) -> None:
     stream, first, second = cu.stream(), cu.alloc(512), cu.alloc(512)
     begin(cu, stream)
     cu.ok("cuMemsetD8Async", first, 1, 512, stream)
     cu.ok("cuMemsetD8Async", second, 1, 512, stream)
     graph = cu.out("cuGraphInstantiateWithFlags", end(cu, stream)[1], 0)
     cu.ok("cuMemFree", second)
-    assert cu.cuGraphLaunch(graph, stream) == ILLEGAL_ADDRESS
-    assert cu.read(first, 512) == bytes(512)
+    with sim.temporarily(delay=SLOW):
+        assert cu.cuGraphLaunch(graph, stream) == SUCCESS
+        assert cu.cuStreamQuery(stream) == NOT_READY
+        [found] = expect("graph memory gone")
+        assert (found.call, found.handle) == ("cuGraphLaunch", graph)
+        assert f"cuMemsetD8Async in it touches [{second:#x}, {second + 512:#x})" in found.text
+        assert cu.cuStreamSynchronize(stream) == ILLEGAL_ADDRESS
+    assert cu.cuStreamQuery(stream) == ILLEGAL_ADDRESS  # for good

@@ -13,7 +13,7 @@
 namespace arena {
 
 int count_hung_children(int forks) {
-  const auto use_own = [] { key_of(cu::per_thread_stream()); };
+  const auto use_own = [] { default_key(cu::per_thread_stream()); };
   const auto in_a_thread = [&] { std::thread(use_own).join(); };
   std::atomic<bool> over{false};
   std::thread others([&] {

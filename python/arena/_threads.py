@@ -1,0 +1,114 @@
+"""Which threads of this process could give the device work while live data is moved."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ._timeline import Sampler
+from ._trace._record import Writer
+
+__all__ = ["is_alone", "note_driver_threads", "thread_ids"]
+
+_TASKS = Path("/proc/self/task")
+# The driver's own threads, NVIDIA's and the simulated one's, launch nothing by themselves.
+_DRIVER_NAMES = ("cuda",)
+_driver_threads: set[int] = set()
+_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl")
+_SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "ld-", "[vdso]")
+_MOST_STACK = 1 << 16  # bytes; a thread that waits in a pool has come through very little
+
+
+def is_alone(wait: Callable[[], None]) -> bool:
+    """Whether the calling thread is the only one that could launch work, as long as it holds the GIL.
+
+    Python threads are counted, and native ones: C++ threads of DALI or UCX launch work without Python. The threads of
+    the driver, those that only write recordings or sample the account, and those that wait in the pool of a math library
+    are known to be harmless. ``wait`` is called if there seem to be others: one of them may be a function in a stream,
+    which ends with its work.
+    """
+    has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    if not has_gil():
+        return False
+    if _count_python_threads() > 1:
+        wait()
+    return _count_python_threads() == 1 and not _native_threads()
+
+
+def thread_ids() -> set[int]:
+    """The system's numbers of all threads of this process; none where it cannot be asked."""
+    with contextlib.suppress(OSError):
+        return {int(name) for name in os.listdir(_TASKS)}
+    return set()
+
+
+def note_driver_threads(before: set[int]) -> None:
+    """Remember the threads that came to be since then: the driver started them, when it made a context."""
+    _driver_threads.update(thread_ids() - before - {thread.native_id for thread in threading.enumerate()})
+
+
+def _count_python_threads() -> int:
+    """All that run Python, those included that :mod:`threading` does not know, but for the harmless ones."""
+    return len(sys._current_frames()) - len(_harmless())
+
+
+def _harmless() -> set[int | None]:
+    return {thread.native_id for thread in threading.enumerate() if isinstance(thread, (Sampler, Writer))}
+
+
+def _native_threads() -> set[int]:
+    """Threads that are neither this one nor known to be harmless. Where the system cannot tell, there may be some."""
+    found = thread_ids()
+    if not found:
+        return {0}
+    found -= {threading.get_native_id()} | _harmless() | _driver_threads
+    return {thread for thread in found if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
+
+
+def _is_driver_thread(thread: int) -> bool:
+    try:
+        return (_TASKS / str(thread) / "comm").read_text().startswith(_DRIVER_NAMES)
+    except OSError:  # it has ended
+        return True
+
+
+def _is_idle_worker(thread: int) -> bool:
+    """Whether a thread waits in the pool of a math library, which NumPy starts at import and only its callers wake.
+
+    The stack tells: all code that a waiting thread has come through is the library's own and the system's.
+    """
+    try:
+        words = (_TASKS / str(thread) / "syscall").read_text().split()
+        if len(words) < 3:  # it runs
+            return False
+        top = int(words[-2], 16)
+        with open("/proc/self/maps") as lines:
+            ranges = [_Range.of(line) for line in lines]
+        stack = next(r for r in ranges if r.begin <= top < r.end)
+        frames = ctypes.string_at(top, min(stack.end - top, _MOST_STACK) // 8 * 8)
+    except (OSError, ValueError, StopIteration):
+        return False
+    code = [r for r in ranges if r.is_code]
+    names = {r.name for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end}
+    pools = {name for name in names if any(pool in name for pool in _POOLS)}
+    return bool(pools) and all(name.startswith(_SYSTEM) for name in names - pools)
+
+
+class _Range(NamedTuple):
+    begin: int
+    end: int
+    is_code: bool
+    name: str
+
+    @classmethod
+    def of(cls, line: str) -> _Range:
+        fields = line.split(maxsplit=5)
+        begin, end = (int(number, 16) for number in fields[0].split("-"))
+        return cls(begin, end, "x" in fields[1], Path(fields[5].strip()).name if len(fields) > 5 else "")

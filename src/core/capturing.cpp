@@ -1,0 +1,93 @@
+// Requests of streams that are being captured, and the memory of graphs: where it comes from, and when it goes back.
+#include <algorithm>
+#include <utility>
+
+#include "core/arena.hpp"
+
+namespace arena {
+
+// Nothing may be unmapped, no event asked for, and no work outside waited for: memory that was used and freed by the same
+// stream will do, or what is known to be done, or new memory.
+Block& Arena::allocate_in_capture(const Request& wanted, Demand demand, Lock& held) {
+  if (demand.place) {
+    const bool must_wait = streams_.must_wait(wanted.stream, gaps_.marks_at(demand.place->offset));
+    const Span span = backing_->span_of(demand.place->offset, wanted.rounded);
+    if (!must_wait && backing_->is_backed(span)) return hand_out(demand.place->offset, wanted);
+    if (must_wait && !backing_->is_bare(span)) demand.place.reset();
+  }
+  if (const std::optional<Offset> offset = find_unshared(wanted)) return hand_out(*offset, wanted);
+  if (device_.can_relax()) {
+    if (const std::optional<Offset> offset = back_anew(demand, held)) return hand_out(*offset, wanted);
+  }
+  const Granules most = limit(), taken = backing_->reserved() - backing_->spare();
+  fail(wanted, kCapturing, (most > taken ? most - taken : 0) * backing_->granule());
+}
+
+// What the same stream freed in the same capture: the graph runs it in that order.
+Block* Arena::take_from_graph(const Request& wanted) {
+  if (!wanted.graph) return nullptr;
+  const std::optional<GraphMemory::Taken> taken = wanted.graph->take(wanted.rounded, wanted.stream);
+  if (!taken) return nullptr;
+  ++hits_;
+  return &add_block(taken->offset, wanted, taken->chunk);
+}
+
+// What other streams used too cannot be ordered in a graph: no request gets it.
+void Arena::give_to_graph(Block& block) {
+  const StreamIndex stream = block.others.empty() ? block.stream : Streams::kEverything;
+  block.graph->give(block.offset, block.size, stream, block.chunk);
+  blocks_.remove(block);
+}
+
+std::shared_ptr<GraphMemory> Arena::begin_graph() {
+  const Lock held = lock();
+  const auto graph = graphs_.emplace_back(std::make_shared<GraphMemory>());
+  enter_graph(id_, graph);
+  return graph;
+}
+
+void Arena::end_graph(GraphMemory& graph) { graph.end(); }
+
+void Arena::release_graph(GraphMemory& graph) {
+  graph.end();
+  if (is_inherited()) return;
+  Lock held = lock(When::kAlways);
+  release(graph, held);
+}
+
+void Arena::release_graphs() {
+  Lock held = lock(When::kAlways);
+  if (unclaimed_) release(*std::exchange(unclaimed_, nullptr), held);
+}
+
+// A launch may be under way, in any stream: what was the graph's is used again when all that runs now is done. Blocks that
+// the program still has are its own from now on.
+void Arena::release(GraphMemory& graph, Lock& held) {
+  const auto is_it = [&](const auto& other) { return other.get() == &graph; };
+  const auto it = std::find_if(graphs_.begin(), graphs_.end(), is_it);
+  if (it == graphs_.end()) return;
+  const std::shared_ptr<GraphMemory> kept = *it;
+  graphs_.erase(it);
+  const Marks marks(streams_.mark(Streams::kEverything));
+  blocks_.each([&](Block& block) {
+    if (block.graph.get() != &graph) return;
+    backing_->touch(backing_->span_of(block.offset, block.size));
+    block.graph = nullptr;
+    block.others.push_back(Streams::kEverything);
+  });
+  for (const GraphMemory::Chunk& chunk : graph.chunks()) {
+    const Span span = backing_->span_of(chunk.offset, chunk.size);
+    backing_->unpin(span);
+    backing_->leave(span, marks);
+  }
+  for (const auto& [offset, piece] : graph.pieces()) gaps_.add({offset, offset + piece.size}, marks);
+  graph.clear();
+  set_fronts();
+  check_if_told();
+  if (is_over_limit()) {
+    const Relaxed relaxed(device_);
+    trim_to(closed_ ? 0 : settings_.reserve, held, false);
+  }
+}
+
+}  // namespace arena

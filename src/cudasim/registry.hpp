@@ -1,0 +1,83 @@
+// Live objects of one kind, by handle, and what became of the handles that are no longer live.
+//
+// Handles are numbers that look like pointers and are never followed, so a stale or invented one is always noticed,
+// unless its number was given to a new object: real drivers reuse numbers at once, and so does this one when asked to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cudasim {
+
+// Which call destroyed an object.
+struct Death {
+  std::string_view by;       // the function: lives for ever; empty if forgotten
+  std::uint64_t number = 0;  // of the call
+  std::uint64_t thread = 0;  // the kernel's number of the thread
+};
+
+template <typename Handle, typename Object>
+class Registry {
+ public:
+  Registry(std::string_view kind, std::uint64_t base) : kind_(kind), base_(base), next_(base), kept_from_(base) {}
+
+  std::string_view kind() const { return kind_; }
+
+  // A number for a new object. With `reuse` it is that of the last one destroyed, as on hardware.
+  Handle reserve(bool reuse) {
+    if (!reuse || free_.empty()) return reinterpret_cast<Handle>(next_ += kStep);
+    const Handle handle = free_.back();
+    free_.pop_back();
+    dead_.erase(handle);
+    return handle;
+  }
+  void add(Handle handle, std::shared_ptr<Object> object) { objects_.emplace(handle, std::move(object)); }
+  std::shared_ptr<Object> find(Handle handle) const {
+    const auto it = objects_.find(handle);
+    return it == objects_.end() ? nullptr : it->second;
+  }
+  bool erase(Handle handle, const Death& death) {
+    if (objects_.erase(handle) == 0) return false;
+    if (dead_.size() >= kKeptDeaths) dead_.clear();
+    dead_[handle] = death;
+    free_.push_back(handle);
+    return true;
+  }
+  // Forgets all objects. Their numbers are not given again.
+  void clear() {
+    objects_.clear();
+    dead_.clear();
+    free_.clear();
+    kept_from_ = next_;
+  }
+  const std::map<Handle, std::shared_ptr<Object>>& all() const { return objects_; }
+
+  // Whether a handle that is not live once was, and how it ended.
+  bool was_given(Handle handle) const {
+    const auto number = reinterpret_cast<std::uint64_t>(handle);
+    return number > base_ && number <= next_ && (number - base_) % kStep == 0;
+  }
+  Death death_of(Handle handle) const {
+    if (reinterpret_cast<std::uint64_t>(handle) <= kept_from_) return {"a reset of the simulated driver"};
+    const auto it = dead_.find(handle);
+    return it == dead_.end() ? Death{} : it->second;
+  }
+
+ private:
+  static constexpr std::uint64_t kStep = 16;
+  static constexpr std::size_t kKeptDeaths = 100'000;
+  std::string_view kind_;
+  std::uint64_t base_;
+  std::uint64_t next_;
+  std::uint64_t kept_from_;  // numbers up to here are of a machine that was reset
+  std::map<Handle, std::shared_ptr<Object>> objects_;
+  std::unordered_map<Handle, Death> dead_;
+  std::vector<Handle> free_;
+};
+
+}  // namespace cudasim
