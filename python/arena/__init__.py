@@ -11,7 +11,6 @@ True
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 from . import _interpreter as _interpreter
@@ -33,6 +32,7 @@ from ._settings import configure
 from ._snapshot import Snapshot
 from ._timeline import Timeline
 from ._trace import Recording, Replayed, Trace
+from ._version import __version__
 from .errors import ArenaError, DriverError, OutOfMemoryError, TraceError, UsageError
 
 __all__ = [
@@ -73,11 +73,6 @@ __all__ = [
     "sim",
     "trace_lines",
 ]
-
-try:
-    __version__ = importlib.metadata.version("cuda-arena")
-except importlib.metadata.PackageNotFoundError:  # run from a build tree
-    __version__ = "unknown"
 
 # Beside the extension and not beside this file: in an editable install the two are not in one directory.
 _core.set_simulated_library(str(Path(_core.__file__).with_name("libcudasim.so")))

@@ -10,27 +10,27 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 from . import _core
 from ._buffer import Buffer
+from ._export import _prometheus
 from ._graph import GraphMemory
+from ._late import late_import
 from ._lines import from_environment
 from ._numbers import as_size, as_stream, owns_stream
 from ._oom import of_size, tell
 from ._poolapi import PoolMethods
 from ._report import Report, Reports
+from ._report._build import build
 from ._scope import Scope
 from ._settings import SETTINGS, check, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
 from ._threads import is_alone, note_driver_threads, seems_alone, thread_ids
 from ._timeline import Timeline
-from ._trace._record import record_by_environment
+from ._trace._record import Recording, record_by_environment
 from .errors import OutOfMemoryError, UsageError
-
-if TYPE_CHECKING:
-    from ._trace import Recording
 
 __all__ = ["Arena", "default_arena", "metrics", "report"]
 
@@ -128,7 +128,10 @@ class Arena(PoolMethods, _core.Allocator):
         try:
             buffer = core.allocate(min(size, _LARGEST), number, False, False)
         except OutOfMemoryError as error:
-            buffer = self._allocate_after_all(core, size, number, error)
+            try:
+                buffer = self._allocate_after_all(core, size, number, error)
+            except RecursionError:  # no frame is left for what could still be tried, or said
+                raise error from None
         if self._on_pressure:
             self._tell_pressure(core)
         return buffer
@@ -248,7 +251,7 @@ class Arena(PoolMethods, _core.Allocator):
         if timeline is not None and (not isinstance(timeline, Timeline) or timeline._pool is not self):
             raise UsageError(f"timeline={timeline!r} is not accepted; give an arena.Timeline of this arena")
         snapshot = self.snapshot()
-        return Report.of(
+        return build(
             snapshot,
             device_name=self._name,
             simulated=self.is_simulated,
@@ -277,8 +280,6 @@ class Arena(PoolMethods, _core.Allocator):
         Refuses to overwrite a file unless told, and a second recording while one is under way. A disk that is full
         ends the recording with a warning, not the program.
         """
-        from ._trace import Recording
-
         return Recording(self, path, overwrite=overwrite)
 
     def validate(self) -> None:
@@ -323,7 +324,8 @@ class Arena(PoolMethods, _core.Allocator):
 
     def _malloc_slowly(self, size: SupportsIndex) -> Any:
         """Do what malloc() does, where that is more than to hand out a block that is there already."""
-        from . import _cupy
+        with late_import("CuPy cannot be given memory"):
+            from . import _cupy
 
         return _cupy.malloc(self, size)
 
@@ -449,14 +451,13 @@ def metrics(**labels: str | int) -> str:
 
 
 def _metrics(pools: list[Arena], labels: dict[str, str | int]) -> str:
-    from ._export import _prometheus
-
     more = _prometheus.check_labels(labels)
     return _prometheus.render([({"device": str(pool.device), **more}, _figures(pool.stats())) for pool in pools])
 
 
 def malloc_slowly(size: SupportsIndex) -> Any:
     """Do what arena.malloc does, where that is more than to hand out a block that is there already."""
-    from . import _cupy
+    with late_import("CuPy cannot be given memory"):
+        from . import _cupy
 
     return _cupy.malloc(default_arena(_cupy.current_device()), size)

@@ -9,7 +9,7 @@ from ._files import to_read
 from ._report import Report
 from ._report._model import FORMAT as REPORT
 from ._snapshot import FORMAT as SNAPSHOT
-from ._snapshot import Snapshot
+from ._snapshot import Snapshot, no_collection
 from .errors import UsageError
 
 __all__ = ["load"]
@@ -17,6 +17,11 @@ __all__ = ["load"]
 
 def load(path: str | Path) -> Report | Snapshot:
     """Return the report or the snapshot that was saved in a ``.json`` file."""
+    with no_collection():  # throughout: switched on in between, it would look through all that was read
+        return _load(path)
+
+
+def _load(path: str | Path) -> Report | Snapshot:
     source = to_read(path)
     try:
         data = json.loads(source.read_bytes())

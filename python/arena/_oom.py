@@ -39,10 +39,10 @@ def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
             report = pool.report(verdict=error.verdict, request=error.requested)
             holders += keep(report) if keep else []
             holders += save(report, snapshot, Path(folder)) if folder else []
-    except Exception:  # whatever it is: the error itself matters more
-        holders = []
-    text, verdict, requested, largest, account = error.args[:5]
-    return OutOfMemoryError(text, verdict, requested, largest, account, tuple(holders))
+        text, verdict, requested, largest, account = error.args[:5]
+        return OutOfMemoryError(text, verdict, requested, largest, account, tuple(holders))
+    except Exception:  # whatever it is, such as the recursion limit: the error itself matters more
+        return error
 
 
 def of_size(error: OutOfMemoryError, size: int) -> OutOfMemoryError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from . import _core
+from ._late import late_import
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class Scope:
         >>> scope.outlived().bytes
         1024
         """
-        from ._since import Since
+        with late_import("what outlived the scope cannot be gathered"):
+            from ._since import Since
 
         if self._core is None:
             return Since([])

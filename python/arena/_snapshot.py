@@ -8,13 +8,15 @@ import gc
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, _files
+from ._account import REASONS, STATES, add_later_reasons
+from ._late import late_import
 from ._typed import make
 from .errors import UsageError
 
@@ -29,8 +31,6 @@ VERSION = 1
 _ASKED = ("device_free", "largest")  # for which others are asked, so not at every peak
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
 _PEAK = [*(name for name in _STATS if name not in _ASKED), "largest_free"]
-_REASONS = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
-_STATES = ("live", "pending", "releasable", "stranded")
 
 
 def _figures(stats: _core.Stats) -> dict[str, int]:
@@ -88,7 +88,7 @@ class Piece(NamedTuple):
     address: int
     size: int
     state: str
-    """``"live"``, ``"pending"``, ``"releasable"`` or ``"stranded"``."""
+    """``"live"``, ``"pending"``, ``"captured"``, ``"releasable"`` or ``"stranded"``."""
     requested: int
     stream: int
     serial: int
@@ -100,6 +100,9 @@ class Piece(NamedTuple):
     """The lines of Python that it was allocated by, innermost first, if :func:`arena.trace_lines` was on."""
     age: float | None
     """The seconds since then."""
+
+
+_core.set_snapshot_classes(Piece, Line)
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,8 @@ class Snapshot:
         >>> pool.snapshot().since(before).bytes
         1024
         """
-        from ._since import Since
+        with late_import("snapshots cannot be compared"):
+            from ._since import Since
 
         if not isinstance(earlier, Snapshot):
             raise UsageError(f"{earlier!r} is no snapshot")
@@ -167,7 +171,9 @@ class Snapshot:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""
-        data = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        # Not asdict(), which would copy every piece.
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        data = {"format": FORMAT, "version": VERSION, **fields}
         target = _files.check(path, overwrite=overwrite, endings=(".json",))
         return _files.write(target, [json.dumps(data).encode() + b"\n"], overwrite=overwrite)
 
@@ -177,8 +183,11 @@ class Snapshot:
         if data.get("version") != VERSION:
             raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
         fields = {name: value for name, value in data.items() if name not in ("format", "version")}
-        snapshot: Snapshot = make(cls, fields, "snapshot")
-        _check(snapshot)
+        with no_collection():
+            snapshot: Snapshot = make(cls, fields, "snapshot")
+            stats, peak = add_later_reasons(snapshot.stats), add_later_reasons(snapshot.peak)
+            snapshot = dataclasses.replace(snapshot, stats=stats, peak=peak)
+            _check(snapshot)
         return snapshot
 
     @property
@@ -192,7 +201,8 @@ class Snapshot:
         It opens in https://pytorch.org/memory_viz (choose *Allocator State History*), and with
         ``python torch/cuda/_memory_viz.py stats FILE``.
         """
-        from ._export import _torch
+        with late_import(f"the snapshot cannot be written to {path}"):
+            from ._export import _torch
 
         return _torch.write(self, path, overwrite=overwrite)
 
@@ -202,7 +212,7 @@ def check_account(figures: dict[str, int], known: Iterable[str], where: str) -> 
     for name in known:
         if figures.get(name, -1) < 0:
             raise UsageError(f"{where}.{name} should be a number from 0 up")
-    total = sum(figures[name] for name in _REASONS)
+    total = sum(figures[name] for name in REASONS)
     if total != figures["reserved"] or figures["live"] != figures["requested"] + figures["rounding"]:
         raise UsageError(f"{where} does not add up: {total} bytes have a reason, {figures['reserved']} are reserved")
 
@@ -223,14 +233,14 @@ def _check(snapshot: Snapshot) -> None:
     if sum(segment.size for segment in segments) // snapshot.granule > MOST_GRANULES:
         raise UsageError(f"the segments of the snapshot have more than {MOST_GRANULES} granules")
     handles = sorted((address, size) for address, size in snapshot.handles if address is not None)
-    for name, ranges in (("handle", handles), ("piece", [piece[:2] for piece in snapshot.pieces])):
-        _check_ranges(name, ranges, segments)
-    wrong = {piece.state for piece in snapshot.pieces} - set(_STATES)
+    _check_ranges("handle", handles, segments)
+    _check_ranges("piece", ((piece.address, piece.size) for piece in snapshot.pieces), segments)
+    wrong = {piece.state for piece in snapshot.pieces} - set(STATES)
     if wrong:
-        raise UsageError(f"the state of a piece should be one of {', '.join(_STATES)}, not {min(wrong)!r}")
+        raise UsageError(f"the state of a piece should be one of {', '.join(STATES)}, not {min(wrong)!r}")
 
 
-def _check_ranges(name: str, ranges: Sequence[tuple[int, int]], segments: list[Segment]) -> None:
+def _check_ranges(name: str, ranges: Iterable[tuple[int, int]], segments: list[Segment]) -> None:
     """They lie in segments, by address, and not on each other."""
     begins, end = [segment.address for segment in segments], 0
     for address, size in ranges:

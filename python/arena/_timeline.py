@@ -13,6 +13,7 @@ from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING
 
 from ._core import Allocator, Stats
+from ._late import late_import
 from ._snapshot import _figures
 from .errors import UsageError
 
@@ -68,7 +69,8 @@ class Timeline:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the samples as counters in a Chrome trace, a ``.json`` file. Refuses to overwrite unless told."""
-        from ._export import _perfetto
+        with late_import(f"the timeline cannot be written to {path}"):
+            from ._export import _perfetto
 
         if not self._taken:
             raise UsageError("there is nothing to save: call sample() before, or use the timeline in a with statement")
@@ -78,7 +80,8 @@ class Timeline:
 
     def _drawn(self, now: Snapshot) -> Samples | None:
         """The part of a report: the samples, and what is now."""
-        from ._report import _timeline
+        with late_import("the timeline cannot be drawn"):
+            from ._report import _timeline
 
         taken: list[_timeline.Point] = [*self._taken, (time.monotonic(), SimpleNamespace(**now.stats))]
         begin = taken[0][0]

@@ -6,7 +6,12 @@ expect. They pickle and copy with their attributes, so they cross process bounda
 
 from __future__ import annotations
 
+from ._account import REASONS, graphs_hint, is_held_by_graphs
+
 __all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "TraceError", "UsageError"]
+
+
+_NOT_BY_GRAPHS = ("a stream is being captured", "memory is on its way")  # verdicts with a better next step
 
 
 class ArenaError(Exception):
@@ -86,16 +91,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
         return "\n".join([str(self.args[0]), *self._table(), *self.holders, *self._advice()])
 
     def _table(self) -> list[str]:
-        words = {
-            "requested": "what the program asked for",
-            "rounding": "to multiples of 512 bytes",
-            "pending": "freed, but a stream may still be using it",
-            "releasable": "wholly free: trim() would return it",
-            "stranded": "free pieces beside live blocks",
-            "spare": "reserved in advance, not used yet",
-        }
         rows = [
-            f"  {name:<11}{self.account[name]:>16,}  {text}" for name, text in words.items() if name in self.account
+            f"  {name:<11}{self.account[name]:>16,}  {text}" for name, text in REASONS.items() if name in self.account
         ]
         if rows:
             rows.append(f"  {'reserved':<11}{self.account['reserved']:>16,}  of a cap of {self.account['cap']:,}")
@@ -116,9 +113,15 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "
             "moving live data would have made room.",
         }
+        found = [advice[self.verdict]] if self.verdict in advice else []
         others = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
         if self.verdict == "device full" and others <= 0:
-            return ["Next: free something first: all that the device has is in this arena."]
+            found = ["Next: free something first: all that the device has is in this arena."]
         if self.verdict.startswith("budget of scope"):
             return ["Next: raise the scope's budget=, or free what it holds first."]
-        return [advice[self.verdict]] if self.verdict in advice else []
+        if not self.account.get("captured") or self.verdict in _NOT_BY_GRAPHS:
+            return found
+        hint = graphs_hint(f"{self.account['captured']:,} bytes")
+        if self.requested <= self.largest + self.account["captured"]:
+            return [f"Next: {hint}"]  # nothing else is needed
+        return [*found, f"Also: {hint}"] if is_held_by_graphs(self.account) else found

@@ -176,8 +176,7 @@ const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines
 
 // There may be hundreds of thousands: texts are made once each, and the tuples, of arena's Piece, filled by hand.
 py::list pieces_of(const Snapshot& snapshot) {
-  const py::object piece = py::module_::import("arena._snapshot").attr("Piece");
-  auto* const type = reinterpret_cast<PyTypeObject*>(piece.ptr());
+  auto* const type = reinterpret_cast<PyTypeObject*>(lines::piece_class().ptr());
   const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
   std::unordered_map<lines::Id, py::tuple> frames;
@@ -222,33 +221,33 @@ py::dict snapshot_of(Arena& arena, bool may_reback) {
 void bind_stats(py::module_& module) {
   py::class_<Stats>(module, "Stats", "What is reserved and why, in bytes, and what has happened so far.")
 #define ARENA_STAT(name, text) .def_readonly(#name, &Stats::name, text)
-      ARENA_STAT(requested, "What the program asked for.")                             //
-      ARENA_STAT(live, "Bytes in allocations, after rounding.")                        //
-      ARENA_STAT(reserved, "Bytes of physical memory taken from the driver.")          //
-      ARENA_STAT(rounding, "live - requested.")                                        //
-      ARENA_STAT(pending, "Freed, but a stream may still be using it.")                //
+      ARENA_STAT(requested, "What the program asked for.")                                               //
+      ARENA_STAT(live, "Bytes in allocations, after rounding.")                                          //
+      ARENA_STAT(reserved, "Bytes of physical memory taken from the driver.")                            //
+      ARENA_STAT(rounding, "live - requested.")                                                          //
+      ARENA_STAT(pending, "Freed, but a stream may still be using it.")                                  //
       ARENA_STAT(captured, "Freed, but kept for a captured graph, which writes there at every launch.")  //
-      ARENA_STAT(releasable, "Wholly free handles: trim() would return them.")         //
-      ARENA_STAT(stranded, "Free pieces of handles that a live block also sits on.")   //
-      ARENA_STAT(compactable, "Of stranded: whole granules, which re-backing frees.")  //
-      ARENA_STAT(spare, "Handles that are mapped nowhere.")                            //
-      ARENA_STAT(cap, "The most that may be reserved.")                                //
-      ARENA_STAT(headroom, "What is left free on the device.")                         //
-      ARENA_STAT(device_total, "Bytes of memory the device has.")                      //
-      ARENA_STAT(device_free, "Bytes that the driver says are free.")                  //
-      ARENA_STAT(largest, "The largest request that would pass now.")                  //
-      ARENA_STAT(peak_requested, "The highest value of requested so far.")             //
-      ARENA_STAT(peak_live, "The highest value of live so far.")                       //
-      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")               //
-      ARENA_STAT(allocations, "Allocations made so far.")                              //
-      ARENA_STAT(blocks, "Allocations that live.")                                     //
-      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")               //
-      ARENA_STAT(splits, "Allocations that took a part of a gap.")                     //
-      ARENA_STAT(failures, "Requests that could not be met.")                          //
-      ARENA_STAT(maps, "Handles mapped so far.")                                       //
-      ARENA_STAT(unmaps, "Handles unmapped so far.")                                   //
-      ARENA_STAT(rebacked, "Handles replaced under live data so far.")                 //
-      ARENA_STAT(driver_calls, "Calls of the driver so far.")                          //
+      ARENA_STAT(releasable, "Wholly free handles: trim() would return them.")                           //
+      ARENA_STAT(stranded, "Free pieces of handles that a live block also sits on.")                     //
+      ARENA_STAT(compactable, "Of stranded: whole granules, which re-backing frees.")                    //
+      ARENA_STAT(spare, "Handles that are mapped nowhere.")                                              //
+      ARENA_STAT(cap, "The most that may be reserved.")                                                  //
+      ARENA_STAT(headroom, "What is left free on the device.")                                           //
+      ARENA_STAT(device_total, "Bytes of memory the device has.")                                        //
+      ARENA_STAT(device_free, "Bytes that the driver says are free.")                                    //
+      ARENA_STAT(largest, "The largest request that would pass now.")                                    //
+      ARENA_STAT(peak_requested, "The highest value of requested so far.")                               //
+      ARENA_STAT(peak_live, "The highest value of live so far.")                                         //
+      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")                                 //
+      ARENA_STAT(allocations, "Allocations made so far.")                                                //
+      ARENA_STAT(blocks, "Allocations that live.")                                                       //
+      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")                                 //
+      ARENA_STAT(splits, "Allocations that took a part of a gap.")                                       //
+      ARENA_STAT(failures, "Requests that could not be met.")                                            //
+      ARENA_STAT(maps, "Handles mapped so far.")                                                         //
+      ARENA_STAT(unmaps, "Handles unmapped so far.")                                                     //
+      ARENA_STAT(rebacked, "Handles replaced under live data so far.")                                   //
+      ARENA_STAT(driver_calls, "Calls of the driver so far.")                                            //
       ARENA_STAT(waits, "Waits of one stream for another so far.")
 #undef ARENA_STAT
           ;

@@ -1,10 +1,12 @@
 // C++ errors as the classes of arena.errors. Those are written in Python so that they pickle, copy and subclass like
-// any other; they are looked up when one is thrown, because arena.errors may not be imported before this module.
+// any other.
 #include "base/errors.hpp"
 
 #include <exception>
+#include <iterator>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "bindings/bindings.hpp"
 #include "core/arena.hpp"
@@ -15,15 +17,44 @@ namespace py = pybind11;
 namespace arena {
 namespace {
 
-py::object python_class(const char* name) { return py::module_::import("arena.errors").attr(name); }
+// The classes of arena.errors, found when the module is made: near the recursion limit, or while the interpreter shuts
+// down, nothing can be imported. Never dropped: an error may come after the interpreter has ended.
+struct Classes {
+  py::handle arena, driver, out_of_memory, trace, usage;
+};
+Classes classes;
+
+void find_classes() {
+  const py::module_ errors = py::module_::import("arena.errors");
+  const auto find = [&](const char* name) { return py::object(errors.attr(name)).release(); };
+  classes = {.arena = find("ArenaError"),
+             .driver = find("DriverError"),
+             .out_of_memory = find("OutOfMemoryError"),
+             .trace = find("TraceError"),
+             .usage = find("UsageError")};
+}
 
 // The account as plain numbers, so that the error can cross process boundaries.
 py::dict account(const Stats& s) {
-  using py::literals::operator""_a;
-  return py::dict("requested"_a = s.requested, "rounding"_a = s.rounding, "pending"_a = s.pending,
-                  "releasable"_a = s.releasable, "stranded"_a = s.stranded, "spare"_a = s.spare,
-                  "reserved"_a = s.reserved, "compactable"_a = s.compactable, "cap"_a = s.cap,
-                  "headroom"_a = s.headroom, "device_total"_a = s.device_total, "device_free"_a = s.device_free);
+  // Not by keyword arguments, which pybind11 compares: at the recursion limit nothing can be compared.
+  const std::pair<const char*, Bytes> figures[] = {
+      {"requested", s.requested},
+      {"rounding", s.rounding},
+      {"pending", s.pending},
+      {"captured", s.captured},
+      {"releasable", s.releasable},
+      {"stranded", s.stranded},
+      {"spare", s.spare},
+      {"reserved", s.reserved},
+      {"compactable", s.compactable},
+      {"cap", s.cap},
+      {"headroom", s.headroom},
+      {"device_total", s.device_total},
+      {"device_free", s.device_free},
+  };
+  py::dict found;
+  for (const auto& [name, bytes] : figures) found[name] = bytes;
+  return found;
 }
 
 // Paths and settings that are quoted in a text may be no UTF-8.
@@ -35,23 +66,33 @@ py::object text_of(const std::exception& error) {
 
 void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
 
+// Without a call of Python: at the recursion limit there is no frame left for __init__, and the error must come through.
+py::object out_of_memory(const OutOfMemory& error) {
+  const py::tuple args = py::make_tuple(text_of(error), error.verdict(), error.requested(), error.largest(),
+                                        account(error.stats()), py::tuple());
+  auto* type = reinterpret_cast<PyTypeObject*>(classes.out_of_memory.ptr());
+  auto made = py::reinterpret_steal<py::object>(type->tp_new(type, args.ptr(), nullptr));
+  if (!made) throw py::error_already_set();
+  const char* names[] = {"verdict", "requested", "largest", "account", "holders"};
+  for (py::size_t i = 0; i < std::size(names); ++i) made.attr(names[i]) = args[i + 1];
+  return made;
+}
+
 void translate(std::exception_ptr thrown) {
   if (!thrown) return;
   try {
     std::rethrow_exception(thrown);
   } catch (const DriverError& error) {
     using py::literals::operator""_a;
-    raise(python_class("DriverError")(text_of(error), "call"_a = error.call(), "code"_a = error.code(),
-                                      "name"_a = error.name()));
+    raise(classes.driver(text_of(error), "call"_a = error.call(), "code"_a = error.code(), "name"_a = error.name()));
   } catch (const OutOfMemory& error) {
-    raise(python_class("OutOfMemoryError")(text_of(error), error.verdict(), error.requested(), error.largest(),
-                                           account(error.stats())));
+    raise(out_of_memory(error));
   } catch (const TraceError& error) {
-    raise(python_class("TraceError")(text_of(error)));
+    raise(classes.trace(text_of(error)));
   } catch (const UsageError& error) {
-    raise(python_class("UsageError")(text_of(error)));
+    raise(classes.usage(text_of(error)));
   } catch (const Error& error) {
-    raise(python_class("ArenaError")(text_of(error)));
+    raise(classes.arena(text_of(error)));
   }
 }
 
@@ -78,6 +119,7 @@ void raise_thrown() {
 }
 
 void bind_errors(py::module_& module) {
+  find_classes();
   py::register_local_exception_translator(translate);
   module.def(
       "show_unraisable",

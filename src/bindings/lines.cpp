@@ -127,6 +127,17 @@ Id number_of(const py::tuple& lines) {
   return py::handle(first).cast<Id>();
 }
 
+// arena._snapshot hands them over when it is imported: while the interpreter shuts down nothing can be looked up there.
+// Never dropped.
+namespace {
+struct Classes {
+  py::handle piece, line;
+};
+Classes classes;
+}  // namespace
+
+py::handle piece_class() { return classes.piece; }
+
 py::tuple frames(Id id) {
   if (id == 0) return py::tuple();
   std::vector<Spot> spots;
@@ -136,7 +147,7 @@ py::tuple frames(Id id) {
     if (id >= kRecorded) return py::reinterpret_borrow<py::tuple>(t.recorded.at(id - kRecorded));
     spots = *t.spots.at(id - 1);
   }
-  const py::object line = py::module_::import("arena._snapshot").attr("Line");
+  const py::handle line = classes.line;
   py::tuple rows(spots.size());
   for (std::size_t i = 0; i < spots.size(); ++i) {
     PyCodeObject* code = spots[i].code;
@@ -161,6 +172,10 @@ void bind_lines(py::module_& module) {
   module.def(
       "number_of_lines", [](const py::tuple& lines) { return lines::number_of(lines); }, py::arg("lines"),
       "What an allocation may be given for lines of a recorded run.");
+  module.def(
+      "set_snapshot_classes",
+      [](py::object piece, py::object line) { lines::classes = {piece.release(), line.release()}; }, py::arg("piece"),
+      py::arg("line"), "Say what snapshots are made of. Called when arena is imported.");
   module.def("traced_depth", [] { return lines::depth.load(); }, "How many lines an allocation remembers now.");
   module.def(
       "pass_over_lines_in",

@@ -24,4 +24,7 @@ Id number_of(const pybind11::tuple& lines);
 // As a tuple of arena's Line, innermost first.
 pybind11::tuple frames(Id id);
 
+// The class of the pieces of a snapshot.
+pybind11::handle piece_class();
+
 }  // namespace arena::lines

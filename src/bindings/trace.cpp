@@ -13,6 +13,8 @@
 #include "trace/pickles.hpp"
 #include "trace/recorder.hpp"
 #include "trace/replay.hpp"
+#include "trace/rmm_rows.hpp"
+#include "trace/text_rows.hpp"
 
 namespace py = pybind11;
 
@@ -76,6 +78,21 @@ py::list samples_of(const Replay& replay) {
   return rows;
 }
 
+constexpr const char* kReadText =
+    "Append the events of whole rows, up to the first that is written in another way; where that is, and its number "
+    "less one.";
+
+template <class Rows>
+py::tuple read_text(Rows& rows, const py::bytes& data, std::size_t at, std::uint64_t number) {
+  const std::string_view text = data;
+  if (at > text.size()) throw UsageError("there is no such place in the text");
+  const TextPlace place = [&] {
+    const WithoutGil without_gil;
+    return rows.read(text, {at, number});
+  }();
+  return py::make_tuple(place.at, place.number);
+}
+
 }  // namespace
 
 void bind_trace(py::module_& module) {
@@ -122,6 +139,28 @@ void bind_trace(py::module_& module) {
       .def("handle_of", &Trace::handle_of, py::arg("stream"), "The handle that a stream had.")
       .def("scope_name", &Trace::scope_name, py::arg("scope"), "The name of a scope.")
       .def_property_readonly("streams", &Trace::streams, "How many there are.");
+  py::class_<TextRows>(module, "TextRows", "Reads the rows of an arena-trace 1 text.")
+      .def(py::init<std::shared_ptr<Trace>>(), py::arg("trace"))
+      .def("read", &read_text<TextRows>, py::arg("data"), py::arg("at"), py::arg("number"), kReadText)
+      .def("allocate", &TextRows::allocate, py::arg("row"), py::arg("block"), py::arg("size"), py::arg("stream"),
+           "Append an allocation.")
+      .def("free", &TextRows::free, py::arg("row"), py::arg("block"), "Append a free.");
+  py::class_<RmmRows>(module, "RmmRows", "Reads the rows of RMM's log.")
+      .def(py::init<std::shared_ptr<Trace>>(), py::arg("trace"))
+      .def("read", &read_text<RmmRows>, py::arg("data"), py::arg("at"), py::arg("number"), kReadText)
+      .def(
+          "add",
+          [](RmmRows& rows, std::string thread, std::int64_t time, int action, std::uint64_t pointer, Bytes size,
+             std::uint64_t stream) {
+            rows.add({.thread = std::move(thread),
+                      .time = time,
+                      .action = static_cast<RmmRows::Action>(action),
+                      .pointer = pointer,
+                      .size = size,
+                      .stream = stream});
+          },
+          py::arg("thread"), py::arg("time"), py::arg("action"), py::arg("pointer"), py::arg("size"), py::arg("stream"),
+          "Append the events of a row: 0 allocates, 1 frees, 2 is a failure.");
   py::class_<Replay>(module, "Replay", "A trace that runs through an arena.")
       .def(py::init<std::shared_ptr<const Trace>, std::shared_ptr<Arena>, std::uint64_t,
                     std::unordered_map<Line, Line>>(),

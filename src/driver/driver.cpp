@@ -4,6 +4,10 @@
 #include <utility>
 #include <vector>
 
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
+
 namespace arena {
 namespace {
 
@@ -14,6 +18,22 @@ std::string join_missing(const std::vector<std::string>& missing) {
 }
 
 const char* or_empty(const char* text) { return text ? text : ""; }
+
+#if __has_include(<unistd.h>)
+const pid_t loader = getpid();
+bool is_forked() { return getpid() != loader; }
+#else
+bool is_forked() { return false; }
+#endif
+
+// After a fork a driver refuses every call of the child if it was initialised before, by arena or by anything else. Its
+// own words, "not initialised", would send people in the wrong direction.
+void explain_fork(cu::Result result) {
+  if (result != cu::Result::kNotInitialized || !is_forked()) return;
+  throw UsageError(
+      "CUDA was initialised before the process was forked; it cannot be used in the child: start processes with the "
+      "method \"spawn\", or use CUDA and make the arena in the child alone");
+}
 
 }  // namespace
 
@@ -76,6 +96,7 @@ void Driver::initialise() {
 }
 
 void Driver::fail_to_start(cu::Result result, const char* call) const {
+  explain_fork(result);
   bool no_device = result == cu::Result::kNoDevice;
   std::string reason = no_device ? "the driver " + path_ + " has no device"
                                  : std::string(call) + " failed in " + path_ + ": " + describe(result);
@@ -98,6 +119,7 @@ int Driver::device_count() const {
 }
 
 void Driver::fail(cu::Result result, const char* call) const {
+  explain_fork(result);
   throw DriverError(call, static_cast<int>(result), std::string(call) + " failed: " + describe(result),
                     name_of(result));
 }

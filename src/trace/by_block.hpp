@@ -17,7 +17,7 @@ class ByBlock {
  public:
   explicit ByBlock(const Trace& trace) {
     std::uint64_t first = ~std::uint64_t{0}, last = 0;
-    for (const TraceEvent& event : trace.events()) {
+    for (const TraceEvent event : trace.events()) {
       if (event.kind != EventKind::kAllocate) continue;
       first = std::min(first, event.block);
       last = std::max(last, event.block);

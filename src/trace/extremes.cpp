@@ -19,7 +19,7 @@ struct Point {
 Bytes rounded(Bytes size) { return std::max(kAlignment, round_up(std::min(size, kLargest), kAlignment)); }
 
 Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
-  const std::vector<TraceEvent>& events = trace.events();
+  const EventStore& events = trace.events();
   ByBlock<Bytes> sizes(trace);
   Extremes found;
   Point now, highest, most, least;
@@ -28,7 +28,7 @@ Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
     if (most.event != least.event) found.events.push_back(std::max(most.event, least.event));
   };
   for (now.event = 0; now.event < events.size(); ++now.event) {
-    const TraceEvent& event = events[now.event];
+    const TraceEvent event = events[now.event];
     if (event.kind == EventKind::kAllocate) {
       now.live -= sizes.take(event.block);  // a number that comes again
       now.live += sizes.at(event.block) = rounded(event.size);

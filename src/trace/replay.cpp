@@ -48,7 +48,7 @@ Replay::~Replay() {
 bool Replay::step(std::uint64_t events) {
   const std::uint64_t end = std::min<std::uint64_t>(trace_->events().size(), next_ + events);
   while (next_ < end && !misfit_) {
-    const TraceEvent& event = trace_->events()[next_];
+    const TraceEvent event = trace_->events()[next_];
     play(event);
     watch(event);
     ++next_;
@@ -94,7 +94,7 @@ std::vector<Origin> Replay::origins(const std::vector<std::uint64_t>& addresses)
   });
   std::vector<Origin> found;
   for (const std::uint64_t address : addresses) {
-    const TraceEvent& event = trace_->events()[events.at(address)];
+    const TraceEvent event = trace_->events()[events.at(address)];
     found.push_back({event.time, stream_of(event)});
   }
   return found;

@@ -9,8 +9,6 @@
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kStreamNumbers = 1 << 20;
-
 // Whether it is UTF-8, as strictly as Python takes it: each character in its shortest form, and no halves of pairs.
 bool is_text(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {
@@ -92,7 +90,7 @@ void Trace::take_room(Bytes size) {
 Chunk Trace::encode(Encoder& encoder, std::uint64_t first) const {
   using enum EventKind;
   for (std::uint64_t i = first; i < events_.size() && !encoder.is_full(); ++i) {
-    const TraceEvent& e = events_[i];
+    const TraceEvent e = events_[i];
     const bool is_scope = e.kind == kScopeBegin || e.kind == kScopeEnd;
     Event event{e.kind, e.block, e.size, e.stream, written_handle(e.stream), e.line};
     if (is_scope) event.scope = e.block;

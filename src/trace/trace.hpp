@@ -1,4 +1,4 @@
-// A recorded trace in memory: the events in order, small enough to hold millions of them.
+// A recorded trace in memory: the events in order, and what their numbers mean.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "trace/encoder.hpp"
+#include "trace/event_store.hpp"
 
 namespace arena {
 
@@ -18,15 +19,7 @@ class TraceError : public Error {
   using Error::Error;
 };
 
-struct TraceEvent {
-  EventKind kind = EventKind::kAllocate;
-  std::uint32_t thread = 0;
-  std::uint32_t stream = 0;
-  Line line = 0;
-  std::uint64_t time = 0;   // nanoseconds since the beginning
-  std::uint64_t block = 0;  // or the number of a scope
-  Bytes size = 0;
-};
+inline constexpr std::uint64_t kStreamNumbers = 1 << 20;  // of a trace
 
 class Trace {
  public:
@@ -43,7 +36,7 @@ class Trace {
   // The events from a number on, up to the end of a full chunk. Whoever goes on uses the same encoder.
   Chunk encode(Encoder& encoder, std::uint64_t first) const;
 
-  const std::vector<TraceEvent>& events() const { return events_; }
+  const EventStore& events() const { return events_; }
   // The handle that a stream had, by its number; 0 if it is not known.
   std::uint64_t handle_of(std::uint32_t stream) const { return is_known(stream) ? handles_[stream] : 0; }
   // Whether it is one of the default streams; where its handle is not known, the first one is.
@@ -56,7 +49,7 @@ class Trace {
   void set_streams(std::uint32_t count) { streams_ = std::max(streams_, count); }
 
  private:
-  static constexpr Bytes kEventCost = 256;  // thrice an event, while a vector grows, and what readers keep beside it
+  static constexpr Bytes kEventCost = 96;  // an event that cannot be packed, and what readers keep beside it
   void take_room(Bytes size);
 
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
@@ -66,7 +59,7 @@ class Trace {
   }
   bool is_known(std::uint32_t stream) const { return written_handle(stream) != kUnknown; }
 
-  std::vector<TraceEvent> events_;
+  EventStore events_;
   std::vector<std::uint64_t> handles_;
   std::unordered_map<std::uint64_t, std::string> scopes_;  // names, by number
   std::uint32_t streams_ = 0;

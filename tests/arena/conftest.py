@@ -22,7 +22,7 @@ def check(pool: arena.Arena, *, highest_cap: int = 0) -> arena.Stats:
     """The account adds up, is the driver's own, and is under the cap; every invariant holds."""
     pool.validate()
     s = pool.stats()
-    assert s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare
+    assert s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare
     assert s.requested <= s.live <= s.reserved
     assert s.reserved == sim.used()
     assert sim.peak() == s.peak_reserved <= max(s.cap, highest_cap)

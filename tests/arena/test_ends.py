@@ -91,6 +91,45 @@ def test_a_forked_child_may_drop_what_it_inherited() -> None:
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.parametrize("before", ["pool = arena.Arena()", "arena.driver().devices()", "arena.default_arena()"])
+def test_a_forked_child_that_makes_an_arena_is_told_that_cuda_is_its_parents(before: str) -> None:
+    code = f"""
+import os, sys
+import arena
+{before}
+child = os.fork()
+if child == 0:
+    calls = (
+        arena.Arena, arena.default_arena, lambda: arena.Arena(device="sim:1GiB"), lambda: arena.driver().devices(),
+        lambda: arena.Driver.open("sim"),
+    )
+    for call in calls:
+        try:
+            print("made", call())
+        except arena.UsageError as error:
+            assert "before the process was forked" in str(error) and '"spawn"' in str(error), error
+    print("told", flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(arena.Arena().allocate(1000).nbytes)
+"""
+    done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("told\n1000\n", "")
+
+
+def test_a_forked_child_makes_an_arena_if_its_parent_has_not_used_cuda() -> None:
+    code = """
+import os
+import arena
+child = os.fork()
+print(arena.Arena().allocate(1000).nbytes, flush=True)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("1000\n1000\n", "")
+
+
 def test_a_forked_child_is_told_that_the_arena_is_its_parents() -> None:
     """Also when another thread of the parent held the arena's lock at the fork."""
     code = """

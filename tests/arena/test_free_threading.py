@@ -160,7 +160,7 @@ def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> 
     def look() -> None:
         while not over.is_set():
             s = pool.stats()
-            assert s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare
+            assert s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare
             snapshot = pool.snapshot()
             assert sum(p.size for p in snapshot.pieces if p.state == "live") == snapshot.stats["live"]
             pool.validate()

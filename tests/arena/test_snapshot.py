@@ -30,8 +30,8 @@ def test_the_pieces_add_up_to_the_account(make: MakeArena, cu: Cu, vmm: bool) ->
     def total(state: str) -> int:
         return sum(piece.size for piece in snapshot.pieces if piece.state == state)
 
-    assert (total("live"), total("pending"), total("releasable"), total("stranded")) == (
-        (stats.live, stats.pending, stats.releasable, stats.stranded)
+    assert (total("live"), total("pending"), total("captured"), total("releasable"), total("stranded")) == (
+        (stats.live, stats.pending, stats.captured, stats.releasable, stats.stranded)
     )
     assert sum(piece.requested for piece in snapshot.live) == stats.requested
     assert sum(h.size for h in snapshot.handles) == stats.reserved == sim.used()

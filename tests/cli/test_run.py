@@ -324,6 +324,33 @@ atexit.register(lambda: print("last words", file=sys.stderr))
     assert "at most 5 MiB live" in lines[1]
 
 
+def test_a_recording_has_what_exit_functions_do_that_were_registered_before_the_arena_was_made(
+    script: Any, tmp_path: Path
+) -> None:
+    code = """
+import atexit
+def last():
+    kept.clear()
+    pool.allocate(7 << 20).free()
+atexit.register(last)
+import arena
+pool = arena.Arena()
+kept = [pool.allocate(1 << 20)]
+"""
+    path = tmp_path / "run.arena"
+    facts = facts_of(script(code, options=("--record", path, "--json")))
+    trace = Trace.read(path)
+    assert trace.problem == ""
+    assert [(event.kind, event.size >> 20) for event in trace if event.kind in ("allocate", "free")] == [
+        ("allocate", 1),
+        ("free", 0),
+        ("allocate", 7),
+        ("free", 0),
+    ]
+    assert facts["recordings"] == [{"path": str(path), "events": len(trace)}]
+    assert facts["problems"] == []
+
+
 FORKS = """
 import os, sys
 import cupy

@@ -19,7 +19,7 @@ from arena._export import _perfetto
 from ..arena.conftest import MakeArena
 from .perfetto_engine import Engine
 
-REASONS = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
+REASONS = ("requested", "rounding", "pending", "captured", "releasable", "stranded", "spare")
 PER_SAMPLE = ["reserved", "cap", "largest request", "device free"]
 
 

@@ -47,10 +47,10 @@ def test_every_figure_is_read_back_as_stats_has_it(make: MakeArena) -> None:
     found = values(text, device="0")
     shown = {
         **{f"arena_reserved_bytes/{reason}": reason for reason in
-           ("requested", "rounding", "pending", "releasable", "stranded", "spare")},
+           ("requested", "rounding", "pending", "captured", "releasable", "stranded", "spare")},
         **{f"arena_{name}_bytes": name for name in
-           ("cap", "headroom", "compactable", "peak_requested", "peak_live", "peak_reserved", "device_total",
-            "device_free")},
+           ("cap", "headroom", "captured", "compactable", "peak_requested", "peak_live", "peak_reserved",
+            "device_total", "device_free")},
         "arena_largest_request_bytes": "largest",
         "arena_blocks": "blocks",
         **{f"arena_{name}_total": name for name in

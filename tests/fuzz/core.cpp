@@ -192,7 +192,7 @@ class Player {
       ++count;
     }
     CHECK(s.requested == requested && s.blocks == count);
-    CHECK(s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare);
+    CHECK(s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare);
     CHECK(s.reserved == machine_.sim.used() && s.live <= s.peak_live && s.reserved <= s.peak_reserved);
     highest_cap_ = std::max(highest_cap_, cap_);
     CHECK(s.reserved <= highest_cap_);

@@ -21,7 +21,9 @@ KINDS = pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
 def check(pool: arena.Arena) -> arena.Stats:
     pool.validate()
     s = pool.stats()
-    assert s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare <= s.cap
+    assert (
+        s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare <= s.cap
+    )
     return s
 
 

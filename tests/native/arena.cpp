@@ -70,7 +70,7 @@ class Holder {
   void look(unsigned what) {
     if (what == 60) {
       const Stats s = arena_.stats(false);
-      CHECK(s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare);
+      CHECK(s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare);
     } else if (what == 61) {
       arena_.validate();
     } else if (what == 62) {

@@ -1,8 +1,10 @@
 // Traces as bytes: what is written is read again, what is no trace is refused, and threads record into one recorder.
 #include "trace/trace.hpp"
 
+#include <iterator>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "native/check.hpp"
 #include "trace/pickles.hpp"
@@ -51,6 +53,33 @@ TEST(a_trace_is_read_as_it_was_written) {
   }
   CHECK(chunks > 1 && again.events().size() == trace.events().size());
   for (std::size_t i = 0; i < trace.events().size(); ++i) CHECK(again.events()[i] == trace.events()[i]);
+}
+
+TEST(events_are_stored_whole_whatever_their_neighbours_are) {
+  std::mt19937_64 chance(6);
+  const std::uint64_t highest[] = {0, 1, 0xff, 0x100, 0xffff, 0x10000, 0xffffffff, 0x100000000, ~std::uint64_t{0}};
+  std::vector<TraceEvent> events;
+  EventStore store;
+  for (std::size_t i = 0; i < 30'000; ++i) {
+    // Which values there are changes from page to page: so does the width of every column.
+    const auto number = [&](std::size_t field) {
+      const std::uint64_t most = highest[(i / 4096 + field) % std::size(highest)];
+      return most == ~std::uint64_t{0} ? chance() : chance() % (most + 1);
+    };
+    const auto small = [&](std::size_t field) { return static_cast<std::uint32_t>(number(field)); };
+    events.push_back({.kind = static_cast<EventKind>(1 + number(0) % 11),
+                      .thread = small(1),
+                      .stream = small(2),
+                      .line = small(3),
+                      .time = number(4),
+                      .block = number(5),
+                      .size = number(6)});
+    store.push_back(events.back());
+  }
+  CHECK(store.size() == events.size());
+  std::size_t at = 0;
+  for (const TraceEvent event : store) CHECK(event == events[at++]);
+  CHECK(at == events.size() && store.at(29'999) == events.back());
 }
 
 // As the format says of chunks: each names its streams anew.

@@ -193,7 +193,7 @@ class Driven(RuleBasedStateMachine):
         type(self).taken += 1
         self.pool.validate()
         s = self.pool.stats()
-        assert s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare
+        assert s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare
         assert (s.requested, s.live, s.blocks) == (self.model.requested, self.model.live, len(self.model.blocks))
         assert (s.peak_requested, s.peak_live) == (self.model.peak_requested, self.model.peak_live)
         assert s.reserved == sim.used() <= max(self.cap_now, self.used)

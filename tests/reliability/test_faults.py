@@ -47,7 +47,7 @@ def check(program: Program) -> None:
         return
     pool.validate()
     s = pool.stats()
-    assert s.reserved == s.requested + s.rounding + s.pending + s.releasable + s.stranded + s.spare
+    assert s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare
     assert s.reserved == sim.used()
     assert s.peak_reserved <= 3 * CAP * program.unit
 

@@ -71,7 +71,7 @@ def test_the_figures_on_the_page_are_those_of_the_json(report: Report, show: Ope
     account, device = data["account"], data["device"]
     with show(report) as tab:
         rows = {row[0]: row for row in tab.rows("account")}
-        reasons = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
+        reasons = ("requested", "rounding", "pending", "captured", "releasable", "stranded", "spare")
         assert {name: number(rows[name][1]) for name in reasons} == {name: account[name] for name in reasons}
         assert [rows[name][3] for name in reasons] == [f"{account[name] / account['reserved']:.1%}" for name in reasons]
         assert number(rows["= reserved"][1]) == account["reserved"] == sum(account[name] for name in reasons)
@@ -204,7 +204,7 @@ def test_text_can_be_read_in_light_and_dark(mode: str, report: Report, show: Ope
             assert contrast(tab.colour(selector, "color"), page) >= 4.5, selector
         for selector, behind in ((".tiles dt", ".tiles > div"), ("button", "button"), (".next", ".next")):
             assert contrast(tab.colour(selector, "color"), tab.colour(behind, "backgroundColor")) >= 4.5, selector
-        for reason in ("requested", "pending", "releasable", "stranded", "spare"):
+        for reason in ("requested", "pending", "captured", "releasable", "stranded", "spare"):
             name = f"--{reason}"
             value = tab.page.evaluate("name => getComputedStyle(document.body).getPropertyValue(name)", name)
             assert contrast(tuple(int(value[i : i + 2], 16) / 255 for i in (1, 3, 5)), page) >= 3, reason

@@ -45,13 +45,15 @@ def busy(make: MakeArena, traced: None) -> Iterator[tuple[arena.Arena, list[aren
 def test_the_account_is_the_arenas_and_the_drivers(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
     pool, buffers = busy
     report, stats = pool.report(), pool.stats()
-    reasons = ("requested", "rounding", "pending", "releasable", "stranded", "spare")
+    reasons = ("requested", "rounding", "pending", "captured", "releasable", "stranded", "spare")
     assert sum(report.account[name] for name in reasons) == report.account["reserved"] == sim.used()
     assert all(report.account[name] == getattr(stats, name) for name in report.account)
     assert report.device["free"] + report.device["others"] + stats.reserved == report.device["total"] == 8 * GIB
     assert sum(entry.count for entry in report.live_sizes) == len(buffers) == report.counts["blocks"]
     assert sum(entry.bytes for entry in report.live_sizes) == stats.live
-    assert sum(entry.bytes for entry in report.free_sizes) == stats.pending + stats.releasable + stats.stranded
+    assert sum(entry.bytes for entry in report.free_sizes) == (
+        stats.pending + stats.captured + stats.releasable + stats.stranded
+    )
     assert sum(holder.bytes for holder in report.lines) == sum(use.bytes for use in report.streams) == stats.live
     (segment,) = report.segments
     assert sum(cell.count for cell in segment.cells) * report.granule == segment.size
@@ -385,3 +387,14 @@ def test_an_arena_of_many_segments_is_not_drawn_at_length(make: MakeArena) -> No
     assert "and 46 more segments, 92 MiB" in text
     assert len(text.splitlines()) < 60
     assert len(kept) == 50
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns"])
+def test_the_time_of_a_report_is_the_local_one_with_its_distance_to_utc(zone: str) -> None:
+    code = """
+from datetime import datetime
+from arena._now import now
+before, made, after = datetime.now().astimezone(), datetime.fromisoformat(now()), datetime.now().astimezone()
+print(before.replace(microsecond=0) <= made <= after, made.utcoffset() == after.utcoffset())
+"""
+    assert run(code, check=True, TZ=zone).stdout == "True True\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files
-from .._report._model import REASONS
+from .._account import REASONS
 from ..errors import UsageError
 
 __all__ = ["COUNTERS", "Sample", "events", "write"]

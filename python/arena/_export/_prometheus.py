@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .._report._model import REASONS
+from .._account import REASONS
 from ..errors import UsageError
 
 __all__ = ["FAMILIES", "Family", "check_labels", "render"]
@@ -39,6 +39,7 @@ FAMILIES = (
     ),
     _bytes("cap", "The most that may be reserved."),
     _bytes("headroom", "What is left free on the device."),
+    _bytes("captured", "Freed memory that is kept for captured CUDA graphs."),
     _bytes("compactable", "Of what is stranded: whole granules, which moving live data would set free."),
     _bytes("largest", "The largest request that would pass now.", "largest_request"),
     _bytes("peak_requested", "The highest so far of what the program asked for."),

@@ -14,13 +14,15 @@ from typing import Any
 
 from .. import _files
 from .._snapshot import Line, Piece, Snapshot, no_collection
+from .._version import __version__
 
 __all__ = ["convert", "write"]
 
 # The viewer in the browser reads protocols 2 to 4, and the default of Python 3.14 is 5.
 _PROTOCOL = 4
 
-_STATES = {"live": "active_allocated", "pending": "active_pending_free"}
+# Both were freed by the program and cannot be reused yet.
+_STATES = {"live": "active_allocated", "pending": "active_pending_free", "captured": "active_pending_free"}
 
 _Frames = dict[tuple[Line, ...], list[dict[str, Any]]]
 
@@ -37,8 +39,6 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str], *, overwrite: bool =
 
 def convert(snapshot: Snapshot) -> dict[str, Any]:
     """Return what is pickled: builtin types only."""
-    from .. import __version__
-
     frames: _Frames = {}
     return {
         "segments": [_segment(snapshot, run, frames) for run in _runs(snapshot)],

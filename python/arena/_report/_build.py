@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import datetime
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .._account import REASONS, STATES, graphs_hint, is_held_by_graphs
+from .._now import now
 from .._sizes import format_size
 from .._snapshot import Piece, Snapshot
-from ._model import REASONS, Bin, Block, Cell, Fragmentation, Holder, Pin, Report, Segment, StreamUse, line_text
+from .._version import __version__
+from ._model import Bin, Block, Cell, Fragmentation, Holder, Pin, Report, Segment, StreamUse, line_text
 
 __all__ = ["build"]
 
@@ -22,13 +24,11 @@ OLDEST = "over 10 min"
 
 
 def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any) -> Report:
-    from .. import __version__
-
     stats = snapshot.stats
     free = [piece for piece in snapshot.pieces if piece.state != "live"]
     live = snapshot.live
     report = Report(
-        made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        made=now(),
         arena=__version__,
         device={
             "number": snapshot.device,
@@ -72,7 +72,7 @@ COUNTS = ("allocations", "blocks", "hits", "splits", "failures", "maps", "unmaps
 
 
 def fragmentation(stats: dict[str, int], largest_free: int) -> Fragmentation:
-    free = stats["reserved"] - stats["live"]
+    free = stats["reserved"] - stats["live"] - stats["captured"]  # what graphs keep is free for nobody
     mapped = free - stats["spare"]
     return Fragmentation(
         external=stats["stranded"] / free if free else 0.0,
@@ -141,7 +141,7 @@ def segment_map(snapshot: Snapshot, address: int, size: int) -> Segment:
             if piece.state == "live":
                 states[index] = "live"
                 live[index] += min(end, (index + 1) * granule) - max(offset, index * granule)
-            elif states[index] == "hole":
+            elif states[index] == "hole" or (piece.state == "captured" and states[index] != "live"):
                 states[index] = piece.state
     return Segment(address, size, runs(states, live))
 
@@ -195,10 +195,10 @@ def alone_on(handles: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[
             break  # what lies there was lost, and has no handle
         if state == "stranded":
             free[at] += size
-        elif state == "live":
+        elif state in ("live", "captured"):  # what graphs keep holds a handle as a live block does
             for index in range(at, min(bisect.bisect_left(ends, address + size) + 1, len(ends))):
                 counts[index] += 1
-                sole[index] = piece
+                sole[index] = piece if state == "live" else None
     return [(piece if count == 1 else None, size) for piece, count, size in zip(sole, counts, free, strict=True)]
 
 
@@ -210,9 +210,9 @@ def alone_on_granules(snapshot: Snapshot) -> dict[int, tuple[Piece | None, int]]
     for piece in snapshot.pieces:
         address, size, state = piece[:3]
         first, last = address // granule, (address + size - 1) // granule
-        if state == "live":
+        if state in ("live", "captured"):
             for number in {first, last}:
-                sole[number] = None if number in sole else piece
+                sole[number] = None if number in sole or state == "captured" else piece
         elif state == "stranded":
             free[first] += min(size, (first + 1) * granule - address)
             if last > first:
@@ -263,7 +263,7 @@ def neighbours(pieces: list[Piece], least: int, most: int) -> Iterator[list[Piec
 def together(run: list[Piece]) -> Iterator[Block]:
     """Small neighbours as one block for each state, side by side: in most runs, live and free ones take turns."""
     address = run[0].address
-    for state in ("live", "pending", "releasable", "stranded"):
+    for state in STATES:
         same = [piece for piece in run if piece.state == state]
         size = sum(piece.size for piece in same)
         if len(same) == 1:
@@ -297,6 +297,9 @@ def notes(report: Report, may_move: bool) -> list[str]:
     """What a reader should do, if there is anything to do."""
     account, size = report.account, format_size
     found = []
+    if is_held_by_graphs(account):
+        hint = graphs_hint(size(account["captured"]))
+        found.append(hint[0].upper() + hint[1:])
     back = account["releasable"] + account["spare"]
     if back * 4 > account["reserved"] > 0:
         found.append(f"{size(back)} are not used: trim() gives back what reserve= does not keep.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from .._account import REASONS, STATES
 from ._model import Report
 from ._page import file_of, fill
 from ._parts import (
@@ -91,6 +92,8 @@ def _drawn(report: Report) -> dict[str, Any]:
     }
     return {
         "granule": report.granule,
+        "states": {state: f"{state}: {REASONS[state]}" if state in REASONS else state for state in STATES},
+        "reasons": list(REASONS),
         "segments": [[segment.address, segment.size] for segment in report.segments],
         "blocks": columns,
         "names": list(names),

@@ -6,16 +6,17 @@ import dataclasses
 import json
 from typing import Any
 
+from .._account import REASONS, STATES, add_later_reasons
 from .._snapshot import MOST_GRANULES, check_account
 from .._typed import make
 from ..errors import UsageError
 from ._build import ACCOUNT, COUNTS
-from ._model import FIGURES, FORMAT, REASONS, VERSION, Block, Report, Samples
+from ._model import FIGURES, FORMAT, VERSION, Block, Report, Samples
 
 __all__ = ["read", "render"]
 
 
-CELLS = ("live", "pending", "releasable", "stranded", "hole")
+CELLS = (*STATES, "hole")
 
 
 def render(report: Report) -> str:
@@ -28,10 +29,20 @@ def read(data: Any) -> Report:
     if data.get("version") != VERSION:
         raise UsageError(f"this report is of version {data.get('version')!r}; this arena reads {VERSION}")
     fields = {name: value for name, value in data.items() if name not in ("format", "version", "blocks")}
-    report: Report = make(Report, fields, "report")
+    report: Report = _with_later_reasons(make(Report, fields, "report"))
     _check(report)
     _check_timeline(report.timeline)
     return dataclasses.replace(report, _pieces=make(list[Block], data.get("blocks"), "report.blocks"))
+
+
+def _with_later_reasons(report: Report) -> Report:
+    """Reports from before a reason existed have 0 of it, in the account and in every sample."""
+    timeline = report.timeline
+    if timeline is not None:
+        none = dict.fromkeys(add_later_reasons({}), [0] * len(timeline.at))
+        timeline = dataclasses.replace(timeline, figures={**none, **timeline.figures})
+    account, peak = add_later_reasons(report.account), add_later_reasons(report.peak)
+    return dataclasses.replace(report, account=account, peak=peak, timeline=timeline)
 
 
 DEVICE = {"number": int, "name": str, "simulated": bool, "total": int, "free": int, "others": int}

@@ -10,23 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files
+from .._account import REASONS
+from .._late import late_import
 from .._snapshot import Line, Piece, Snapshot
-from ..errors import UsageError
+from ..errors import ArenaError, UsageError
 
-__all__ = ["FIGURES", "REASONS", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
+__all__ = ["FIGURES", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
 
 FORMAT = "arena-report"
 VERSION = 1
-
-REASONS = {
-    "requested": "what the program asked for",
-    "rounding": "up to multiples of 512 bytes",
-    "pending": "freed, but a stream may still be using it",
-    "releasable": "wholly free: trim() would return it",
-    "stranded": "free pieces beside live blocks",
-    "spare": "reserved in advance, not used yet",
-}
-"""What every reserved byte is held for; they add up."""
 
 FIGURES = (*REASONS, "live", "reserved", "cap")
 """What is known of every moment of a timeline."""
@@ -52,7 +44,7 @@ class Cell:
     """Granules from the beginning of the segment."""
     count: int
     state: str
-    """``live``, ``pending``, ``releasable``, ``stranded``, or ``hole`` (nothing is mapped there)."""
+    """``live``, ``pending``, ``captured``, ``releasable``, ``stranded``, or ``hole`` (nothing is mapped there)."""
     live: int
     """Bytes in live blocks."""
 
@@ -188,7 +180,8 @@ class Report:
     @functools.cached_property
     def blocks(self) -> list[Block]:
         """Blocks and free pieces by address, no more than a screen can show. Found when it is first asked for."""
-        from ._build import downsample
+        with late_import("the blocks of the report cannot be gathered"):
+            from ._build import downsample
 
         blocks = [piece for piece in self._pieces if isinstance(piece, Block)]  # of a report that was saved
         return blocks or downsample([piece for piece in self._pieces if isinstance(piece, Piece)])
@@ -196,7 +189,8 @@ class Report:
     @classmethod
     def of(cls, snapshot: Snapshot, *, device_name: str = "", simulated: bool = False, **extra: Any) -> Report:
         """Make the report of a snapshot."""
-        from ._build import build
+        with late_import("the report cannot be made"):
+            from ._build import build
 
         if not isinstance(snapshot, Snapshot):
             raise UsageError(f"{snapshot!r} is no snapshot; give what pool.snapshot() returned")
@@ -212,25 +206,34 @@ class Report:
     @classmethod
     def from_dict(cls, data: Any) -> Report:
         """Make a report from what :meth:`to_dict` gave."""
-        from ._json import read
+        with late_import("the report cannot be read"):
+            from ._json import read
 
         return read(data)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it to a file by its extension: ``.html``, ``.json`` or ``.txt``. Refuses to overwrite unless told."""
-        from . import _html, _json, _text
+        with late_import(f"the report cannot be saved to {path}"):
+            from . import _html, _json, _text
 
         renderers = {".html": _html.render, ".json": _json.render, ".txt": _text.render}
         target = _files.check(path, overwrite=overwrite, endings=tuple(renderers))
         return _files.write(target, [renderers[target.suffix](self).encode("utf-8", "replace")], overwrite=overwrite)
 
     def __str__(self) -> str:
-        from . import _text
-
+        try:
+            with late_import("the whole report cannot be shown"):
+                from . import _text
+        except ArenaError as error:
+            return "\n".join([self.caption, *self._plain_account(), f"({error}.)", ""])
         return _text.render(self)
 
+    def _plain_account(self) -> list[str]:
+        return [f"  {name:<11}{self.account[name]:>16,}  {words}" for name, words in REASONS.items()]
+
     def _repr_html_(self) -> str:
-        from . import _html
+        with late_import("the report cannot be shown as a picture"):
+            from . import _html
 
         return _html.render_inline(self)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from .._account import REASONS, STATES
 from .._sizes import format_size
-from ._model import REASONS, Holder, Report, Segment
+from ._model import Holder, Report, Segment
 from ._text import by_low, squeeze
 
 __all__ = [
@@ -36,6 +37,7 @@ TONES = {
     "requested": "#2f7fc1",
     "rounding": "#58a3d6",
     "pending": "#b9699b",
+    "captured": "#8445e8",
     "releasable": "#1f9a72",
     "stranded": "#d9661f",
     "spare": "#6b6b6b",
@@ -45,6 +47,8 @@ TONES = {
 PATTERNS = {
     "rounding": "repeating-linear-gradient(90deg,#0005 0 1px,transparent 1px 4px)",
     "pending": "radial-gradient(circle at 3px 3px,var(--stripe,#fff8) 1.3px,transparent 1.6px) 0 0/6px 6px",
+    "captured": "repeating-linear-gradient(0deg,var(--stripe,#fff8) 0 1px,transparent 1px 5px),"
+    "repeating-linear-gradient(90deg,var(--stripe,#fff8) 0 1px,transparent 1px 5px)",
     "releasable": "repeating-linear-gradient(0deg,var(--stripe,#fff8) 0 1.5px,transparent 1.5px 5px)",
     "stranded": "repeating-linear-gradient(135deg,var(--stripe,#fff8) 0 2px,transparent 2px 6px)",
     "spare": "repeating-linear-gradient(45deg,var(--stripe,#fff8) 0 1px,transparent 1px 4px)",
@@ -67,7 +71,6 @@ COUNTS = {
     "driver_calls": "calls to the driver, of all kinds",
     "waits": "waits of one stream for another",
 }
-STATES = ("live", "pending", "releasable", "stranded")
 MAP_COLUMNS, MAP_ROWS, MOST_MAPS = 96, 6, 4  # of the maps in a notebook
 FIRST = 8  # pins that are seen at once
 MOST_ROWS = 100  # of a table: all beyond are summed up in one

@@ -9,9 +9,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from .._account import REASONS
 from .._sizes import format_size
 from . import _timeline
-from ._model import REASONS, Bin, Cell, Holder, Report, Samples, Segment
+from ._model import Bin, Cell, Holder, Report, Samples, Segment
 
 __all__ = ["account_lines", "render", "renderables"]
 
@@ -20,18 +21,19 @@ MAP_WIDTH = 64
 MAP_ROWS = 12
 MOST = 8  # rows of a table
 MOST_SEGMENTS = 4
-MARKS = {"live": "█", "pending": "◌", "releasable": "·", "stranded": "▒", "hole": " "}
+MARKS = {"live": "█", "pending": "◌", "captured": "◆", "releasable": "·", "stranded": "▒", "hole": " "}
 COLOURS = {
     "requested": "green",
     "rounding": "yellow",
     "pending": "magenta",
+    "captured": "bright_blue",
     "releasable": "cyan",
     "stranded": "red",
     "spare": "blue",
     "live": "green",
     "hole": "dim",
 }
-BAR = {"requested": "█", "rounding": "▓", "pending": "◌", "releasable": "·", "stranded": "▒", "spare": "░"}
+BAR = {name: MARKS.get(name, "") for name in REASONS} | {"requested": "█", "rounding": "▓", "spare": "░"}
 
 
 def render(report: Report) -> str:
@@ -175,7 +177,7 @@ def segment_map(report: Report, segment: Segment) -> Iterator[Text]:
 
 def squeeze(cells: Iterable[Cell], total: int, per_mark: int) -> Iterator[str]:
     """The state that most granules of each mark have, live before others: one block is enough to hold a handle."""
-    order = ("live", "stranded", "pending", "releasable", "hole")
+    order = ("live", "captured", "stranded", "pending", "releasable", "hole")
     counts = [dict.fromkeys(order, 0) for _ in range(-(-total // per_mark))]
     for cell in cells:
         first, end = cell.first, cell.first + cell.count

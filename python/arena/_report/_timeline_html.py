@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .._account import REASONS
 from .._sizes import format_size
-from ._model import FIGURES, REASONS, Report, Samples
+from ._model import FIGURES, Report, Samples
 from ._parts import TONES, swatch, table, text
 from ._timeline import instant, squeeze, thin_indices, words
 

@@ -76,6 +76,8 @@ class Session:
     def finish(self) -> None:
         if os.getpid() != self.process:  # a fork that came to the end of the program by itself
             return
+        if self.plan is not None:
+            self.plan.stop()  # not before: the program's exit functions may use the arena
         if self.report is not None:
             if self.failure is None:
                 self.save(list(_arena.report()))

@@ -15,7 +15,8 @@ from .._files import to_read
 from .._snapshot import Line
 from ..errors import TraceError
 from . import _file, _rmm, _text, _torch
-from ._rows import PACKED, rows
+from ._rows import PACKED, Rows
+from ._text import MOST_STREAMS
 
 if TYPE_CHECKING:
     from ._replay import Replayed
@@ -36,7 +37,6 @@ KINDS = (
     "scope_begin",
     "scope_end",
 )
-MOST_STREAMS = 1 << 20
 MOST_LINES = 1 << 32
 NOTE_COST = 256  # bytes of memory, for a line or a step
 WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # in a chunk
@@ -105,7 +105,7 @@ class Trace:
                 start = file.read(16)
                 file.seek(0)
                 if start.startswith((PACKED, _text.MAGIC[:8].encode(), _rmm.HEADER[:8].encode())):
-                    return cls._read_rows(rows(file, str(path)), str(path))
+                    return cls._read_rows(Rows(file, str(path)), str(path))
                 if start[:1] == b"\x80":  # a pickle
                     trace = cls()
                     _torch.read(trace, file, str(path))
@@ -154,7 +154,7 @@ class Trace:
             raise TraceError(f"more than {self._most} lines and steps, for which there is no memory left")
 
     @classmethod
-    def _read_rows(cls, found: Iterator[tuple[int, str]], name: str) -> Trace:
+    def _read_rows(cls, found: Rows, name: str) -> Trace:
         _, head = next(found, (1, ""))
         if head.strip() == _rmm.HEADER:
             trace = cls({"source": "RMM's log"})

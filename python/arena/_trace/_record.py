@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime
 import itertools
 import json
 import os
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .. import _core, _files
+from .._now import now
+from .._version import __version__
 from ..errors import ArenaError, UsageError
 from . import _file
 
@@ -62,6 +63,8 @@ class Recording:
     """A recording under way. Made by :meth:`Arena.record`; ends with its ``with`` block, or by :meth:`stop`."""
 
     def __init__(self, pool: Arena, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        if sys.is_finalizing():
+            raise ArenaError(f"{path} cannot be recorded: the interpreter is shutting down, so no thread can write it")
         self.path: Path = _files.check(path, overwrite=overwrite)
         """Where it is written."""
         self._core = pool._open
@@ -95,7 +98,7 @@ class Recording:
             raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
         self._may_stop = [True]  # emptied by whoever stops it: one thread only can pop it
         self._core.observe(self._recorder)
-        atexit.register(self.stop)
+        _under_way[id(self)] = self
 
     def _open_file(self, overwrite: bool) -> BinaryIO:
         try:
@@ -125,7 +128,7 @@ class Recording:
             self._may_stop.pop()
         except IndexError:
             return
-        atexit.unregister(self.stop)
+        _under_way.pop(id(self), None)
         self._core.observe(None)
         self._recorded.clear()
         self._recorder.end()
@@ -151,6 +154,17 @@ class Recording:
         self.stop()
 
 
+_under_way: dict[int, Recording] = {}  # until each is stopped, by whomever
+
+
+# Exit functions run in the reverse order of their registration. This one is registered when arena is imported, not when
+# a recording begins, so that the recording has what the program's own exit functions do.
+@atexit.register
+def _stop_all() -> None:
+    for recording in list(_under_way.values()):
+        recording.stop()
+
+
 class Plan:
     """What ``arena run --record`` asks for: the first arena of this process there, others beside it under free names.
 
@@ -172,6 +186,12 @@ class Plan:
             self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
             return self.made[-1]
 
+    def stop(self) -> None:
+        """End the recordings. What a file lacks is in ``_lack``, so warnings about it that are errors are not shown."""
+        for made in self.made:
+            with contextlib.suppress(RuntimeWarning):
+                made.stop()
+
 
 plan: Plan | None = None
 _environment_used = itertools.count(1)
@@ -192,12 +212,10 @@ def record_by_environment(pool: Arena) -> None:
 
 def facts_of(pool: Arena) -> dict[str, Any]:
     """What a reader of the trace may want to know of the run."""
-    from .. import __version__
-
     stats = pool.stats()
     return {
         "arena": __version__,
-        "made": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "made": now(),
         "python": platform.python_version(),
         "program": str(sys.argv[0]) if sys.argv else "",  # a program may have put anything there
         "device": {

@@ -3,90 +3,57 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .. import _core
 from ..errors import TraceError
 
 if TYPE_CHECKING:
     from ._read import Trace
+    from ._rows import Rows
 
 __all__ = ["HEADER", "lines_of", "read"]
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
-PER_THREAD = 2  # the handle of the default stream that each thread has
 UNKNOWN = 0x10000
-DAY = 24 * 3600 * 10**9  # nanoseconds
 _TIME = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})[.:](\d{1,9})")
 
 
-class _Reader:
-    """Numbers blocks, threads and streams as they come; the log has addresses and no date."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.threads: dict[str, int] = {}
-        self.streams: dict[tuple[int, int], int] = {}
-        self.blocks: dict[int, tuple[int, int]] = {}
-        self.begin: int | None = None
-        self.days = 0
-        self.last = 0
-
-    def add(self, line: str) -> None:
-        thread, time, action, pointer, size, stream = line.split(",")
-        number = self.threads.setdefault(thread, len(self.threads))
-        at, index, length = self.time(time), self.stream(stream, number), int(size)
-        if action == "allocate":
-            if _number(pointer) in self.blocks:  # what is given again was freed, whatever the log lost
-                self.free(at, number, pointer, None)
-            self.blocks[_number(pointer)] = self.trace._allocate(at, number, length, index), index
-        elif action == "free":
-            self.free(at, number, pointer, index)
-        elif action == "allocate failure":
-            self.trace._append("failure", at, number, 0, length, index)
-        else:
-            raise ValueError(f"no such action: {action!r}")
-
-    def free(self, at: int, thread: int, pointer: str, stream: int | None) -> None:
-        block, own = self.blocks.pop(_number(pointer), (None, None))
-        if block is None:  # it was live before the log began
-            return
-        if stream not in (None, own):  # there a free waits for the stream that it names
-            self.trace._append("record_stream", at, thread, block, 0, stream or 0)
-        self.trace._append("free", at, thread, block, 0, 0)
-
-    def stream(self, text: str, thread: int) -> int:
-        handle = _number(text)
-        key = handle, thread if handle == PER_THREAD else 0
-        if key not in self.streams:
-            self.streams[key] = len(self.streams)
-            self.trace._core.set_handle(self.streams[key], handle)
-        return self.streams[key]
-
-    def time(self, text: str) -> int:
-        found = _TIME.fullmatch(text)
-        if found is None:
-            raise ValueError(f"{text!r} is no time of a day")
-        hours, minutes, seconds, part = found.groups()
-        day = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 10**9 + int(part.ljust(9, "0"))
-        if day < self.last - DAY // 2:  # past midnight; a little back is only another thread
-            self.days += 1
-        self.last = day
-        at = day + self.days * DAY
-        if self.begin is None:
-            self.begin = at
-        return max(0, at - self.begin)
+ACTIONS = {"allocate": 0, "free": 1, "allocate failure": 2}
 
 
-def read(trace: Trace, rows: Iterable[tuple[int, str]], name: str) -> None:
+def read(trace: Trace, rows: Rows, name: str) -> None:
     """Add the events of a log, without its header."""
-    reader = _Reader(trace)
-    for number, line in rows:
+    reader = _core.RmmRows(trace._core)
+    while True:
+        rows.hand_to(reader.read)  # nearly all of it
+        number, line = next(rows, (0, ""))
+        if number == 0:
+            return
         try:
             if line.strip():
-                reader.add(line.strip())
+                _add(reader, line.strip())
         except (ValueError, OverflowError, TypeError) as error:
             raise TraceError(f"{name}, line {number}: {line[:80]!r} cannot be read: {error}") from None
+
+
+def _add(reader: _core.RmmRows, line: str) -> None:
+    thread, time, action, pointer, size, stream = line.split(",")
+    if action not in ACTIONS:
+        raise ValueError(f"no such action: {action!r}")
+    length = int(size)
+    if not 0 <= length < 1 << 64:
+        raise ValueError(f"{length} is no size")
+    reader.add(thread, _time_of_day(time), ACTIONS[action], _number(pointer), length, _number(stream))
+
+
+def _time_of_day(text: str) -> int:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time of a day")
+    hours, minutes, seconds, part = found.groups()
+    return ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 10**9 + int(part.ljust(9, "0"))
 
 
 def _number(text: str) -> int:

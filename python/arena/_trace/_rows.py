@@ -3,38 +3,79 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, cast
 
 from ..errors import TraceError
 
-__all__ = ["rows"]
+__all__ = ["Rows"]
 
 PACKED = b"\x1f\x8b"
 MOST_ROW = 1 << 16
 MOST_TEXT = 1 << 32  # when unpacked
+PART = 1 << 20  # read at a time
+
+Reader = Callable[[bytes, int, int], tuple[int, int]]
 
 
-def rows(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """Each line, without its end, after its number. What is wrong is told with the line where it was found."""
-    packed = file.read(len(PACKED)) == PACKED
-    file.seek(0)
-    source: gzip.GzipFile | BinaryIO = gzip.GzipFile(fileobj=file) if packed else file
-    number, read = 0, 0
-    while True:
-        number += 1
-        try:
-            raw = source.readline(MOST_ROW + 1)
-            text = raw.decode().rstrip("\r\n")
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise TraceError(f"{name}, line {number}: it cannot be unpacked: {error}") from None
-        except UnicodeDecodeError:
-            raise TraceError(f"{name}, line {number}: {raw[:60]!r} is no text") from None
-        read += len(raw)
-        if len(raw) > MOST_ROW or read > MOST_TEXT:
-            most = f"a line of more than {MOST_ROW}" if len(raw) > MOST_ROW else f"more than {MOST_TEXT}"
-            raise TraceError(f"{name}, line {number}: {most} bytes")
+class Rows:
+    """Iterates over lines, each without its end, after its number. An error names the line where it was found."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        packed = file.read(len(PACKED)) == PACKED
+        file.seek(0)
+        # Both have read1(), which gives what there is before it says what is wrong with the rest.
+        self._source = gzip.GzipFile(fileobj=file) if packed else cast(io.BufferedReader, file)
+        self._name = name
+        self._number = 0  # of the last line
+        self._read = 0
+        self._part, self._at = b"", 0  # a part of the text, and where the next line begins
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        return self
+
+    def __next__(self) -> tuple[int, str]:
+        while (end := self._part.find(b"\n", self._at) + 1) == 0:
+            if len(self._part) - self._at > MOST_ROW:
+                raise self._error(f"a line of more than {MOST_ROW} bytes")
+            if not self._fill():
+                end = len(self._part)  # the last line may have no end
+                break
+        raw = self._part[self._at : end]
         if not raw:
-            return
-        yield number, text
+            raise StopIteration
+        if len(raw) > MOST_ROW:
+            raise self._error(f"a line of more than {MOST_ROW} bytes")
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            raise self._error(f"{raw[:60]!r} is no text") from None
+        self._at = end
+        self._number += 1
+        return self._number, text.rstrip("\r\n")
+
+    def hand_to(self, reader: Reader) -> None:
+        """Have many lines read at once: ``reader(data, at, number)`` reads from a place on, where the line before has
+        that number, and returns the same of the first line that it leaves to others.
+        """
+        while True:
+            self._at, self._number = reader(self._part, self._at, self._number)
+            if self._part.find(b"\n", self._at) >= 0 or len(self._part) - self._at > MOST_ROW or not self._fill():
+                return
+
+    def _fill(self) -> bool:
+        """Read on; what is left of the last part comes first."""
+        try:
+            more = self._source.read1(PART)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise self._error(f"it cannot be unpacked: {error}") from None
+        self._read += len(more)
+        if self._read > MOST_TEXT:
+            raise self._error(f"more than {MOST_TEXT} bytes")
+        self._part, self._at = self._part[self._at :] + more, 0
+        return bool(more)
+
+    def _error(self, text: str) -> TraceError:
+        return TraceError(f"{self._name}, line {self._number + 1}: {text}")

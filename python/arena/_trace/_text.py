@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .. import _core
 from ..errors import TraceError
 
 if TYPE_CHECKING:
     from ._read import Trace
+    from ._rows import Rows
 
 __all__ = ["MAGIC", "lines_of", "read"]
 
 MAGIC = "# arena-trace 1"
+MOST_BLOCKS = 1 << 64  # the numbers that there are for them
+MOST_STREAMS = 1 << 20
 
 
-class _Reader:
-    """Numbers blocks as they come; a text may give them any numbers, and the same one again after a free."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.blocks: dict[int, int] = {}
-
-    def add(self, line: str, at: int) -> None:
-        kind, _, rest = line.partition(",")
-        if kind == "a":
-            block, size, stream = (int(field) for field in rest.split(","))
-            if block < 0:
-                raise ValueError(f"block {block} is below 0")
-            if block in self.blocks:
-                raise ValueError(f"block {block} is live already")
-            self.blocks[block] = self.trace._allocate(at, 0, size, stream)
-        elif kind == "f":
-            freed = self.blocks.pop(int(rest), None)
-            if freed is None:
-                raise ValueError(f"block {rest} is not live")
-            self.trace._append("free", at, 0, freed, 0, 0)
-        elif kind == "s":
-            self.trace.steps.append((len(self.trace), rest))
-        elif line and not line.startswith("#"):
-            raise ValueError("not a, f or s")
-
-
-def read(trace: Trace, rows: Iterable[tuple[int, str]], name: str) -> None:
+def read(trace: Trace, rows: Rows, name: str) -> None:
     """Add the events of a text, without its first line. It has no times: a line is a microsecond."""
-    reader = _Reader(trace)
-    for number, line in rows:
+    reader = _core.TextRows(trace._core)
+    while True:
+        rows.hand_to(reader.read)  # nearly all of it
+        number, line = next(rows, (0, ""))
+        if number == 0:
+            return
         try:
-            reader.add(line, number * 1000)
+            _add(trace, reader, line, number)
         except (ValueError, TypeError, OverflowError) as error:
             raise TraceError(f"{name}, line {number}: {line[:60]!r} cannot be read: {error}") from None
+
+
+def _add(trace: Trace, reader: _core.TextRows, line: str, number: int) -> None:
+    kind, _, rest = line.partition(",")
+    if kind == "a":
+        block, size, stream = (int(field) for field in rest.split(","))
+        if not 0 <= block < MOST_BLOCKS:
+            raise ValueError(f"block {block} is below 0" if block < 0 else f"block {block} is above {MOST_BLOCKS - 1}")
+        if stream >= MOST_STREAMS:
+            raise ValueError(f"stream {stream} of at most {MOST_STREAMS}")
+        reader.allocate(number, block, size, stream)
+    elif kind == "f":
+        freed = int(rest)
+        if not 0 <= freed < MOST_BLOCKS:
+            raise ValueError(f"block {rest} is not live")
+        reader.free(number, freed)
+    elif kind == "s":
+        trace._check_notes()
+        trace.steps.append((len(trace), rest))
+    elif line and not line.startswith("#"):
+        raise ValueError("not a, f or s")
 
 
 def lines_of(trace: Trace) -> Iterator[str]:

@@ -196,8 +196,8 @@ class Load {
     arena_.validate();
     const Stats s = arena_.stats();
     return s.requested == requested && s.live == live && s.blocks == left_.size() &&
-           s.reserved == s.live + s.pending + s.releasable + s.stranded + s.spare && s.peak_reserved <= s.cap &&
-           s.compactable == 0 && intended_ == 0;
+           s.reserved == s.live + s.pending + s.captured + s.releasable + s.stranded + s.spare &&
+           s.peak_reserved <= s.cap && s.compactable == 0 && intended_ == 0;
   }
 
   void free_all() {

@@ -5,13 +5,8 @@
 const arenaPage = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { blocks, names, granule } = data;
-  const STATES = ["live", "pending", "releasable", "stranded"]; // from the bottom of a column to its top
-  const WORDS = {
-    live: "live",
-    pending: "pending: freed, but a stream may still be using it",
-    releasable: "releasable: wholly free, trim() would return it",
-    stranded: "stranded: free, beside live blocks",
-  };
+  const WORDS = data.states, STATES = Object.keys(WORDS); // from the bottom of a column to its top
+  const each = (value) => STATES.map(() => value);
   const HEIGHT = 22, GAP = 9, MOST_ROWS = 14, LEAST_SPAN = 4096;
 
   const box = document.getElementById("map");
@@ -129,6 +124,11 @@ const arenaPage = (() => {
       ink.moveTo(6, 6);
       ink.arc(6, 6, 1.3, 0, 7);
       ink.fill();
+    } else if (state === "captured") {
+      ink.fillRect(0, 1.5, side, 1);
+      ink.fillRect(0, 5.5, side, 1);
+      ink.fillRect(1.5, 0, 1, side);
+      ink.fillRect(5.5, 0, 1, side);
     } else if (state === "spare") {
       ink.lineWidth = 1;
       for (const shift of [-side, -side / 2, 0, side / 2, side]) {
@@ -174,7 +174,7 @@ const arenaPage = (() => {
 
   function drawColumns() {
     const sums = shares();
-    let stack = [0, 0, 0, 0], next = [0, 0, 0, 0];
+    let stack = each(0), next = each(0);
     for (let row = 0; row < rows; row++) {
       const bottom = row * (HEIGHT + GAP) + 2 + HEIGHT;
       let begin = 0;
@@ -347,14 +347,14 @@ const arenaPage = (() => {
     const row = Math.floor(y / (HEIGHT + GAP)), up = HEIGHT - (y - row * (HEIGHT + GAP));
     if (x < 0 || x >= width || row < 0 || row >= rows) return { block: -1, place: null };
     const begin = from + (row + x / width) * span, finish = from + (row + (x + 1) / width) * span;
-    const sums = new Float32Array(STATES.length), largest = [-1, -1, -1, -1];
+    const sums = new Float32Array(STATES.length), largest = each(-1);
     const part = (i) => Math.min(finish, end(i)) - Math.max(begin, places[i]);
     for (let i = firstAfter(begin); i < many && places[i] < finish; i++) {
       const s = states[i];
       sums[s] += part(i) / (finish - begin);
       if (largest[s] < 0 || part(i) > part(largest[s])) largest[s] = i;
     }
-    const stack = heights(sums, 0, [0, 0, 0, 0]);
+    const stack = heights(sums, 0, each(0));
     let top = 0, found = -1;
     for (let s = 0; s < STATES.length && found < 0; s++) {
       top += stack[s];

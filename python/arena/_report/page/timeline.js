@@ -7,7 +7,7 @@
   const box = document.getElementById("timeline");
   if (!box) return; // nobody sampled it
   const { unit, at, figures, peak, failed } = data.timeline;
-  const REASONS = ["requested", "rounding", "pending", "releasable", "stranded", "spare"]; // from the bottom to the top
+  const REASONS = data.reasons; // from the bottom to the top
   const HEIGHT = 250, TOP = 34, BOTTOM = 24, STEP = 20;
   const canvas = box.querySelector("canvas"), pen = canvas.getContext("2d");
   const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,0 +1,60 @@
+#include "trace/text_rows.hpp"
+
+#include <charconv>
+#include <string>
+
+namespace arena {
+namespace {
+
+constexpr std::uint64_t kRowTime = 1000;  // nanoseconds: a text has no times
+
+// A number and what ends it; an empty view after the last. False if there is none, or anything else around it.
+bool take_number(std::string_view& row, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(row.data(), row.data() + row.size(), number);
+  if (error != std::errc()) return false;
+  row.remove_prefix(static_cast<std::size_t>(end - row.data()));
+  if (row.empty()) return true;
+  if (row.front() != ',') return false;
+  row.remove_prefix(1);
+  return !row.empty();
+}
+
+}  // namespace
+
+TextPlace TextRows::read(std::string_view text, TextPlace from) {
+  return read_rows(text, from, [&](std::string_view row, std::uint64_t number) { return read_row(row, number); });
+}
+
+bool TextRows::read_row(std::string_view row, std::uint64_t number) {
+  if (row.size() < 3 || row[1] != ',') return false;
+  const char kind = row[0];
+  row.remove_prefix(2);
+  std::uint64_t block = 0, size = 0, stream = 0;
+  if (!take_number(row, block)) return false;
+  if (kind == 'f') {
+    if (!row.empty() || !live_.contains(block)) return false;
+    free(number, block);
+    return true;
+  }
+  if (kind != 'a' || row.empty() || !take_number(row, size) || row.empty()) return false;
+  if (!take_number(row, stream) || !row.empty() || stream >= kStreamNumbers || live_.contains(block)) return false;
+  allocate(number, block, size, static_cast<std::uint32_t>(stream));
+  return true;
+}
+
+void TextRows::allocate(std::uint64_t row, std::uint64_t block, Bytes size, std::uint32_t stream) {
+  if (live_.contains(block)) throw TraceError("block " + std::to_string(block) + " is live already");
+  trace_->add(
+      {.kind = EventKind::kAllocate, .stream = stream, .time = row * kRowTime, .block = allocated_, .size = size});
+  trace_->set_streams(stream + 1);
+  live_.emplace(block, allocated_++);
+}
+
+void TextRows::free(std::uint64_t row, std::uint64_t block) {
+  const auto it = live_.find(block);
+  if (it == live_.end()) throw TraceError("block " + std::to_string(block) + " is not live");
+  trace_->add({.kind = EventKind::kFree, .time = row * kRowTime, .block = it->second});
+  live_.erase(it);
+}
+
+}  // namespace arena
