@@ -8,6 +8,7 @@ import os
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -94,7 +95,10 @@ def _native_threads() -> set[int]:
     if not found:
         return {0}
     found -= {threading.get_native_id()} | _harmless() | _driver_threads
-    return {thread for thread in found if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
+    unknown = {thread for thread in found if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
+    if unknown:  # one that was just started has no name yet
+        time.sleep(0.001)
+    return {thread for thread in unknown if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
 
 
 def _is_driver_thread(thread: int) -> bool:

@@ -101,10 +101,6 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   std::vector<std::shared_ptr<void>> released;  // dropped without the lock
   Lock held = lock();
   if (streams_.are_many()) released = tidy_streams();
-  if (is_over_limit()) {
-    const Relaxed relaxed(device_);
-    trim_to(settings_.reserve, held, false);
-  }
   const Request wanted = request(asked, may_reback, is_last);
   const Streams::Visit visit(streams_, wanted.stream);
   check_budget(wanted);
@@ -115,6 +111,11 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
     if (Block* block = take_hit(wanted)) return *block;
   }
   Block& block = allocate_slowly(wanted, held);
+  if (!wanted.capturing) streams_.answer(wanted.stream);
+  if (is_over_limit()) {  // what could not go when the cap was lowered may go now
+    const Relaxed relaxed(device_);
+    quietly([&] { trim_to(settings_.reserve, held, false); });
+  }
   tell_reserved();
   set_fronts();
   return block;
@@ -325,9 +326,10 @@ void Arena::synchronize_now() {
 
 // Lets go of streams that are done and have no blocks.
 std::vector<std::shared_ptr<void>> Arena::tidy_streams() {
+  constexpr std::size_t kVeryMany = 512;
   const Relaxed relaxed(device_);
   empty_fronts();
-  streams_.poll_all(Means::kStreams);
+  streams_.poll_all(streams_.count() < kVeryMany ? Means::kStreams : Means::kContexts);
   std::unordered_set<StreamIndex> used;
   blocks_.each([&](const Block& block) {
     used.insert(block.stream);

@@ -58,6 +58,7 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
                          [this](StreamIndex stream, std::uint64_t mark) { fronts_.set_mark(stream, mark); }}),
       gaps_(plain_ ? Plain::kUnit : device_.granule(), [this](Mark mark) { return streams_.reached(mark); }),
       backing_(make_backing(device_, streams_, gaps_, settings_, plain_)) {
+  device_free();
   if (settings_.reserve > 0) reserve(settings_.reserve);
   set_fronts();
 }

@@ -101,6 +101,7 @@ class Arena {
   // `largest` is what would pass with, or without, moving live data.
   Stats stats(bool may_reback = true);
   std::optional<Stats> try_stats(bool may_reback);  // without waiting for the lock
+  Stats sample();                                   // without asking the driver how much it has left
   Snapshot snapshot(bool may_reback = true);        // after asking the streams what they have done
   void validate() const;                            // throws Error that says what is wrong
 
@@ -251,7 +252,7 @@ class Arena {
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
-  mutable Bytes last_free_ = 0;
+  mutable Bytes last_free_ = 0, last_reserved_ = 0;  // of the device, and here, when it was last asked
   int records_left_ = 64;  // how many frees are still worth an event: each wait that one was there for earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };

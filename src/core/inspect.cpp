@@ -35,9 +35,23 @@ Stats Arena::stats(bool may_reback) {
   return figures(may_reback);
 }
 
+Stats Arena::sample() {
+  check_process();
+  const std::lock_guard held(mutex_.to_look());
+  lay_down();
+  Stats s = counts();
+  const Bytes was_free = last_free_ + last_reserved_;
+  s.device_free = was_free - std::min(was_free, s.reserved);
+  s.largest = backing_->largest(reach_with(s.device_free), true);
+  return s;
+}
+
 // A driver that fails to answer does not keep the arena from giving its account.
 Bytes Arena::device_free() const {
-  quietly([&] { last_free_ = device_.free(); });
+  quietly([&] {
+    last_free_ = device_.free();
+    last_reserved_ = backing_->reserved() * backing_->granule();
+  });
   return last_free_;
 }
 

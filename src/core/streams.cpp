@@ -212,8 +212,16 @@ const Streams::Record* Streams::find_record(Mark mark) const {
 const Streams::Record* Streams::record_after(Mark mark, Means means) {
   if (const Record* found = find_record(mark)) return found;
   State& state = states_[mark.stream];
-  const bool recorded = can_use(state) ? record_in_stream(state) : means == Means::kContexts && record_in_context(state);
+  const bool is_usable = can_use(state);
+  state.asked = !is_usable && means == Means::kStreams;
+  const bool recorded = is_usable ? record_in_stream(state) : means == Means::kContexts && record_in_context(state);
   return recorded ? &state.records.back() : nullptr;
+}
+
+void Streams::record_wanted(StreamIndex index) {
+  State& state = states_[index];
+  state.asked = false;
+  if (can_use(state) && state.frees > state.done) quietly([&] { record_in_stream(state); });
 }
 
 // All that was freed so far, what fronts keep included, gets a number that the next event covers.

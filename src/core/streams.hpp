@@ -114,6 +114,10 @@ class Streams {
 
   // Whether a stream is being captured, as far as it can be asked.
   bool any_capturing() const;
+  // A call passes a stream that others wanted to know about while it could not be named: now it can.
+  void answer(StreamIndex index) {
+    if (states_[index].asked) record_wanted(index);
+  }
   // What a call that passed a stream saw of it. One that was being captured is taken to be so until it is seen again, or
   // until somebody says that captures are over: it cannot be asked.
   void note_capture(StreamIndex index, bool is_capturing);
@@ -159,6 +163,7 @@ class Streams {
     bool blocking = true;       // so the legacy stream knows of its captures
     bool gone = false;          // its handle may be another's by now
     bool captured = false;      // when it was last seen
+    bool asked = false;         // what it freed is wanted elsewhere: worth an event when it is next seen
     std::uint32_t visits = 0;   // calls under way that passed the handle
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
@@ -178,6 +183,7 @@ class Streams {
   bool record_in_stream(State& state);
   bool record_in_context(State& state);
   void advance(State& state);
+  void record_wanted(StreamIndex index);
   void ask(State& state);
   void finish_state(State& state, std::uint64_t number);
   std::shared_ptr<EventUse> new_event(Events& events);

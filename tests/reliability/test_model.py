@@ -98,6 +98,7 @@ class Forgetful(machine.Stitched):
         super().give(block, fault)
 
 
+@pytest.mark.findings("race", "removed")
 @pytest.mark.parametrize("kind", [TooSmall, TooLarge, Careless, Forgetful], ids=lambda kind: kind.__name__)
 def test_the_model_notices_an_arena_that_is_wrong(kind: Any) -> None:
     # Whether a race shows in a program depends on the timing: it ends with the first that does.

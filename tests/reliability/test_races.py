@@ -50,7 +50,7 @@ def test_nothing_is_used_again_before_its_last_user_is_done(name: str, kind: str
     for seed in itertools.islice(SEEDS, None if kind == "stitched" else 5):
         events = events_of(name, seed)
         room = 1.1 if kind == "stitched" else 2.0  # plain segments cannot be stitched
-        pool = make(cap=int(room * peak(events)) + 64 * MIB, growth="8MiB", compact=True, vmm=kind == "stitched")
+        pool = make(cap=int(room * peak(events)) + 4 * MIB, growth="8MiB", compact=True, vmm=kind == "stitched")
         with sim.temporarily(delay=DELAY, seed=seed):
             looked_at += play(pool, cu, events)
         no_races()

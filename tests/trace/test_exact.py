@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ CAP = "96MiB"
 class Program:
     """Takes and gives back memory on several streams, in scopes, and trims; ``looked`` is what it saw, by event."""
 
-    def __init__(self, pool: arena.Arena, streams: list[int], seed: int) -> None:
+    def __init__(self, pool: arena.Arena, streams: list[Any], seed: int) -> None:
         self.pool, self.streams = pool, streams
         self.choose, self.look = random.Random(seed), random.Random(seed + 1000)
         self.live: list[arena.Buffer] = []
@@ -81,7 +82,7 @@ def test_the_account_is_that_of_the_run_at_every_step_whoever_looks(
     make: MakeArena, cu: Cu, tmp_path: Path, seed: int, vmm: bool
 ) -> None:
     pool = make(cap=CAP, vmm=vmm, compact=True)
-    program = Program(pool, [0, cu.stream(), cu.stream()], seed)
+    program = Program(pool, [0, cu.owned_stream(), cu.owned_stream()], seed)
     seen: dict[int, dict[str, int]] = {}
     with pool.record(tmp_path / "run.arena") as recording:
         for step in range(800):

@@ -78,7 +78,7 @@ def test_a_replay_gives_the_account_of_the_run_at_every_step(
     make: MakeArena, cu: Cu, tmp_path: Path, vmm: bool
 ) -> None:
     pool = make(cap="96MiB", vmm=vmm, compact=True)
-    streams = [0, cu.stream()]
+    streams = [0, cu.owned_stream()]
     accounts = []
     with pool.record(tmp_path / "run.arena"):
         choose, live = random.Random(3), list[arena.Buffer]()
