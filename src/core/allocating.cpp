@@ -102,7 +102,6 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   Lock held = lock();
   if (streams_.are_many()) released = tidy_streams();
   const Request wanted = request(asked, may_reback, is_last);
-  const Streams::Visit visit(streams_, wanted.stream);
   check_budget(wanted);
   if (wanted.graph) {
     if (Block* block = take_from_graph(wanted)) return *block;
@@ -110,6 +109,7 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   if (!wanted.capturing) {
     if (Block* block = take_hit(wanted)) return *block;
   }
+  const Streams::Visit visit(streams_, wanted.stream);
   Block& block = allocate_slowly(wanted, held);
   if (!wanted.capturing) streams_.answer(wanted.stream);
   if (is_over_limit()) {  // what could not go when the cap was lowered may go now
@@ -347,17 +347,8 @@ Block& Arena::hand_out(Offset offset, const Request& wanted) {
   return new_block(offset, wanted);
 }
 
-Block& Arena::new_block(Offset offset, const Request& wanted) {
-  const Span span = backing_->span_of(offset, wanted.rounded);
-  backing_->touch(span);
-  if (wanted.graph) {
-    wanted.graph->add({offset, wanted.rounded});
-    backing_->pin(span);
-  }
-  return add_block(offset, wanted, offset);
-}
-
-Block& Arena::add_block(Offset offset, const Request& wanted, Offset chunk) {
+Block& Arena::new_block(Offset offset, const Request& wanted, Offset chunk) {
+  if (chunk == kNoChunk) backing_->touch(backing_->span_of(offset, wanted.rounded));
   Block& block = blocks_.add(backing_->address_of(offset));
   block.offset = offset;
   block.size = wanted.rounded;
@@ -369,10 +360,7 @@ Block& Arena::add_block(Offset offset, const Request& wanted, Offset chunk) {
     block.scope = wanted.scope;
     wanted.scope->add(wanted.rounded);
   }
-  if (wanted.graph) {
-    block.graph = wanted.graph;
-    block.chunk = chunk;
-  }
+  if (wanted.graph) give_chunk(block, wanted, chunk);
   start(block, wanted, true);
   return block;
 }

@@ -136,6 +136,7 @@ class Arena {
     Backing::MarksUnder marks;
   };
   enum class When { kOpen, kAlways };
+  static constexpr Offset kNoChunk = ~Offset{0};
   static constexpr const char* kCapturing = "a stream is being captured";
 
   void check_process() const;
@@ -166,14 +167,16 @@ class Arena {
   Block& allocate_in_capture(const Request& request, const Demand& demand, Lock& lock);
   void note_capture(Request& request);
   Block* take_from_graph(const Request& request);
+  void give_chunk(Block& block, const Request& request, Offset chunk);
   void give_to_graph(Block& block);
+  void record_now(const Marks& marks);
   void release(GraphMemory& graph, Lock& lock);
   std::optional<Offset> back(const Demand& demand, Effort effort, Lock& lock);
   std::optional<Offset> back_anew(const Demand& demand, Lock& lock);
   bool order(const Request& request, Offset offset, Lock& lock);
   Block& hand_out(Offset offset, const Request& request);
-  Block& new_block(Offset offset, const Request& request);
-  Block& add_block(Offset offset, const Request& request, Offset chunk);
+  // In a chunk of its graph, or, without one, at a place that was just taken.
+  Block& new_block(Offset offset, const Request& request, Offset chunk = kNoChunk);
   void start(Block& block, const Request& request, bool is_new);
 
   Block& block_at(std::uint64_t address);

@@ -10,8 +10,8 @@ constexpr Granules kShare = 8;  // a new handle takes at most this part of what 
 
 }  // namespace
 
-Backing::Backing(const Device& device, Streams& streams, Gaps& gaps, Bytes granule, Granules granules, Granules growth)
-    : device_(device), streams_(streams), gaps_(gaps), granule_(granule), growth_(growth), granules_(granules) {}
+Backing::Backing(const Device& device, Streams& streams, Gaps& gaps, Bytes granule, Granules growth)
+    : device_(device), streams_(streams), gaps_(gaps), granule_(granule), growth_(growth) {}
 
 bool Backing::is_backed(Span span) const {
   for (Granules g = span.begin; g < span.end; ++g) {
@@ -138,8 +138,7 @@ void Backing::touch(Span span) {
   }
 }
 
-bool Backing::must_wait(StreamIndex user, Span span, const Marks& marks) const {
-  if (!streams_.must_wait(user, marks)) return false;
+bool Backing::is_shared(StreamIndex user, Span span) const {
   for (Granules g = span.begin; g < span.end; ++g) {
     if (is_shared(user, g)) return true;
   }

@@ -72,7 +72,7 @@ using Limit = std::function<Granules()>;
 
 class Backing {
  public:
-  Backing(const Device& device, Streams& streams, Gaps& gaps, Bytes granule, Granules granules, Granules growth);
+  Backing(const Device& device, Streams& streams, Gaps& gaps, Bytes granule, Granules growth);
   virtual ~Backing() = default;
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
@@ -95,12 +95,14 @@ class Backing {
   virtual bool reback(Span keep) = 0;
   // Untouched granules that reback() would set free.
   virtual Granules compactable() const = 0;
+  virtual void make_room(Granules) {}  // for a request of so many
+  virtual std::uint64_t range_of(std::uint64_t address) const { return address; }  // where that begins, of a handle
   virtual bool holds(std::uint64_t address) const = 0;  // whether it lies in a segment
   // Forgets everything without giving it back: for when the device may still be using it.
   virtual void abandon() = 0;
 
   Bytes granule() const { return granule_; }
-  Bytes size() const { return granules_.size() * granule_; }  // of the range of offsets
+  Bytes size() const { return (granules_.size() - walls_) * granule_; }  // of all that blocks and gaps may lie in
   Span span_of(Offset offset, Bytes size) const { return {unit_.count(offset), unit_.count(unit_.up(offset + size))}; }
   bool is_backed(Span span) const;
   bool is_bare(Span span) const;                   // backed nowhere
@@ -122,7 +124,9 @@ class Backing {
   void touch_again(Span span, const MarksUnder& marks);
   // Whether `user` has to wait for the last users of a span, which lies in a gap with these marks. More exact than the
   // marks alone: what was never used in a gap has nobody to wait for.
-  bool must_wait(StreamIndex user, Span span, const Marks& marks) const;
+  bool must_wait(StreamIndex user, Span span, const Marks& marks) const {
+    return streams_.must_wait(user, marks) && is_shared(user, span);
+  }
   // The lowest place in a gap that is backed and has nobody to wait for. Looks at no more granules than are `left`.
   std::optional<Offset> find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const;
   // What backs the span may not change while it is pinned.
@@ -181,6 +185,7 @@ class Backing {
  protected:
   using Index = std::uint32_t;
   static constexpr Index kNone = ~Index{0};
+  static constexpr Index kWall = kNone - 1;  // of a granule that is in no range of addresses
 
   struct Handle {
     cu::MemHandle id = 0;             // of virtual memory
@@ -227,6 +232,7 @@ class Backing {
     const bool is_only = marks.count() == 1 && (last.stream == mark.stream || streams_.reached(last));
     last = is_only ? mark : kSeveral;
   }
+  bool is_shared(StreamIndex user, Span span) const;
   bool is_shared(StreamIndex user, Granules granule) const {
     if (granule >= last_marks_.size()) return false;
     const Mark last = last_marks_[granule];
@@ -254,6 +260,7 @@ class Backing {
   Granules touched_granules_ = 0;
   Granules pinned_granules_ = 0;       // untouched ones of handles with pins
   Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
+  Granules walls_ = 0;                 // granules that are in no range of addresses
   Granules backed_end_ = 0;            // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
   bool refused_ = false;

@@ -12,8 +12,10 @@ Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, L
   std::optional<Place> place = find_hit(wanted);
   if (!place) place = find_unshared(wanted);
   if (place) return hand_out(place->offset, wanted);
+  Demand fresh = demand;
+  fresh.may_unmap = false;
   if (device_.can_relax()) {
-    if (const std::optional<Offset> offset = back_anew(demand, held)) return hand_out(*offset, wanted);
+    if (const std::optional<Offset> offset = back_anew(fresh, held)) return hand_out(*offset, wanted);
   }
   const Granules most = limit_with(device_free()), taken = backing_->reserved() - backing_->spare();
   fail(wanted, kCapturing, (most > taken ? most - taken : 0) * backing_->granule());
@@ -33,14 +35,22 @@ Block* Arena::take_from_graph(const Request& wanted) {
   const std::optional<GraphMemory::Taken> taken = wanted.graph->take(wanted.rounded, wanted.stream);
   if (!taken) return nullptr;
   ++hits_;
-  return &add_block(taken->offset, wanted, taken->chunk);
+  return &new_block(taken->offset, wanted, taken->chunk);
+}
+
+// A block is a graph's. If it does not lie in a chunk yet, its place becomes one.
+void Arena::give_chunk(Block& block, const Request& wanted, Offset chunk) {
+  block.graph = wanted.graph;
+  block.chunk = chunk == kNoChunk ? block.offset : chunk;
+  if (chunk != kNoChunk) return;
+  wanted.graph->add({block.offset, block.size});
+  backing_->pin(backing_->span_of(block.offset, block.size));
 }
 
 // What other streams used too cannot be ordered in a graph: no request gets it.
 void Arena::give_to_graph(Block& block) {
   const StreamIndex stream = block.others.empty() ? block.stream : Streams::kEverything;
   block.graph->give(block.offset, block.size, stream, block.chunk);
-  blocks_.remove(block);
 }
 
 std::shared_ptr<GraphMemory> Arena::begin_graph() {

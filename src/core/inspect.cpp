@@ -1,5 +1,6 @@
 // How the arena looks at itself: the account, everything there is, why a request fails, and whether all is consistent.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -129,17 +130,18 @@ Snapshot Arena::snapshot(bool may_reback) {
   return snapshot;
 }
 
-// With virtual memory, the part of the one segment that was ever backed is enough: the rest is as large as can be.
+// Of each range of addresses, the part that was ever backed is enough: the rest is as large as can be.
 void Arena::add_segments(Snapshot& snapshot) const {
-  std::uint64_t low = ~std::uint64_t{0}, high = 0;
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ranges;  // from where to where, by their beginning
   backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) {
     snapshot.handles.push_back({address, size});
     if (address == 0) return;
-    if (plain_) snapshot.segments.push_back({address, size});
-    low = std::min(low, address);
-    high = std::max(high, address + size);
+    const auto [it, is_new] = ranges.try_emplace(backing_->range_of(address), address, address + size);
+    if (is_new) return;
+    it->second.first = std::min(it->second.first, address);
+    it->second.second = std::max(it->second.second, address + size);
   });
-  if (!plain_ && high > 0) snapshot.segments.push_back({low, high - low});
+  for (const auto& [range, part] : ranges) snapshot.segments.push_back({part.first, part.second - part.first});
 }
 
 // Free pieces are cut at the borders of handles: each has one reason.

@@ -76,17 +76,22 @@ void Arena::put_down(Block& block) {
   if (!block.ordinary) {
     if (block.pins > 0) backing_->unpin(span);
     if (block.scope) block.scope->remove(block.size);
-    if (block.graph) return give_to_graph(block);
   }
-  Marks marks(mark_of(block));
-  for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
-  if (is_contended(block.size)) {
-    for (const Mark mark : marks) streams_.record_now(mark);
-    --records_left_;
+  if (block.graph) {
+    give_to_graph(block);
+  } else {
+    Marks marks(mark_of(block));
+    for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
+    if (is_contended(block.size)) record_now(marks);
+    backing_->leave(span, marks);
+    gaps_.add({block.offset, block.offset + block.size}, marks);
   }
-  backing_->leave(span, marks);
-  gaps_.add({block.offset, block.offset + block.size}, marks);
   blocks_.remove(block);
+}
+
+void Arena::record_now(const Marks& marks) {
+  for (const Mark mark : marks) streams_.record_now(mark);
+  --records_left_;
 }
 
 bool Arena::empty_front(Front& front, Front::Which which) {

@@ -22,13 +22,10 @@ class Calling {
   Unlocked unlocked_;
 };
 
-constexpr Bytes kPlacesPerByte = 8;  // offsets cost nothing, and segments come and go
-
 }  // namespace
 
 Plain::Plain(const Device& device, Streams& streams, Gaps& gaps, Granules growth, PlainSource source)
-    : Backing(device, streams, gaps, kUnit, kPlacesPerByte * round_up(device.total(), kUnit) / kUnit, growth),
-      source_(std::move(source)) {}
+    : Backing(device, streams, gaps, kUnit, growth), source_(std::move(source)) {}
 
 bool Plain::is_calling() { return calls > 0; }
 

@@ -5,28 +5,72 @@
 namespace arena {
 namespace {
 
-constexpr Bytes kAddressesPerByte = 8;  // addresses cost nothing, and room to place blocks saves mapping
-
-Granules granules_of(const Device& device) {
-  return round_up(kAddressesPerByte * device.total(), device.granule()) / device.granule();
-}
+// How many addresses there should be for each byte that may be taken, from best to worst: addresses cost nothing, and room
+// to place blocks saves mapping, but some platforms have few of them.
+struct Ratio {
+  Granules times, by;
+};
+constexpr Ratio kAddresses[] = {{8, 1}, {4, 1}, {2, 1}, {9, 8}};
 
 }  // namespace
 
-Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth)
-    : Backing(device, streams, gaps, device.granule(), granules_of(device), growth),
-      address_(device.reserve_addresses(size())) {
-  gaps_.add({0, size()}, {});
+Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, Granules most)
+    : Backing(device, streams, gaps, device.granule(), growth) {
+  make_room(most);
 }
 
 Stitched::~Stitched() {
   if (abandoned_) return;
   for (const Handle& handle : handles_) {
     if (handle.count == 0) continue;
-    if (handle.mapped) insist([&] { device_.unmap(address_at(handle.begin), handle.count * granule_); });
+    if (handle.mapped) insist([&] { device_.unmap(handle.address, handle.count * granule_); });
     insist([&] { device_.release(handle.id); });
   }
-  insist([&] { device_.free_addresses(address_, size()); });
+  for (const Range& range : ranges_) {
+    insist([&] { device_.free_addresses(range.address, range.count * granule_); });
+  }
+}
+
+// Ranges that the driver gives lie anywhere: no block lies in two of them.
+void Stitched::make_room(Granules most) {
+  const auto is_enough = [&](const Range& range) { return range.count >= most; };
+  if (std::any_of(ranges_.begin(), ranges_.end(), is_enough)) return;
+  const Range range = reserve_range(most);
+  if (!granules_.empty()) {
+    granules_.emplace_back().handle = kWall;
+    ++walls_;
+  }
+  const Granules begin = granules_.size();
+  granules_.resize(begin + range.count);
+  ranges_.push_back({begin, range.count, range.address});
+  gaps_.add({begin * granule_, (begin + range.count) * granule_}, {});
+  ++version_;
+}
+
+Stitched::Range Stitched::reserve_range(Granules most) const {
+  for (const Ratio& ratio : kAddresses) {
+    const Granules count = std::max<Granules>(1, (most * ratio.times + ratio.by - 1) / ratio.by);
+    try {
+      return {0, count, device_.reserve_addresses(count * granule_)};
+    } catch (const DriverError&) {
+      if (&ratio == std::end(kAddresses) - 1) throw;
+    }
+  }
+  return {};
+}
+
+std::uint64_t Stitched::address_at(Granules granule) const {
+  const auto holds_it = [&](const Range& range) { return granule - range.begin < range.count; };
+  const Range& range = *std::find_if(ranges_.begin(), ranges_.end(), holds_it);
+  return range.address + (granule - range.begin) * granule_;
+}
+
+bool Stitched::holds(std::uint64_t address) const { return range_of(address) != 0; }
+
+std::uint64_t Stitched::range_of(std::uint64_t address) const {
+  const auto holds_it = [&](const Range& range) { return address - range.address < range.count * granule_; };
+  const auto it = std::find_if(ranges_.begin(), ranges_.end(), holds_it);
+  return it == ranges_.end() ? 0 : it->address;
 }
 
 Granules Stitched::fixed(bool may_reback) const {
@@ -109,16 +153,19 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
 }
 
 // After all that was ever backed there is room, for there are many more addresses than memory. If that has been used up,
-// where nothing is mapped any more. A device that has too little is not asked for a part of it, which could not be unmapped.
+// where nothing is mapped any more. Where nothing may be unmapped, a device that has too little is not asked for a part.
 std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& limit, Lock&) {
   Offset offset = backed_end_ * granule_;
-  const Granules most = limit();
-  Bytes free = ~Bytes{0};
-  quietly([&] { free = device_.free(); });
-  refused_ |= free / granule_ < left_under(most);
-  const Granules left = std::min(left_under(most), free / granule_);
-  if (span_of(0, demand.size).count() > left + spare_granules_) return std::nullopt;
-  if (demand.size > size() - offset) {
+  const Granules most = limit(), count = span_of(0, demand.size).count();
+  Granules left = left_under(most);
+  if (!demand.may_unmap) {
+    Bytes free = ~Bytes{0};
+    quietly([&] { free = device_.free(); });
+    refused_ |= free / granule_ < left;
+    left = std::min(left, free / granule_);
+  }
+  if (count > left + spare_granules_) return std::nullopt;
+  if (room_at(backed_end_, count) < count) {
     const auto is_mapped = [this](Granules granule) { return granules_[granule].handle != kNone; };
     const std::optional<Place> place = gaps_.find_cheapest(demand.size, granules_.size(), is_mapped);
     if (!place || place->new_granules > 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// Backing by virtual memory: one segment, much larger than the device, whose granules are backed by handles as needed.
+// Backing by virtual memory: ranges of addresses, much larger than the cap, whose granules are backed by handles as needed.
 //
 // A handle is mapped and taken away whole. An idle one can be harvested, which means mapped somewhere else, or given
 // back. Handles are large while there is much room under the limit, and smaller near it. A large handle that is mostly
@@ -11,7 +11,7 @@ namespace arena {
 
 class Stitched final : public Backing {
  public:
-  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth);
+  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, Granules most);
   // Unmaps and releases everything; the device must be done with it.
   ~Stitched() override;
 
@@ -23,11 +23,19 @@ class Stitched final : public Backing {
   void trim(Granules keep, Granules most, Lock& lock) override;
   bool reback(Span keep) override;
   Granules compactable() const override;
-  bool holds(std::uint64_t address) const override { return address - address_ < size(); }
+  void make_room(Granules most) override;
+  std::uint64_t range_of(std::uint64_t address) const override;
+  bool holds(std::uint64_t address) const override;
   void abandon() override { abandoned_ = true; }
 
  private:
-  std::uint64_t address_at(Granules granule) const { return address_ + granule * granule_; }
+  // Addresses that the driver gave, under granules that follow one another.
+  struct Range {
+    Granules begin = 0, count = 0;
+    std::uint64_t address = 0;
+  };
+  Range reserve_range(Granules most) const;
+  std::uint64_t address_at(Granules granule) const;
 
   // What a request needs, in granules. Without moving data, handles that are in use stay where they are; with it, those that
   // are pinned do. The rest can be had anywhere, if need be in smaller handles. So a place is within reach if
@@ -63,7 +71,7 @@ class Stitched final : public Backing {
   bool remount(Index index, Granules at, const Marks& marks);
   void wait_for_copies(Granules last);
 
-  std::uint64_t address_;
+  std::vector<Range> ranges_;  // each large enough for all that was allowed when it was made
   BySize spare_;
   struct Largest : Found {
     Granules limit = 0;
