@@ -98,9 +98,8 @@ Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line
 }
 
 Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_last) {
-  std::vector<std::shared_ptr<void>> released;  // dropped without the lock
   Lock held = lock();
-  if (streams_.are_many()) released = tidy_streams();
+  if (streams_.are_many()) tidy(held);
   const Request wanted = request(asked, may_reback, is_last);
   check_budget(wanted);
   if (wanted.graph) {
@@ -111,7 +110,6 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   }
   const Streams::Visit visit(streams_, wanted.stream);
   Block& block = allocate_slowly(wanted, held);
-  if (!wanted.capturing) streams_.answer(wanted.stream);
   if (is_over_limit()) {  // what could not go when the cap was lowered may go now
     const Relaxed relaxed(device_);
     quietly([&] { trim_to(settings_.reserve, held, false); });
@@ -178,20 +176,29 @@ std::optional<Place> Arena::find_unshared(const Request& wanted) const {
 // The best place is there, but other streams used it last. If they are done by now, it is taken. If not, another place is,
 // but for near the cap, where there is more to try before.
 Block* Arena::take_contended(const Request& wanted) {
-  std::optional<Place> place = gaps_.find(wanted.rounded);
-  if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return nullptr;
+  std::optional<Place> place = find_backed(wanted.rounded);
+  if (!place) return nullptr;
   const bool is_near = is_near_cap();
-  streams_.poll(gaps_.marks_of(*place), is_near ? Means::kContexts : Means::kStreams);
-  if (must_wait(wanted, place->offset)) place = is_near ? std::nullopt : find_unshared(wanted);
+  if (must_wait(wanted, place->offset)) {
+    streams_.poll(gaps_.marks_of(*place), is_near ? Means::kContexts : Means::kStreams);
+  }
+  if (place && must_wait(wanted, place->offset)) place = is_near ? std::nullopt : find_unshared(wanted);
   return place ? &hand_out(place->offset, wanted) : nullptr;
+}
+
+// The best place of a request, if that is backed.
+std::optional<Place> Arena::find_backed(Bytes rounded) const {
+  const std::optional<Place> place = gaps_.find(rounded);
+  if (!place || !backing_->is_backed(backing_->span_of(place->offset, rounded))) return std::nullopt;
+  return place;
 }
 
 // The best place is in use by other streams, on the device: another, or new memory, is better than to wait for them.
 Block* Arena::take_shared(const Request& wanted, const Demand& demand, Lock& held) {
   if (const std::optional<Place> place = find_unshared(wanted)) return &hand_out(place->offset, wanted);
   if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
-  const std::optional<Place> place = gaps_.find(wanted.rounded);  // anew: others may have come in between
-  if (!place || !backing_->is_backed(backing_->span_of(place->offset, wanted.rounded))) return nullptr;
+  const std::optional<Place> place = find_backed(wanted.rounded);  // again: others may have come in between
+  if (!place) return nullptr;
   return order(wanted, place->offset, held) ? &hand_out(place->offset, wanted) : nullptr;
 }
 
@@ -212,8 +219,8 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     if (demand.place && must_wait(wanted, demand.place->offset)) {
       streams_.poll(gaps_.marks_of(*demand.place), is_near_cap() ? Means::kContexts : Means::kStreams);
     }
-    if (const std::optional<Place> place = find_hit(wanted)) return &hand_out(place->offset, wanted);
-    if (demand.place && backing_->is_backed(backing_->span_of(demand.place->offset, wanted.rounded))) {
+    if (const std::optional<Place> place = find_backed(wanted.rounded)) {
+      if (!must_wait(wanted, place->offset)) return &hand_out(place->offset, wanted);
       if (Block* block = take_shared(wanted, demand, held)) return block;
       check_still_open(held);
       continue;
@@ -230,9 +237,14 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     const bool is_patient = deadline && steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];
-    demand.may_unmap = (backing_->idle() == 0 && effort < Effort::kWait) || !streams_.any_capturing();
-    if (!demand.may_unmap && effort == Effort::kReback) fail(wanted, kCapturing);
-    if (effort == Effort::kReback && (!wanted.may_reback || backing_->compactable() == 0)) return nullptr;
+    demand.may_unmap = [this, known = std::optional<bool>()]() mutable {
+      if (!known) known = !streams_.any_capturing();
+      return *known;
+    };
+    if (effort == Effort::kReback) {
+      if (!demand.may_unmap()) fail(wanted, kCapturing);
+      if (!wanted.may_reback || backing_->compactable() == 0) return nullptr;
+    }
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
     if (effort == Effort::kWait && !deadline) deadline = steady_clock::now() + kLongestWait;
@@ -248,7 +260,7 @@ std::optional<Offset> Arena::back(const Demand& demand, Effort effort, Lock& hel
   }
   try {
     if (effort == Effort::kReback) {
-      synchronize_now();
+      if (!synchronize_now()) return std::nullopt;
       backing_->poll();
     }
     return backing_->back(demand, [this] { return limit(); }, effort, held);
@@ -307,24 +319,39 @@ void Arena::wait_for_pending(Lock& held, std::chrono::nanoseconds longest) {
 bool Arena::wait_for_device(Lock& held) {
   if (streams_.any_capturing()) return false;
   const Streams::Progress progress = streams_.progress();
+  bool is_done = false;
   {
     const Unlocked unlocked(held);
-    device_.synchronize();
-    for (const auto& other : progress.others) device_.synchronize(other->get());
+    is_done = synchronize_all(progress);
   }
+  if (is_done) streams_.finish(progress);
+  return is_done;
+}
+
+// The same with the lock, for callers who may let nobody in.
+bool Arena::synchronize_now() {
+  const Streams::Progress progress = streams_.progress();
+  if (!synchronize_all(progress)) return false;
   streams_.finish(progress);
   return true;
 }
 
-// The same with the lock, for callers who may let nobody in.
-void Arena::synchronize_now() {
-  const Streams::Progress progress = streams_.progress();
-  device_.synchronize();
-  for (const auto& other : progress.others) device_.synchronize(other->get());
-  streams_.finish(progress);
+// False if a capture, which nobody knew of, does not allow it.
+bool Arena::synchronize_all(const Streams::Progress& progress) const {
+  const auto synchronize = [&](const auto& other) { return device_.synchronize(other->get()); };
+  return device_.synchronize() && std::all_of(progress.others.begin(), progress.others.end(), synchronize);
 }
 
-// Lets go of streams that are done and have no blocks.
+void Arena::tidy(Lock& held) {
+  {
+    std::vector<std::shared_ptr<void>> released = tidy_streams();
+    const Unlocked unlocked(held);
+    released.clear();
+  }
+  check_still_open(held);
+}
+
+// Lets go of streams that are done and have no blocks. What owned them is to be dropped without the lock.
 std::vector<std::shared_ptr<void>> Arena::tidy_streams() {
   constexpr std::size_t kVeryMany = 512;
   const Relaxed relaxed(device_);

@@ -78,8 +78,7 @@ Arena::~Arena() {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       streams_.poll_all(Means::kContexts);
     }
-    if (!streams_.are_done()) synchronize_now();
-    is_done = true;
+    is_done = streams_.are_done() || synchronize_now();
   });
   // The device may be using the memory: losing it is safe, unmapping it is not.
   if (!is_done) backing_->abandon();
@@ -112,6 +111,7 @@ void Arena::check_still_open(Lock& held) {
 
 void Arena::synchronize() {
   Lock held = lock(When::kAlways);
+  if (streams_.count() > 1) empty_fronts();  // what one keeps is known to be done then, and the others may have it
   wait_for_device(held);
 }
 
@@ -270,11 +270,12 @@ void Arena::trim() {
 
 void Arena::compact() {
   Lock held = lock();
-  if (streams_.any_capturing()) throw UsageError("a stream is being captured: nothing can be moved until it ends");
+  constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until it ends";
+  if (streams_.any_capturing()) throw UsageError(kCaptured);
   if (observer_) tell({EventKind::kCompact});
   const Relaxed relaxed(device_);
   empty_fronts();
-  synchronize_now();
+  if (!synchronize_now()) throw UsageError(kCaptured);
   backing_->poll();  // what is idle may be needed in the place of what the device does not give again
   try {
     while (backing_->compactable() > 0 && backing_->reback({})) {

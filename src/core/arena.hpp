@@ -161,6 +161,7 @@ class Arena {
   Block* take_hit(const Request& request);
   Block& allocate_slowly(const Request& request, Lock& lock);
   Block* try_efforts(const Request& request, Lock& lock);
+  std::optional<Place> find_backed(Bytes rounded) const;
   std::optional<Place> find_unshared(const Request& request) const;
   Block* take_contended(const Request& request);
   Block* take_shared(const Request& request, const Demand& demand, Lock& lock);
@@ -169,7 +170,6 @@ class Arena {
   Block* take_from_graph(const Request& request);
   void give_chunk(Block& block, const Request& request, Offset chunk);
   void give_to_graph(Block& block);
-  void record_now(const Marks& marks);
   void release(GraphMemory& graph, Lock& lock);
   std::optional<Offset> back(const Demand& demand, Effort effort, Lock& lock);
   std::optional<Offset> back_anew(const Demand& demand, Lock& lock);
@@ -187,6 +187,9 @@ class Arena {
   void bind(Block& block);
   Mark mark_of(Block& block);
   void put_down(Block& block);
+  [[gnu::noinline]] void let_go(Block& block);
+  void put_among_gaps(const Block& block, const Marks& marks);
+  [[gnu::noinline]] void record_if_contended(Bytes size, const Marks& marks);
   // Puts down what fronts keep. False if there was nothing.
   bool empty_front(Front& front, Front::Which which = Front::Which::kAll);
   bool empty_fronts(Front::Which which = Front::Which::kAll);
@@ -199,14 +202,11 @@ class Arena {
   void trim_to(Bytes keep, Lock& lock, bool may_wait = true);
 
   bool is_near_cap() const;
-  // Whether another stream would have to wait for a block of this size: there are others, and no new memory for them.
-  // Then an event right behind the free is worth its price, as long as such events are waited for.
-  bool is_contended(Bytes size) const {
-    return streams_.count() > 1 && records_left_ > 0 && backing_->reserved() * backing_->granule() + size > settings_.cap;
-  }
   void wait_for_pending(Lock& lock, std::chrono::nanoseconds longest);
   bool wait_for_device(Lock& lock);
-  void synchronize_now();
+  bool synchronize_now();
+  bool synchronize_all(const Streams::Progress& progress) const;
+  [[gnu::noinline]] void tidy(Lock& lock);
   std::vector<std::shared_ptr<void>> tidy_streams();
 
   Granules in_granules(Bytes size) const { return size / backing_->granule(); }
@@ -238,6 +238,7 @@ class Arena {
   Fronts fronts_;
   std::vector<Laid> laid_;
   bool has_much_room_ = false;         // under the cap
+  bool may_contend_ = false;           // streams for memory: little is left under the cap
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
@@ -256,7 +257,7 @@ class Arena {
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0, last_reserved_ = 0;  // of the device, and here, when it was last asked
-  int records_left_ = 64;  // how many frees are still worth an event: each wait that one was there for earns more
+  int records_left_ = 32;  // how many frees are still worth an event: each wait that one was there for earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 

@@ -65,7 +65,8 @@ struct Demand {
   Bytes size = 0;
   std::optional<Place> place = {};  // the best one
   Marks used = {};                  // what somebody who gives memory may still use it before
-  bool may_unmap = true;            // not while a stream is being captured
+  // Not while a stream is being captured. Asked only where something would be unmapped: there may be many streams.
+  std::function<bool()> may_unmap = [] { return true; };
 };
 // How many granules may be reserved in all, now: asked for again whenever others may have come in between.
 using Limit = std::function<Granules()>;
@@ -127,6 +128,7 @@ class Backing {
   bool must_wait(StreamIndex user, Span span, const Marks& marks) const {
     return streams_.must_wait(user, marks) && is_shared(user, span);
   }
+  bool is_shared(StreamIndex user, Span span) const;
   // The lowest place in a gap that is backed and has nobody to wait for. Looks at no more granules than are `left`.
   std::optional<Offset> find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const;
   // What backs the span may not change while it is pinned.
@@ -232,7 +234,6 @@ class Backing {
     const bool is_only = marks.count() == 1 && (last.stream == mark.stream || streams_.reached(last));
     last = is_only ? mark : kSeveral;
   }
-  bool is_shared(StreamIndex user, Span span) const;
   bool is_shared(StreamIndex user, Granules granule) const {
     if (granule >= last_marks_.size()) return false;
     const Mark last = last_marks_[granule];

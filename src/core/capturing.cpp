@@ -9,11 +9,11 @@ namespace arena {
 // Nothing may be unmapped, no event asked for, and no work outside waited for: memory that was used and freed by the same
 // stream will do, or what is known to be done, or new memory.
 Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, Lock& held) {
-  std::optional<Place> place = find_hit(wanted);
-  if (!place) place = find_unshared(wanted);
+  std::optional<Place> place = find_backed(wanted.rounded);
+  if (!place || must_wait(wanted, place->offset)) place = find_unshared(wanted);
   if (place) return hand_out(place->offset, wanted);
   Demand fresh = demand;
-  fresh.may_unmap = false;
+  fresh.may_unmap = [] { return false; };
   if (device_.can_relax()) {
     if (const std::optional<Offset> offset = back_anew(fresh, held)) return hand_out(*offset, wanted);
   }
@@ -25,6 +25,10 @@ Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, L
 // that nobody has a name for.
 void Arena::note_capture(Request& wanted) {
   streams_.note_capture(wanted.stream, wanted.capturing);
+  if (!wanted.capturing) {
+    const Streams::Visit visit(streams_, wanted.stream);
+    streams_.answer(wanted.stream);
+  }
   if (!wanted.capturing || wanted.graph) return;
   if (!unclaimed_) unclaimed_ = graphs_.emplace_back(std::make_shared<GraphMemory>());
   wanted.graph = unclaimed_;

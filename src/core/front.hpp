@@ -32,7 +32,7 @@ namespace arena {
 class SpinLock {
  public:
   bool try_lock() { return !taken_.exchange(true, std::memory_order_acquire); }
-  void lock() {
+  [[gnu::always_inline]] void lock() {
     while (!try_lock()) wait();
   }
   void unlock() { taken_.store(false, std::memory_order_release); }

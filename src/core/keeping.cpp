@@ -66,30 +66,43 @@ bool Arena::keep(Block& block) {
 
 // Where its stream was when it was freed.
 Mark Arena::mark_of(Block& block) {
-  if (block.mark == 0) block.mark = streams_.mark(block.stream).number;
-  streams_.raise({block.stream, block.mark});
+  if (block.mark == 0) {
+    block.mark = streams_.mark(block.stream).number;
+  } else {
+    streams_.raise({block.stream, block.mark});
+  }
   return {block.stream, block.mark};
 }
 
 void Arena::put_down(Block& block) {
-  const Span span = backing_->span_of(block.offset, block.size);
   if (!block.ordinary) {
-    if (block.pins > 0) backing_->unpin(span);
-    if (block.scope) block.scope->remove(block.size);
-  }
-  if (block.graph) {
-    give_to_graph(block);
+    let_go(block);
   } else {
-    Marks marks(mark_of(block));
-    for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
-    if (is_contended(block.size)) record_now(marks);
-    backing_->leave(span, marks);
-    gaps_.add({block.offset, block.offset + block.size}, marks);
+    put_among_gaps(block, Marks(mark_of(block)));
   }
   blocks_.remove(block);
 }
 
-void Arena::record_now(const Marks& marks) {
+// Of a block that others have to do with, too.
+void Arena::let_go(Block& block) {
+  if (block.pins > 0) backing_->unpin(backing_->span_of(block.offset, block.size));
+  if (block.scope) block.scope->remove(block.size);
+  if (block.graph) return give_to_graph(block);
+  Marks marks(mark_of(block));
+  for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
+  put_among_gaps(block, marks);
+}
+
+void Arena::put_among_gaps(const Block& block, const Marks& marks) {
+  if (may_contend_) record_if_contended(block.size, marks);
+  backing_->leave(backing_->span_of(block.offset, block.size), marks);
+  gaps_.add({block.offset, block.offset + block.size}, marks);
+}
+
+// Where another stream would have to wait for what is freed, because there is no new memory for it, an event right behind
+// the free is worth its price, as long as such events are waited for.
+void Arena::record_if_contended(Bytes size, const Marks& marks) {
+  if (records_left_ <= 0 || backing_->reserved() * backing_->granule() + size <= settings_.cap) return;
   for (const Mark mark : marks) streams_.record_now(mark);
   --records_left_;
 }
@@ -139,6 +152,7 @@ void Arena::set_fronts() {
   using enum Front::Keeps;
   const bool direct = !observer_ && !settings_.validates && !is_over_limit() && !is_laid_;
   has_much_room_ = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
+  may_contend_ = is_near_cap();
   fronts_.set_policy(direct, is_over_limit() ? kNone : has_much_room_ ? kAll : kSmall);
 }
 

@@ -63,7 +63,7 @@ Bytes Plain::largest(Granules limit, bool) const {
 std::optional<Offset> Plain::back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) {
   if (demand.place) return demand.place->offset;
   if (effort == Effort::kReback) return std::nullopt;
-  if (effort != Effort::kAtOnce && demand.may_unmap) {
+  if (effort != Effort::kAtOnce && demand.may_unmap()) {
     poll();
     const Granules need = granules_for(demand.size), most = limit();
     // If nothing is missing under the limit, the device is short of it.

@@ -84,7 +84,7 @@ void Stitched::replace(Index index, Span keep) {
 // here that something else went wrong may not have waited; what is read behind the copies is there when they are done.
 void Stitched::wait_for_copies(Granules last) {
   try {
-    device_.synchronize();
+    if (!device_.synchronize()) throw Error("a stream is being captured");
   } catch (const Error&) {
     char byte = 0;
     quietly([&] { device_.copy_to_host(&byte, address_at(last), 1); });

@@ -10,6 +10,7 @@ namespace {
 struct Ratio {
   Granules times, by;
 };
+const std::function<bool()> kNeverUnmap = [] { return false; };
 constexpr Ratio kAddresses[] = {{8, 1}, {4, 1}, {2, 1}, {9, 8}};
 
 }  // namespace
@@ -141,7 +142,7 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
   std::size_t spares = spare_.size();  // not more than there were: one that the driver refuses to open is spare again
   while (!map_all(span, most, demand.may_unmap)) {
     bool freed = false;
-    if (!demand.may_unmap) return std::nullopt;
+    if (effort < Effort::kRelease || !demand.may_unmap()) return std::nullopt;
     if (effort == Effort::kRelease) {
       freed = release_spare(spares) || release_idle(span.count(), span) > 0;
     } else if (effort == Effort::kReback) {
@@ -158,7 +159,7 @@ std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& lim
   Offset offset = backed_end_ * granule_;
   const Granules most = limit(), count = span_of(0, demand.size).count();
   Granules left = left_under(most);
-  if (!demand.may_unmap) {
+  if (!demand.may_unmap()) {
     Bytes free = ~Bytes{0};
     quietly([&] { free = device_.free(); });
     refused_ |= free / granule_ < left;
@@ -171,7 +172,7 @@ std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& lim
     if (!place || place->new_granules > 0) return std::nullopt;
     offset = place->offset;
   }
-  if (!map_all(span_of(offset, demand.size), most, false)) return std::nullopt;
+  if (!map_all(span_of(offset, demand.size), most, kNeverUnmap)) return std::nullopt;
   return offset;
 }
 
@@ -182,13 +183,13 @@ Granules Stitched::room_at(Granules granule, Granules most) const {
   return count;
 }
 
-bool Stitched::map_all(Span span, Granules limit, bool may_harvest) {
+bool Stitched::map_all(Span span, Granules limit, const std::function<bool()>& may_unmap) {
   std::vector<Index> fresh;
   bool complete = true;
   try {
     for (Granules g = span.begin; g < span.end && complete; ++g) {
       if (granules_[g].handle != kNone) continue;
-      const Index index = take(g, span, limit, may_harvest);
+      const Index index = take(g, span, limit, may_unmap);
       complete = index != kNone && map(index, g);
       if (complete) fresh.push_back(index);
     }
@@ -206,11 +207,12 @@ bool Stitched::map_all(Span span, Granules limit, bool may_harvest) {
 }
 
 // A handle for a granule of the span, mapped nowhere and not among the spare ones.
-Stitched::Index Stitched::take(Granules at, Span span, Granules limit, bool may_harvest) {
+Stitched::Index Stitched::take(Granules at, Span span, Granules limit, const std::function<bool()>& may_unmap) {
   const Granules need = room_at(at, span.end - at), room = room_at(at, std::max(need, growth_));
   Index index = take_spare(need, room);
-  if (index == kNone && may_harvest) {
+  if (index == kNone) {
     index = harvest(need, room, span);
+    if (index != kNone && !may_unmap()) index = kNone;
     if (index != kNone) unmap(index);
   }
   if (index == kNone && reserved_ < limit) index = create(std::min(room, handle_size(limit)));

@@ -49,8 +49,8 @@ class Stitched final : public Backing {
   Granules room_at(Granules granule, Granules most) const;
 
   // Backs every granule of the span. False if there is not enough memory for it; what was mapped by then stays, idle.
-  bool map_all(Span span, Granules limit, bool may_harvest);
-  Index take(Granules at, Span span, Granules limit, bool may_harvest);
+  bool map_all(Span span, Granules limit, const std::function<bool()>& may_unmap);
+  Index take(Granules at, Span span, Granules limit, const std::function<bool()>& may_unmap);
   Index take_spare(Granules need, Granules room);
   Index harvest(Granules need, Granules room, Span keep);
   Index create(Granules count);

@@ -302,7 +302,11 @@ bool Streams::order(StreamIndex user, const Marks& marks) {
 // Records are reached in order, so while the first is not there is nothing to ask about later ones.
 void Streams::ask(State& state) {
   while (!state.records.empty()) {
-    const EventStatus status = device_.query(state.records.front().use->event);
+    EventUse& use = *state.records.front().use;
+    if (!use.reached && use.asked == round_) return;
+    const EventStatus status = use.reached ? EventStatus::kReached : device_.query(use.event);
+    use.asked = round_;
+    use.reached = status == EventStatus::kReached;
     if (status == EventStatus::kPending) return;
     if (status == EventStatus::kReached) {
       finish_state(state, state.records.front().number);
@@ -313,6 +317,11 @@ void Streams::ask(State& state) {
 }
 
 void Streams::poll(const Marks& marks, Means means) {
+  ++round_;
+  poll_once(marks, means);
+}
+
+void Streams::poll_once(const Marks& marks, Means means) {
   for (const Mark mark : marks) {
     State& state = states_[mark.stream];
     if (!reached(mark)) ask(state);
@@ -321,9 +330,10 @@ void Streams::poll(const Marks& marks, Means means) {
 }
 
 void Streams::poll_all(Means means) {
+  ++round_;
   for (StreamIndex index = 0; index < states_.size(); ++index) {
     const State& state = states_[index];
-    if (state.done < state.frees) poll(Marks({index, state.frees}), means);
+    if (state.done < state.frees) poll_once(Marks({index, state.frees}), means);
   }
 }
 
@@ -348,6 +358,7 @@ bool Streams::are_over(const Marks& marks) const {
 }
 
 void Streams::collect() {
+  ++round_;
   for (State& state : states_) ask(state);
 }
 

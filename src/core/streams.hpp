@@ -150,6 +150,8 @@ class Streams {
     EventUse& operator=(const EventUse&) = delete;
     Events& events;
     const cu::Event event;
+    bool reached = false;
+    std::uint64_t asked = 0;  // in which round it was last
   };
   struct Record {
     std::shared_ptr<EventUse> use;
@@ -184,6 +186,7 @@ class Streams {
   bool record_in_context(State& state);
   void advance(State& state);
   void record_wanted(StreamIndex index);
+  void poll_once(const Marks& marks, Means means);
   void ask(State& state);
   void finish_state(State& state, std::uint64_t number);
   std::shared_ptr<EventUse> new_event(Events& events);
@@ -197,6 +200,7 @@ class Streams {
   std::vector<StreamIndex> vacant_;  // states for other streams to use
   std::vector<std::shared_ptr<void>> released_;
   bool has_seen_capture_ = false;
+  std::uint64_t round_ = 1;  // of questions: an event that many streams share is asked about once in each
   std::size_t many_ = 64;
   std::uint64_t waits_ = 0;
 };

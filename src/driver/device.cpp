@@ -172,9 +172,12 @@ void Device::synchronize(cu::Event event) const {
   driver_->check(count().cuEventSynchronize(event), "cuEventSynchronize");
 }
 
-void Device::synchronize(cu::Context context) const {
+bool Device::synchronize(cu::Context context) const {
   const ContextScope scope(*driver_, context);
-  driver_->check(count().cuCtxSynchronize(), "cuCtxSynchronize");
+  const cu::Result result = count().cuCtxSynchronize();
+  if (is_about_capture(result)) return false;
+  driver_->check(result, "cuCtxSynchronize");
+  return true;
 }
 
 // Not counted: asked for every request on a stream that could be captured.

@@ -70,8 +70,9 @@ class Device {
   void wait(cu::Stream stream, cu::Event event) const;
   EventStatus query(cu::Event event) const;
   void synchronize(cu::Event event) const;
-  void synchronize(cu::Context context) const;
-  void synchronize() const { synchronize(context_.get()); }
+  // Waits for all work of a context. False when a capture does not allow it, which the capture does not survive.
+  bool synchronize(cu::Context context) const;
+  bool synchronize() const { return synchronize(context_.get()); }
   // True of the legacy stream while a blocking stream of its context is being captured.
   bool is_capturing(cu::Stream stream) const;
   // Whether memory can be taken while another stream is being captured, within a Relaxed.

@@ -33,9 +33,13 @@ void Replay::make_streams() {
 std::shared_ptr<cu::StreamTag> Replay::new_stream() {
   if (!device_) device_ = std::make_shared<const Device>(arena_->device().driver(), arena_->device().number());
   const auto end = [device = device_](cu::Stream stream) { quietly([&] { device->delete_stream(stream); }); };
-  std::shared_ptr<cu::StreamTag> stream(device_->new_stream(), end);
-  arena_->keep_stream(stream.get(), stream);
-  return stream;
+  return {device_->new_stream(), end};
+}
+
+// The arena lets go of a stream from time to time, as of those that programs pass.
+void Replay::keep_stream(const TraceEvent& event) const {
+  const std::shared_ptr<cu::StreamTag>& stream = streams_[event.stream % streams_.size()];
+  if (stream) arena_->keep_stream(stream.get(), stream);
 }
 
 Replay::~Replay() {
@@ -108,6 +112,7 @@ Line Replay::line_of(const TraceEvent& event) const {
 
 void Replay::allocate(const TraceEvent& event) {
   release(event.block);  // a number that comes again: what a file says need not make sense
+  keep_stream(event);
   try {
     Block& block = arena_->allocate(event.size, stream_of(event), true, line_of(event));
     blocks_.at(event.block) = {&block, next_};
@@ -142,6 +147,7 @@ void Replay::play(const TraceEvent& event) {
       break;
     case kRecordStream:
       if (const Held held = blocks_.find(event.block); held.block != nullptr) {
+        keep_stream(event);
         arena_->record_stream(held.block->address, stream_of(event));
       }
       break;

@@ -84,6 +84,7 @@ class Replay {
 
   void make_streams();
   std::shared_ptr<cu::StreamTag> new_stream();
+  void keep_stream(const TraceEvent& event) const;
 
   std::shared_ptr<const Trace> trace_;
   std::shared_ptr<Arena> arena_;
