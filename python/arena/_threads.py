@@ -34,8 +34,8 @@ def is_alone(wait: Callable[[], None]) -> bool:
 
     Python threads are counted, and native ones: C++ threads of DALI or UCX launch work without Python. The threads of
     the driver, those that only write recordings or sample the account, and those that wait in the pool of a math
-    library are known to be harmless. ``wait`` is called if there seem to be others: one of them may be a function in a stream,
-    which ends with its work.
+    library are known to be harmless. ``wait`` is called if there seem to be others: one of them may be a function in a
+    stream, which ends with its work.
     """
     if not _has_gil():
         return False
