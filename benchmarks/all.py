@@ -27,6 +27,7 @@ import matplotlib.pyplot as plt
 import arena
 import core
 import cupy_malloc
+import streams
 import threads
 import traces
 
@@ -127,6 +128,38 @@ def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield from table(["", "arena's cap", "best of the others", "arena, ms", "PyTorch's expandable segments, ms"], rows)
 
 
+def of_streams(found: dict[str, Any] | None) -> Iterator[str]:
+    if found is None:
+        return
+    yield "## Streams\n"
+    yield "`benchmarks/streams.py`. Two independent streams with work in flight, far below the cap: how many of"
+    yield f"{streams.ALLOCATIONS:,} allocations waited for the other, and the price of that. Seed {found['seed']}.\n"
+    builds = {"arena": "", "against": ", before"}
+    rows = [
+        [f"passed as {kind}s{told}", f"{row['waits']:,}", f"{row['reserved']:.2f}", f"{row['driver_calls']:,}"]
+        for build, told in builds.items()
+        for kind, row in found.get(build, {"waits": {}})["waits"].items()
+    ]
+    yield from table(["", "waits", "reserved ÷ live, peaks", "driver calls"], rows)
+    yield f"A request that needs new memory, with 1 and with {streams.MANY:,} known streams. `pending`: other memory is"
+    yield "free, but a stream still works on it.\n"
+    rows = []
+    for build, told in builds.items():
+        for what, row in found.get(build, {"grow": {}})["grow"].items():
+            one, many, ratio = row["1"], row[str(streams.MANY)], streams.ratio_of(row)
+            bound = "" if told else f"≤ {streams.BOUND:g}, {verdict(ratio <= streams.BOUND)}"
+            calls = f"{one['calls']:,.0f}, {many['calls']:,.0f}"
+            rows.append([f"{what}{told}", f"{one['us']:.1f}", f"{many['us']:.1f}", f"{ratio:.2f}", bound, calls])
+    yield from table(["", "1, us", f"{streams.MANY:,}, us", "ratio", "bound", "driver calls"], rows)
+    yield "A hit, through Python: `allocate()` and `free()`.\n"
+    rows = [
+        [f"{what}{told}", f"{ns:.0f}", f"{ns / found[build]['hit']['default stream']:.2f}"]
+        for build, told in builds.items()
+        for what, ns in found.get(build, {"hit": {}})["hit"].items()
+    ]
+    yield from table(["", "ns", "× the default stream"], rows)
+
+
 def of_looking(figures: list[tuple[str, float, str]]) -> Iterator[str]:
     yield "## Looking, recording, replaying\n"
     yield "`benchmarks/inspection.py`, through Python.\n"
@@ -163,7 +196,7 @@ def main() -> int:
         rows = run("core", folder)
         cupy = run("cupy_malloc", folder, options.cupy_python)
         free = run("threads", folder, options.free_threaded_python) if options.free_threaded_python else None
-        programs, figures = run("traces", folder), run("inspection", folder)
+        programs, figures, of_several = run("traces", folder), run("inspection", folder), run("streams", folder)
         run("driver_calls", folder)
     today = datetime.datetime.now(datetime.timezone.utc).date()
     versions = f"arena {arena.__version__}, Python {platform.python_version()}"
@@ -176,6 +209,7 @@ def main() -> int:
         *through_cupy(cupy),
         *in_the_core(rows),
         *without_gil(free),
+        *of_streams(of_several),
         *of_traces(programs),
         *of_looking(figures),
     ]

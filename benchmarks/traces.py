@@ -94,7 +94,7 @@ class Replayer:
         sim.reset_counts()
         core = arena._core.Arena(self.driver, 0, cap=cap, reserve=0, headroom=0, growth=64 * MIB)
         streams = [stream.value or 0 for stream in self.streams]
-        blocks: dict[int, int] = {}
+        blocks: dict[int, arena.Buffer] = {}
         half, middle = 0.0, len(trace.events) // 2
         for step, (number, size, stream) in enumerate(trace.events):
             if size < 0:

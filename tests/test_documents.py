@@ -110,7 +110,7 @@ def test_the_readme_example_of_a_planned_failure_fails_the_next_allocation() -> 
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["arena.md", "fit.md", "reports.md"])
+@pytest.mark.parametrize("name", ["arena.md", "fit.md", "reports.md", "streams.md"])
 def test_the_python_in_a_document_runs_as_one_program(name: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text(), re.M | re.S)
     done = run(f"import os; os.chdir({str(tmp_path)!r})\n" + "\n".join(blocks), ARENA_DRIVER="sim")

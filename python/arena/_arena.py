@@ -180,7 +180,7 @@ class Arena(PoolMethods, _core.Allocator):
         return GraphMemory(self._open)
 
     def release_graphs(self) -> None:
-        """Say that no graph that was captured outside of :meth:`graph` will be launched again: its memory comes free."""
+        """Release the memory of graphs captured outside of :meth:`graph`: you will not launch any of them again."""
         self._open.release_graphs()
 
     def pin(self, buffer: Any) -> None:

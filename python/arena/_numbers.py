@@ -25,6 +25,7 @@ def as_size(size: Any) -> int:
 
 def as_stream(stream: Any) -> int:
     """The number of a stream, from that or from an object that has one."""
+    number: Any
     if hasattr(stream, "__index__") and not isinstance(stream, bool):
         number = operator.index(stream)
     elif hasattr(stream, "__cuda_stream__"):
