@@ -180,7 +180,7 @@ class Arena(PoolMethods, _core.Allocator):
         return GraphMemory(self._open)
 
     def release_graphs(self) -> None:
-        """Say that no graph that was captured outside of :meth:`graph` will be launched again: its memory comes free."""
+        """Say that no graph captured outside of :meth:`graph` will be launched again: its memory comes free."""
         self._open.release_graphs()
 
     def pin(self, buffer: Any) -> None:

@@ -33,9 +33,9 @@ def is_alone(wait: Callable[[], None]) -> bool:
     """Whether the calling thread is the only one that could launch work, as long as it holds the GIL.
 
     Python threads are counted, and native ones: C++ threads of DALI or UCX launch work without Python. The threads of
-    the driver, those that only write recordings or sample the account, and those that wait in the pool of a math library
-    are known to be harmless. ``wait`` is called if there seem to be others: one of them may be a function in a stream,
-    which ends with its work.
+    the driver, those that only write recordings or sample the account, and those that wait in the pool of a math
+    library are known to be harmless. ``wait`` is called if there seem to be others: one of them may be a function in a
+    stream, which ends with its work.
     """
     if not _has_gil():
         return False
@@ -73,7 +73,7 @@ def _has_gil() -> bool:
 
 
 def _is_only_python_thread() -> bool:
-    """Whether no other thread runs Python, but for the harmless ones; also those count that ``threading`` does not know."""
+    """Whether no other thread runs Python, except harmless ones. Those that ``threading`` does not know count too."""
     return _core.is_only_thread() or len(sys._current_frames()) - len(_harmless()) == 1
 
 

@@ -129,8 +129,8 @@ class Program:
             error.__context__ = None
             self.refused.append(error.with_traceback(None))
             self.drop_all()  # nothing is refused twice
-            if self.pool is not None and self.pool._core is not None:  # what a driver says is being captured is kept for a graph
-                self.pool.release_graphs()
+            if self.pool is not None and self.pool._core is not None:
+                self.pool.release_graphs()  # which keep what the driver said was being captured
 
     @property
     def arena(self) -> arena.Arena:

@@ -14,8 +14,8 @@ from cuda.bindings import driver as cu
 
 from arena import sim
 
-from ..process import run_client
 from ...findings import expect
+from ..process import run_client
 from .client import (
     BLOCKING,
     GIB,
