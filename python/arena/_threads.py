@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import struct
 import sys
 import threading
@@ -111,7 +112,9 @@ def _is_driver_thread(thread: int) -> bool:
 def _is_idle_worker(thread: int) -> bool:
     """Whether a thread waits in the pool of a math library, which NumPy starts at import and only its callers wake.
 
-    The stack tells: all code that a waiting thread has come through is the library's own and the system's.
+    The stack tells: all code that a waiting thread has come through is the library's own and the system's. A stack may
+    have been another thread's before, which leaves pointers to functions in unused places: only what a call has left
+    there counts.
     """
     try:
         words = (_TASKS / str(thread) / "syscall").read_text().split()
@@ -125,9 +128,18 @@ def _is_idle_worker(thread: int) -> bool:
     except (OSError, ValueError, StopIteration):
         return False
     code = [r for r in ranges if r.is_code]
-    names = {r.name for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end}
+    words_in_code = ((word, r) for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end)
+    names = {r.name for word, r in words_in_code if _may_be_returned_to(word, r)}
     pools = {name for name in names if any(pool in name for pool in _POOLS)}
     return bool(pools) and all(name.startswith(_SYSTEM) for name in names - pools)
+
+
+def _may_be_returned_to(address: int, code: _Range) -> bool:
+    """Whether there is a call right before an address, for processors whose instructions are known here."""
+    if platform.machine() != "x86_64":
+        return True
+    before = ctypes.string_at(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
+    return before[2] == 0xE8 or any(before[i] == 0xFF and before[i + 1] & 0x38 == 0x10 for i in (0, 1, 3, 4, 5))
 
 
 class _Range(NamedTuple):
