@@ -32,11 +32,11 @@ def as_stream(stream: Any) -> int:
         answer = stream.__cuda_stream__()  # (the version of the protocol, the number)
         number = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else -1
     else:
-        number = getattr(stream, "ptr", None)
-        if number is None:
-            number = getattr(stream, "handle", -1)
-        number = getattr(number, "value", number)  # one of ctypes, in which null is None
-        number = operator.index(number) if hasattr(number, "__index__") else 0 if number is None else -1
+        handle: Any = getattr(stream, "ptr", None)
+        if handle is None:
+            handle = getattr(stream, "handle", -1)
+        handle = getattr(handle, "value", handle)  # one of ctypes, in which null is None
+        number = operator.index(handle) if hasattr(handle, "__index__") else 0 if handle is None else -1
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
         raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
     return number

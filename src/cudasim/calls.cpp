@@ -151,6 +151,11 @@ std::uint64_t this_thread() {
   return number;
 }
 
+std::weak_ptr<const void> life_of_this_thread() {
+  thread_local const auto life = std::make_shared<char>();
+  return life;
+}
+
 InHostFunction::InHostFunction() { ++host_function_depth; }
 InHostFunction::~InHostFunction() { --host_function_depth; }
 

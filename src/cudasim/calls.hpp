@@ -119,6 +119,8 @@ bool in_host_function();
 
 // A number for the calling thread, never given twice.
 std::uint64_t this_thread();
+// Expires when the calling thread ends.
+std::weak_ptr<const void> life_of_this_thread();
 
 // While one lives, API calls of this thread are refused: host functions in a stream may make none.
 class InHostFunction {

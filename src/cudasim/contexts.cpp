@@ -163,7 +163,7 @@ std::vector<StreamRef> streams_of(Machine& m, const ContextState& context) {
   }
   if (context.legacy) found.push_back(context.legacy);
   if (context.recorder) found.push_back(context.recorder);
-  for (const auto& [thread, stream] : context.per_thread) found.push_back(stream);
+  for (const auto& [thread, own] : context.per_thread) found.push_back(own.stream);
   found.insert(found.end(), context.destroyed.begin(), context.destroyed.end());
   return found;
 }
@@ -211,11 +211,23 @@ StreamRef recorder_of(const ContextRef& context) {
   return context->recorder;
 }
 
-StreamRef per_thread_stream_of(Machine&, const ContextRef& context) {
-  StreamRef& stream = context->per_thread[this_thread()];
-  if (!stream) {
-    stream = std::make_shared<StreamState>(context, cu::per_thread_stream(), cu::bits(cu::StreamFlag::kDefault), 0);
-  }
+// A thread that has ended leaves its stream behind, as one that was destroyed: its work goes on.
+void retire_per_thread_streams(Machine& m, ContextState& context) {
+  std::erase_if(context.per_thread, [&](const auto& entry) {
+    const auto& [stream, life] = entry.second;
+    if (!life.expired() || stream->capture) return false;
+    context.destroyed.push_back(stream);
+    return true;
+  });
+  retire_streams(m, context);
+}
+
+StreamRef per_thread_stream_of(Machine& m, const ContextRef& context) {
+  const auto found = context->per_thread.find(this_thread());
+  if (found != context->per_thread.end()) return found->second.stream;
+  retire_per_thread_streams(m, *context);
+  auto stream = std::make_shared<StreamState>(context, cu::per_thread_stream(), cu::bits(cu::StreamFlag::kDefault), 0);
+  context->per_thread[this_thread()] = {stream, life_of_this_thread()};
   return stream;
 }
 

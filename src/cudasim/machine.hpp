@@ -59,7 +59,11 @@ struct ContextState {
   std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
   StreamRef legacy;
   StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
-  std::map<std::uint64_t, StreamRef> per_thread;  // by thread
+  struct PerThread {
+    StreamRef stream;
+    std::weak_ptr<const void> life;  // of the thread
+  };
+  std::map<std::uint64_t, PerThread> per_thread;  // by thread
   std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
   std::vector<Mark> gates;                        // cuCtxWaitEvent's: all work from now on waits for them
   Clock gate_clock;

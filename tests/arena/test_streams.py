@@ -342,3 +342,30 @@ def test_memory_of_another_threads_own_stream_is_waited_for(make: MakeArena, cu:
         buffer = pool.allocate(4 * MIB, stream)
         work.fill(buffer, 2, stream)
     assert work.holds(buffer, 2, stream)
+
+
+def test_what_a_front_kept_does_not_hide_a_later_free_beside_it(make: MakeArena, cu: Cu, work: Work) -> None:
+    """Two blocks in one granule. The small one is freed first, but put down among the gaps last."""
+    pool = make(cap="8MiB", growth="8MiB")
+    one, two = cu.owned_stream(), cu.owned_stream()
+    small = pool.allocate(512, one)
+    for _ in range(5):  # a size that is worth keeping
+        small.free()
+        small = pool.allocate(512, one)
+    large, between = pool.allocate(MIB, one), pool.allocate(MIB - 512, one)
+    apart, rest = pool.allocate(4 * MIB, one), pool.allocate(2 * MIB, one)
+    with sim.temporarily(delay=30_000):
+        work.fill(rest, 1, one.ptr)
+        rest.free()
+        rest = pool.allocate(2 * MIB, two)  # the first wait: from now on, frees are recorded
+        small.free()
+        apart.free()
+        work.fill(large, 1, one.ptr)
+        large.free()
+        apart = pool.allocate(4 * MIB, two)  # waits for what was freed up to `apart`, and puts down what fronts keep
+        large = pool.allocate(MIB, two)
+        work.fill(large, 2, two.ptr)
+    assert pool.stats().waits == 3
+    assert work.holds(large, 2, two.ptr)
+    for buffer in (large, between, apart, rest):
+        buffer.free()

@@ -75,7 +75,8 @@ TEST(the_owner_of_a_stream_is_kept_until_all_that_was_freed_on_it_is_done) {
     streams.tidy([&](StreamIndex used) { return used == index; });  // by a block that will be freed on it
     CHECK(owner.use_count() == 2);
     streams.tidy(kUnused);
-    CHECK(streams.take_released().size() == 1 && owner.use_count() == 1);
+    CHECK(streams.take_released().size() == 1);
+    CHECK(owner.use_count() == 1);
   }
   sim.check_all_returned();
 }

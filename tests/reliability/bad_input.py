@@ -81,6 +81,11 @@ TEXTS: list[object] = ["", "x", "\0", "a\0b", "\ud800", "\u202eé名", "9" * 400
 OTHERS: list[object] = [None, True, [], {}, (), object(), 1j, range(3), print, Liar(), Hostile(), Nameless()]
 BAD = [*NUMBERS, *TEXTS, *OTHERS]
 
+# What can be changed while the simulated machine runs, as it is by default; and what describes the machine.
+CHANGING: dict[str, Any] = {"delay": 0, "seed": 0, "other": 0, "prices": "a100", "races": False, "page_cache": 0}
+CHANGING |= {"address_space": 0, "exclusive": "", "sync_unmap": False, "reuse": True, "dead": "report"}
+MACHINE = ("devices", "memory", "granularity", "vmm", "version", "peers", "integrated", "rdma")
+
 # What a clear error is. An OSError names its file; a hostile object's own error is passed on.
 CLEAR = (arena.ArenaError, ValueError, TypeError, OSError, HostileError)
 
@@ -118,7 +123,7 @@ class World:
         arena.trace_lines(False)
         arena._settings._configured.clear()
         sim.clear_planned()
-        sim.configure(delay=0, seed=0, other=0, prices="a100", races=False)
+        sim.configure(**CHANGING)
 
 
 Call = tuple[Callable[..., object], dict[str, Any]]
@@ -192,15 +197,13 @@ def file_calls(w: World) -> dict[str, Call]:
 
 
 def sim_calls(w: World) -> dict[str, Call]:
-    names = ("devices", "memory", "granularity", "vmm", "version", "delay", "seed", "other", "prices", "races")
-    changing = ("delay", "seed", "other", "prices", "races")
     return {
         "sim.add_device": (sim.add_device, {"memory": "1GiB"}),
         "sim.calls": (sim.calls, {"function": None}),
-        "sim.configure": (sim.configure, dict.fromkeys(names)),
+        "sim.configure": (sim.configure, dict.fromkeys((*MACHINE, *CHANGING))),
         "sim.fail": (sim.fail, {"function": "cuMemAlloc", "error": 2, "nth": 1, "times": 1}),
         "sim.peak": (sim.peak, {"device": 0}),
-        "sim.temporarily": (lambda **k: _within(sim.temporarily(**k)), dict.fromkeys(changing)),
+        "sim.temporarily": (lambda **k: _within(sim.temporarily(**k)), dict.fromkeys(CHANGING)),
         "sim.used": (sim.used, {"device": 0}),
     }
 

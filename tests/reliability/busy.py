@@ -13,7 +13,7 @@ import arena
 from arena import ArenaError, sim
 
 from ..simulated.conftest import fresh
-from ..simulated.cu import Cu
+from ..simulated.cu import Cu, OwnedStream
 
 CAP = 24  # units: granules, or what plain segments are counted in
 VIRTUAL_UNIT, PLAIN_UNIT = 64 << 10, 2 << 20
@@ -28,14 +28,24 @@ OWN_CALLS = {
 OWN_CALLS |= {"cuGraphDestroy", "cuCtxSetCurrent"}
 
 
+Stream = int | OwnedStream
+
+
+def handle(stream: Stream) -> int:
+    return stream if isinstance(stream, int) else stream.ptr
+
+
 class Machine:
-    """A small simulated device with three streams, and no context current in this thread."""
+    """A small simulated device with three streams, and no context current in this thread.
+
+    The arena can ask the stream that has an owner at any time. Of the plain number it must ask the whole context.
+    """
 
     def __init__(self) -> None:
         fresh(memory=4 * CAP * PLAIN_UNIT, granularity=VIRTUAL_UNIT)
         self.cu = Cu()
         self.context = self.cu.start()
-        self.streams = [0, self.cu.stream(), self.cu.stream()]
+        self.streams: list[Stream] = [0, self.cu.owned_stream(), self.cu.stream()]
         self.cu.ok("cuCtxSetCurrent", 0)
 
     def __call__(self, *calls: tuple[Any, ...]) -> None:
@@ -81,6 +91,7 @@ class Program:
         yield self.open
         yield self.grow
         yield self.share_between_streams
+        yield self.wait_on_the_device
         yield self.record_a_stream
         yield self.look
         yield self.trim
@@ -118,6 +129,8 @@ class Program:
             error.__context__ = None
             self.refused.append(error.with_traceback(None))
             self.drop_all()  # nothing is refused twice
+            if self.pool is not None and self.pool._core is not None:
+                self.pool.release_graphs()  # which keep what the driver said was being captured
 
     @property
     def arena(self) -> arena.Arena:
@@ -125,8 +138,9 @@ class Program:
         return self.pool
 
     def take(self, units: float, stream: int = 0) -> arena.Buffer:
-        number = self.machine.streams[stream]
-        buffer = self.arena.allocate(int(units * self.unit), number)
+        used = self.machine.streams[stream]
+        buffer = self.arena.allocate(int(units * self.unit), used)
+        number = handle(used)
         self.values = self.values % 255 + 1
         self.write(buffer, self.values, number)
         self.held.append((buffer, self.values, number))
@@ -167,12 +181,23 @@ class Program:
             self.take(size, stream)
 
     def share_between_streams(self) -> None:
-        """What one stream freed goes to the other: an event, and a wait of the device."""
+        """What one stream freed goes to the other, once an event has told that it is done."""
         first = self.take(3, 1)
         self.drop(first)
         second = self.take(3, 2)
         self.drop(second)
         self.drop(self.take(6, 0))
+
+    def wait_on_the_device(self) -> None:
+        """The cap is reached, and there is nothing but what another stream is still using."""
+        self.drop_all()
+        self.arena.trim()
+        first, rest = self.take(CAP / 2, 1), self.take(CAP / 2, 0)
+        with sim.temporarily(delay=1000):
+            self.write(first, 0, handle(self.machine.streams[1]))
+        self.held = [entry for entry in self.held if entry[0] is rest]
+        first.free()
+        self.drop(self.take(CAP / 2, 2), rest)
 
     def record_a_stream(self) -> None:
         buffer = self.take(2, 1)
@@ -195,7 +220,7 @@ class Program:
         first, between, last = self.take(8, 1), self.take(8, 0), self.take(8, 1)
         with sim.temporarily(delay=1000):
             for buffer in (first, last):
-                self.write(buffer, 0, self.machine.streams[1])
+                self.write(buffer, 0, handle(self.machine.streams[1]))
         self.held = [entry for entry in self.held if entry[0] is between]
         first.free()
         last.free()
@@ -215,16 +240,18 @@ class Program:
         self.drop_all()
 
     def capture(self) -> None:
+        """A stream that the arena can ask is captured while another one is used; its graph goes at once."""
         self.drop(self.take(2, 1))
         self.arena.trim()
-        stream, graph = self.machine.streams[1], ctypes.c_void_p()
-        self.machine(("cuStreamBeginCapture", stream, 1))
+        (_, stream, other), graph = self.machine.streams, ctypes.c_void_p()
+        self.machine(("cuStreamBeginCapture", handle(stream), 1))
         try:
-            kept = [self.arena.allocate(self.unit, stream), self.arena.allocate(2 * self.unit, self.machine.streams[2])]
+            kept = [self.arena.allocate(self.unit, stream), self.arena.allocate(2 * self.unit, other)]
             self.arena.trim()
             kept.clear()
         finally:
-            self.machine(("cuStreamEndCapture", stream, ctypes.byref(graph)), ("cuGraphDestroy", graph))
+            self.machine(("cuStreamEndCapture", handle(stream), ctypes.byref(graph)), ("cuGraphDestroy", graph))
+            self.arena.release_graphs()
 
     def reserve_and_cap(self) -> None:
         self.arena.reserve(12 * self.unit)

@@ -61,24 +61,39 @@ def generated(seed: int, events: int, streams: int = 8) -> Iterator[Event]:
             yield "f", live.pop(chance.randrange(len(live))), 0, 0
 
 
-def play(pool: arena.Arena, cu: Cu, events: Iterable[Event], *, forget_record: bool = False) -> int:
-    """Play events, and return how many blocks were looked at. With `forget_record` no other stream is told about."""
+def in_turns(events: Iterable[Event], streams: int = 4, turn: int = 25) -> Iterator[Event]:
+    """The same program, whose requests come from several streams in turn. Most traces have one, or two."""
+    requests = 0
+    for kind, block, size, _ in events:
+        requests += kind == "a"
+        yield kind, block, size, requests // turn % streams
+
+
+def play(
+    pool: arena.Arena, cu: Cu, events: Iterable[Event], *, forget_record: bool = False, owned: bool = False
+) -> int:
+    """Play events, and return how many blocks were looked at. With `forget_record` no other stream is told about.
+
+    The arena gets plain numbers of streams, or objects that own them.
+    """
     queue = Queue(cu)
     try:
-        looked_at = play_on(queue, pool, events, forget_record)
+        looked_at = play_on(queue, pool, events, forget_record, owned)
         queue.check()
     finally:
         queue.close()
     return looked_at
 
 
-def play_on(queue: Queue, pool: arena.Arena, events: Iterable[Event], forget_record: bool) -> int:
-    streams = [queue.cu.stream() for _ in range(8)]
+def play_on(queue: Queue, pool: arena.Arena, events: Iterable[Event], forget_record: bool, owned: bool) -> int:
+    owners = [queue.cu.owned_stream() for _ in range(8)] if owned else []
+    streams = [owner.ptr for owner in owners] or [queue.cu.stream() for _ in range(8)]
+    named = owners or streams
     held: dict[int, tuple[Held, arena.Buffer]] = {}
     looked_at = 0
     for kind, number, size, stream in events:
         if kind == "a":
-            buffer = pool.allocate(size, streams[stream])
+            buffer = pool.allocate(size, named[stream])
             block = Held(buffer.ptr, size, streams[stream], number % 251 + 1)
             held[number] = block, buffer
             for begin, end in ends(size):
@@ -86,7 +101,7 @@ def play_on(queue: Queue, pool: arena.Arena, events: Iterable[Event], forget_rec
         elif kind == "u":
             block, buffer = held[number]
             if not forget_record:
-                buffer.record_stream(streams[stream])
+                buffer.record_stream(named[stream])
             queue.share(block, streams[stream])
             block.users.add(streams[stream])
         else:

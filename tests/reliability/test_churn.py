@@ -101,7 +101,7 @@ def test_what_comes_and_goes_leaves_nothing_in_the_process(make: MakeArena, cu: 
     pool = make(cap="64MiB")
     churn: Callable[[], None] = getattr(Churn(pool, cu), what)
     grown = []
-    for _ in range(3):  # the first to get warm; another thread may be at something in one of the others
+    for _ in range(5):  # the first to get warm; another thread may be at something in one of the others
         gc.collect()
         before = bytes_in_use(), sys.getallocatedblocks()
         for _ in range(TIMES):

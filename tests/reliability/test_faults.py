@@ -19,10 +19,12 @@ import arena
 from arena import DriverError, OutOfMemoryError, UsageError, sim
 
 from ..simulated.conftest import fresh
-from .busy import CAP, OWN_CALLS, Machine, Program
+from .busy import CAP, OWN_CALLS, Machine, Program, handle
 from .documented import BESIDES, ERRORS
 
 FIRST = sys.maxsize if os.environ.get("ARENA_FAULTS") == "all" else 50
+TRIES = 5  # how often the driver is asked depends on how long the device takes, so a call may not be made again
+TIMED = {"cuEventQuery"}  # above all this one
 CAPTURED = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
 KINDS = ["virtual", "plain"]
 
@@ -94,33 +96,46 @@ def faults(machine: Machine, function: str, kind: str) -> Iterator[tuple[int, st
         yield from ((nth, error, error == errors[0]) for nth in range(1, min(calls, FIRST) + 1))
 
 
+def play_until_it_fails(
+    machine: Machine, kind: str, function: str, error: str, nth: int, to_its_end: bool
+) -> list[Exception]:
+    for _ in range(TRIES):
+        sim.fail(function, error, nth=nth)
+        refused = play(machine, kind, lambda: to_its_end or sim.planned() != [])
+        if sim.planned() == []:
+            return refused
+        assert refused == []
+        sim.clear_planned()
+    assert function in TIMED, "that many calls are made when nothing fails"
+    return []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ERRORS)
 @pytest.mark.timeout(120 if FIRST == 50 else 0)
 def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Machine, function: str, kind: str) -> None:
     for nth, error, to_its_end in faults(machine, function, kind):
-        sim.fail(function, error, nth=nth)
         try:
-            refused = play(machine, kind, lambda whole=to_its_end: whole or sim.planned() != [])
+            refused = play_until_it_fails(machine, kind, function, error, nth, to_its_end)
         except BaseException as problem:
             problem.args = (f"{function}, call {nth}, {error}: {problem}",)
             raise
-        assert sim.planned() == []
         assert not machine.is_relaxed()
         assert len(refused) <= 1, (nth, error, refused)
         for said in refused:
             if isinstance(said, DriverError):
                 assert (said.call, said.name) == (function, error)
-            elif error == CAPTURED:  # trim(compact=True) is refused as such, and requests for want of memory
+            elif error == CAPTURED:  # trim(compact=True) is refused as such, and requests because graphs keep memory
                 assert isinstance(said, (OutOfMemoryError, UsageError)), (nth, said)
-                assert "a stream is being captured" in str(said), nth
+                keeps = isinstance(said, OutOfMemoryError) and said.account["captured"] > 0
+                assert "a stream is being captured" in str(said) or keeps, (nth, said)
             else:
                 assert (type(said), error) == (OutOfMemoryError, "CUDA_ERROR_OUT_OF_MEMORY"), (nth, said)
 
 
 def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine: Machine) -> None:
     pool = arena.Arena(cap="8MiB")
-    stream, graph = machine.streams[1], ctypes.c_void_p()
+    stream, graph = handle(machine.streams[1]), ctypes.c_void_p()
     machine(("cuStreamBeginCapture", stream, 0))
     sim.fail("cuThreadExchangeStreamCaptureMode", "CUDA_ERROR_UNKNOWN", times=2)
     with pytest.raises(DriverError, match="cuThreadExchangeStreamCaptureMode failed"):
@@ -132,8 +147,8 @@ def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine:
 
 def test_an_arena_that_ends_during_a_capture_leaves_its_memory_and_the_capture_as_they_are(machine: Machine) -> None:
     pool = arena.Arena(cap="8MiB")
-    stream, graph = machine.streams[1], ctypes.c_void_p()
-    pool.allocate(1000, stream).free()
+    stream, graph = handle(machine.streams[1]), ctypes.c_void_p()
+    pool.allocate(1000, machine.streams[1]).free()  # which can be asked: of a plain number nobody knows
     used = sim.used()
     machine(("cuStreamBeginCapture", stream, 0))
     pool.close()
