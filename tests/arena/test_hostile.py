@@ -67,8 +67,10 @@ def allocate_at_the_cap(pool: arena.Arena, streams: list[OwnedStream], size: int
             except (OutOfMemoryError, DriverError) as error:
                 caught.add(type(error))
                 pool.release_graphs()  # of which it may be a part: then nobody else gets it
-        with contextlib.suppress(DriverError):
+        try:
             pool.trim()
+        except DriverError as error:
+            caught.add(type(error))
     return caught
 
 
@@ -100,7 +102,11 @@ def test_captures_that_begin_at_any_moment_do_no_lasting_harm(
     assert check(pool).reserved == 0
 
 
-@pytest.mark.xfail(reason="the arena waits for the whole context, which may be captured by then", strict=False)
+# Seen in about one of eight runs, more often on a busy machine: cuCtxSynchronize (900), when a capture begins after the
+# arena has looked for one; less often cuStreamWaitEvent (905), when it begins in the very stream of the request.
+@pytest.mark.xfail(
+    reason="a capture that begins in the middle of a call is spoiled", raises=AssertionError, strict=False
+)
 @any_capture
 @moving_or_not
 @virtual_and_plain
@@ -117,7 +123,7 @@ def test_captures_of_streams_that_the_arena_keeps_survive_whenever_they_begin(
     assert DriverError not in caught
 
 
-@pytest.mark.xfail(reason="the arena waits for the whole context, to see whether it may move data", strict=True)
+@pytest.mark.xfail(reason="cuCtxSynchronize before data may be moved", raises=AssertionError, strict=True)
 @pytest.mark.parametrize("compact", [True, "auto"])
 def test_a_request_that_fails_does_not_spoil_a_capture_that_the_arena_does_not_know(
     make: MakeArena, cu: Cu, compact: bool | str
