@@ -348,8 +348,10 @@ class Arena(PoolMethods, _core.Allocator):
                     _call(functools.partial(function, of_size(error, size)))
                 finally:
                     self._calling.now = False
+            # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
+            may_move = core.is_compactable() and self._may_compact()
             try:
-                return core.allocate(min(size, _LARGEST), stream, self._may_compact(), number == len(functions))
+                return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
             except OutOfMemoryError as again:
                 error = again.with_traceback(None)  # or it and this frame would keep each other, and all frames' arrays
         raise tell(self, of_size(error, size)) from None

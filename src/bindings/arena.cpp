@@ -33,11 +33,13 @@ py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64
     return arena->allocate(size, stream_from(stream), may_move, line, is_last);
   };
   Block* block = nullptr;
-  if (may_reback && !arena->is_plain()) {  // upstream functions need the GIL
-    {
-      const WithoutGil without_gil;
-      arena->synchronize();
-    }
+  const auto can_move = [&] {
+    const WithoutGil without_gil;
+    if (!arena->is_compactable()) return false;
+    arena->synchronize();
+    return true;
+  };
+  if (may_reback && can_move()) {
     block = &take(true);
   } else {
     const WithoutGil without_gil;
@@ -331,6 +333,8 @@ void bind_arena(py::module_& module) {
             arena.compact();
           },
           "Give back every granule that no block touches. Holds the GIL.")
+      .def("is_compactable", &Arena::is_compactable, py::call_guard<WithoutGil>(),
+           "Whether a request could gain anything by moving live data.")
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
       .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<WithoutGil>(), "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")

@@ -285,7 +285,7 @@ bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
     records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords);
     return true;
   }
-  if (!wait_for_device(held)) fail(wanted, kCapturing);
+  if (device_.can_record_context() || !wait_for_device(held)) fail(wanted, kCapturing);  // a capture is in the way
   return false;
 }
 
@@ -293,7 +293,7 @@ bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
 bool Arena::is_near_cap() const {
   constexpr Granules kShare = 8;
   const Granules most = in_granules(settings_.cap);
-  return most - std::min(most, backing_->reserved()) < most / kShare;
+  return kShare * (most - std::min(most, backing_->reserved())) < most;
 }
 
 // Other threads may free more meanwhile. A device that waits for this thread would never be done.
@@ -302,7 +302,8 @@ void Arena::wait_for_pending(Lock& held, std::chrono::nanoseconds longest) {
   std::chrono::nanoseconds sleep = kFirstSleep;
   for (const Marks marks = backing_->pending_marks(); !marks.empty();) {
     if (!streams_.can_tell(marks, Means::kContexts)) {
-      if (longest >= kLongestBrief) wait_for_device(held);
+      // A capture is in the way, or the driver is too old for events of whole contexts.
+      if (!device_.can_record_context() && longest >= kLongestBrief) wait_for_device(held);
       break;
     }
     streams_.poll(marks, Means::kContexts);

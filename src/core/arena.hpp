@@ -94,6 +94,7 @@ class Arena {
   const Device& device() const { return device_; }
   std::uint64_t id() const { return id_; }  // never used twice
   bool is_plain() const { return plain_; }
+  bool is_compactable();  // whether a request could gain anything by moving live data
   bool validates() const { return settings_.validates; }
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
@@ -189,7 +190,7 @@ class Arena {
   void put_down(Block& block);
   [[gnu::noinline]] void let_go(Block& block);
   void put_among_gaps(const Block& block, const Marks& marks);
-  [[gnu::noinline]] void record_if_contended(Bytes size, const Marks& marks);
+  [[gnu::noinline]] void record_contended(const Marks& marks);
   // Puts down what fronts keep. False if there was nothing.
   bool empty_front(Front& front, Front::Which which = Front::Which::kAll);
   bool empty_fronts(Front::Which which = Front::Which::kAll);
@@ -238,7 +239,7 @@ class Arena {
   Fronts fronts_;
   std::vector<Laid> laid_;
   bool has_much_room_ = false;         // under the cap
-  bool may_contend_ = false;           // streams for memory: little is left under the cap
+  Bytes left_ = 0;                     // under the cap
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
@@ -257,7 +258,7 @@ class Arena {
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0, last_reserved_ = 0;  // of the device, and here, when it was last asked
-  int records_left_ = 32;  // how many frees are still worth an event: each wait that one was there for earns more
+  int records_left_ = 64;  // how many frees are still worth an event: each wait that one was there for earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 

@@ -230,7 +230,9 @@ class Backing {
   void note_peak();
   void note_mark(Granules granule, const Marks& marks) {
     Mark& last = last_marks_[granule];
-    const Mark mark = *marks.begin();
+    Mark mark = *marks.begin();
+    // What a front kept is put down after what was freed later.
+    if (last.stream == mark.stream) mark.number = std::max(mark.number, last.number);
     const bool is_only = marks.count() == 1 && (last.stream == mark.stream || streams_.reached(last));
     last = is_only ? mark : kSeveral;
   }

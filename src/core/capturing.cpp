@@ -57,8 +57,13 @@ void Arena::give_to_graph(Block& block) {
   block.graph->give(block.offset, block.size, stream, block.chunk);
 }
 
+// What is idle by now is of use to the capture, in which nothing can be asked.
 std::shared_ptr<GraphMemory> Arena::begin_graph() {
   const Lock held = lock();
+  quietly([&] {
+    const Relaxed relaxed(device_);
+    backing_->poll();
+  });
   const auto graph = graphs_.emplace_back(std::make_shared<GraphMemory>());
   enter_graph(id_, graph);
   return graph;
@@ -107,6 +112,10 @@ void Arena::release(GraphMemory& graph, Lock& held) {
   }
   for (const auto& [offset, piece] : graph.pieces()) gaps_.add({offset, offset + piece.size}, marks);
   graph.clear();
+  quietly([&] {
+    const Relaxed relaxed(device_);
+    streams_.can_tell(marks, Means::kContexts);
+  });
   set_fronts();
   check_if_told();
   if (is_over_limit()) {

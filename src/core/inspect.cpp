@@ -15,6 +15,13 @@ Bytes Arena::reserved() const {
   return backing_->reserved() * backing_->granule();
 }
 
+bool Arena::is_compactable() {
+  check_process();
+  const std::lock_guard held(mutex_.to_look());
+  lay_down();
+  return backing_->compactable() > 0;
+}
+
 Bytes Arena::cap() const {
   check_process();
   const std::lock_guard held(mutex_.to_look());

@@ -1,4 +1,6 @@
 // What fronts keep: how the common pair of calls takes and gives it, and when the arena puts it down among the gaps.
+#include <algorithm>
+
 #include "core/arena.hpp"
 #include "core/entered.hpp"
 
@@ -94,17 +96,17 @@ void Arena::let_go(Block& block) {
 }
 
 void Arena::put_among_gaps(const Block& block, const Marks& marks) {
-  if (may_contend_) record_if_contended(block.size, marks);
+  if (block.size > left_) record_contended(marks);
   backing_->leave(backing_->span_of(block.offset, block.size), marks);
   gaps_.add({block.offset, block.offset + block.size}, marks);
 }
 
-// Where another stream would have to wait for what is freed, because there is no new memory for it, an event right behind
+// There is no new memory for as much as is freed here, so another stream may have to wait for it. Then an event right behind
 // the free is worth its price, as long as such events are waited for.
-void Arena::record_if_contended(Bytes size, const Marks& marks) {
-  if (records_left_ <= 0 || backing_->reserved() * backing_->granule() + size <= settings_.cap) return;
-  for (const Mark mark : marks) streams_.record_now(mark);
+void Arena::record_contended(const Marks& marks) {
+  if (records_left_ <= 0) return;
   --records_left_;
+  for (const Mark mark : marks) streams_.record_now(mark);
 }
 
 bool Arena::empty_front(Front& front, Front::Which which) {
@@ -152,7 +154,7 @@ void Arena::set_fronts() {
   using enum Front::Keeps;
   const bool direct = !observer_ && !settings_.validates && !is_over_limit() && !is_laid_;
   has_much_room_ = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
-  may_contend_ = is_near_cap();
+  left_ = settings_.cap - std::min(settings_.cap, backing_->reserved() * backing_->granule());
   fronts_.set_policy(direct, is_over_limit() ? kNone : has_much_room_ ? kAll : kSmall);
 }
 

@@ -291,8 +291,7 @@ bool Streams::order(StreamIndex user, const Marks& marks) {
   for (const Mark mark : marks) {
     if (!must_wait(user, mark)) continue;
     const Record* record = record_after(mark, Means::kContexts);
-    if (record == nullptr) return false;
-    device_.wait(states_[user].key.stream, record->use->event);
+    if (record == nullptr || !device_.wait(states_[user].key.stream, record->use->event)) return false;
     states_[user].waited[mark.stream] = record->number;
     ++waits_;
   }

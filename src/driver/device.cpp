@@ -153,9 +153,12 @@ bool Device::record_context(cu::Event event, cu::Context context) const {
   return true;
 }
 
-void Device::wait(cu::Stream stream, cu::Event event) const {
+bool Device::wait(cu::Stream stream, cu::Event event) const {
   const ContextScope scope(*driver_, context_.get());
-  driver_->check(count().cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+  const cu::Result result = count().cuStreamWaitEvent(stream, event, 0);
+  if (is_about_capture(result)) return false;
+  driver_->check(result, "cuStreamWaitEvent");
+  return true;
 }
 
 EventStatus Device::query(cu::Event event) const {

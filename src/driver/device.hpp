@@ -67,7 +67,8 @@ class Device {
   // capture does not survive.
   bool can_record_context() const { return driver_->functions().cuCtxRecordEvent != nullptr; }
   bool record_context(cu::Event event, cu::Context context) const;
-  void wait(cu::Stream stream, cu::Event event) const;
+  // False when a capture does not allow it.
+  bool wait(cu::Stream stream, cu::Event event) const;
   EventStatus query(cu::Event event) const;
   void synchronize(cu::Event event) const;
   // Waits for all work of a context. False when a capture does not allow it, which the capture does not survive.

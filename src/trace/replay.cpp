@@ -42,13 +42,6 @@ void Replay::keep_stream(const TraceEvent& event) const {
   if (stream) arena_->keep_stream(stream.get(), stream);
 }
 
-// A trim lets go of streams that are idle. A program passes its objects again; here it is done for all at once.
-void Replay::keep_streams() {
-  for (const auto& stream : streams_) {
-    if (stream) arena_->keep_stream(stream.get(), stream);
-  }
-}
-
 Replay::~Replay() {
   for (auto& [number, scope] : scopes_) quietly([&, held = scope] { arena_->end_scope(*held); });
   blocks_.each([&](const Held& held) {
@@ -160,7 +153,6 @@ void Replay::play(const TraceEvent& event) {
       break;
     case kTrim:
       arena_->trim();
-      keep_streams();
       break;
     case kCompact:
       arena_->compact();

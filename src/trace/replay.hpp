@@ -83,7 +83,6 @@ class Replay {
   Line line_of(const TraceEvent& event) const;
 
   void make_streams();
-  void keep_streams();
   std::shared_ptr<cu::StreamTag> new_stream();
   void keep_stream(const TraceEvent& event) const;
 

@@ -101,19 +101,14 @@ print(sim.races())
 """
 
 
-WAITS_FOR_TOO_MUCH = pytest.mark.xfail(
-    reason="no event is recorded at these frees, only at the wait", raises=AssertionError, strict=True
-)
-
-
 @both_kinds
 @pytest.mark.parametrize("sizes", [(8, 8), (6, 4)], ids=["the same", "in parts"])
 @pytest.mark.parametrize(
     ("second", "frees"),
     [
         ("known", 0),
-        pytest.param("new", 0, marks=WAITS_FOR_TOO_MUCH),
-        pytest.param("known", 500, marks=WAITS_FOR_TOO_MUCH),
+        ("new", 0),
+        ("known", 50),  # events are recorded behind 64 frees that nobody waits for, and behind 64 more for each wait
     ],
     ids=["two streams known", "the other is new", "after many frees"],
 )
