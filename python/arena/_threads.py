@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import struct
 import sys
 import threading
@@ -23,6 +24,7 @@ _TASKS = Path("/proc/self/task")
 # The driver's own threads, NVIDIA's and the simulated one's, launch nothing by themselves.
 _DRIVER_NAMES = ("cuda",)
 _driver_threads: set[int] = set()
+_PATIENCE = 0.1  # seconds, before a request fails
 _seen: dict[int, bool] = {}  # whether all were harmless when there were so many; the last count alone
 _POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl")
 _SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "ld-", "[vdso]")
@@ -41,7 +43,7 @@ def is_alone(wait: Callable[[], None]) -> bool:
         return False
     if not _is_only_python_thread():
         wait()
-    return _is_only_python_thread() and not _native_threads()
+    return _is_only_python_thread() and not _native_threads(_PATIENCE)
 
 
 def seems_alone() -> bool:
@@ -51,7 +53,7 @@ def seems_alone() -> bool:
     count = _count_threads()
     if count not in _seen:
         _seen.clear()
-        _seen[count] = not _native_threads()
+        _seen[count] = not _native_threads(0.001)
     return _seen[count]
 
 
@@ -89,16 +91,22 @@ def _harmless() -> set[int | None]:
     return {thread.native_id for thread in threading.enumerate() if isinstance(thread, (Sampler, Writer))}
 
 
-def _native_threads() -> set[int]:
-    """Threads that are neither this one nor known to be harmless. Where the system cannot tell, there may be some."""
+def _native_threads(patience: float) -> set[int]:
+    """Threads that are neither this one nor known to be harmless. Where the system cannot tell, there may be some.
+
+    One that was just started has no name yet, and a worker of a math library spins for some milliseconds before it
+    waits: `patience` is how many seconds they get.
+    """
     found = thread_ids()
     if not found:
         return {0}
     found -= {threading.get_native_id()} | _harmless() | _driver_threads
-    unknown = {thread for thread in found if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
-    if unknown:  # one that was just started has no name yet
+    end = time.monotonic() + patience
+    while True:
+        found = {thread for thread in found if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
+        if not found or time.monotonic() >= end:
+            return found
         time.sleep(0.001)
-    return {thread for thread in unknown if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
 
 
 def _is_driver_thread(thread: int) -> bool:
@@ -111,7 +119,9 @@ def _is_driver_thread(thread: int) -> bool:
 def _is_idle_worker(thread: int) -> bool:
     """Whether a thread waits in the pool of a math library, which NumPy starts at import and only its callers wake.
 
-    The stack tells: all code that a waiting thread has come through is the library's own and the system's.
+    The stack tells: all code that a waiting thread has come through is the library's own and the system's. A stack may
+    have been another thread's before, which leaves pointers to functions in unused places: only what a call has left
+    there counts.
     """
     try:
         words = (_TASKS / str(thread) / "syscall").read_text().split()
@@ -125,9 +135,18 @@ def _is_idle_worker(thread: int) -> bool:
     except (OSError, ValueError, StopIteration):
         return False
     code = [r for r in ranges if r.is_code]
-    names = {r.name for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end}
+    words_in_code = ((word, r) for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end)
+    names = {r.name for word, r in words_in_code if _may_be_returned_to(word, r)}
     pools = {name for name in names if any(pool in name for pool in _POOLS)}
     return bool(pools) and all(name.startswith(_SYSTEM) for name in names - pools)
+
+
+def _may_be_returned_to(address: int, code: _Range) -> bool:
+    """Whether there is a call right before an address, for processors whose instructions are known here."""
+    if platform.machine() != "x86_64":
+        return True
+    before = ctypes.string_at(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
+    return before[2] == 0xE8 or any(before[i] == 0xFF and before[i + 1] & 0x38 == 0x10 for i in (0, 1, 3, 4, 5))
 
 
 class _Range(NamedTuple):

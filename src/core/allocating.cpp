@@ -16,15 +16,15 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLongestWait{3};     // for others who are giving or taking memory, or free more and more
-constexpr std::chrono::seconds kLongestWork{60};    // that was queued: a device that waits for the host never gets done
+constexpr std::chrono::seconds kLongestWait{3};   // for others who are giving or taking memory, or free more and more
+constexpr std::chrono::seconds kLongestWork{60};  // that was queued: a device that waits for the host never gets done
 constexpr std::chrono::milliseconds kLongestBrief{1};  // a wait in which the whole device is not waited for
 constexpr std::chrono::microseconds kFirstSleep{20}, kLongestSleep{1000};
 constexpr int kPatience = 128;            // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;  // for a front, at a time
 constexpr int kRecordsForWait = 64;       // frees that get an event because one was waited for
 constexpr int kMostRecords = 4096;
-constexpr int kMostGranules = 1024;       // looked at for a place that nobody else uses
+constexpr int kMostGranules = 1024;  // looked at for a place that nobody else uses
 
 }  // namespace
 
@@ -51,8 +51,12 @@ Arena::Call Arena::call_on_stream(Bytes size, cu::Stream stream, Line line) cons
 }
 
 Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
-  Request wanted{.size = call.size, .rounded = call.rounded, .line = call.line, .may_reback = may_reback,
-                 .capturing = call.capturing, .is_last = is_last};
+  Request wanted{.size = call.size,
+                 .rounded = call.rounded,
+                 .line = call.line,
+                 .may_reback = may_reback,
+                 .capturing = call.capturing,
+                 .is_last = is_last};
   if (call.front != nullptr && call.front->serves(call.stream)) {
     wanted.front = call.front;
     wanted.stream = call.front->index();

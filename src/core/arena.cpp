@@ -40,7 +40,8 @@ std::unique_ptr<Backing> make_backing(const Device& device, Streams& streams, Ga
                                       bool plain) {
   const Bytes granule = plain ? Plain::kUnit : device.granule();
   const Granules growth = std::max<Granules>(1, settings.growth / granule);
-  if (!plain) return std::make_unique<Stitched>(device, streams, gaps, growth, round_up(settings.cap, granule) / granule);
+  if (!plain)
+    return std::make_unique<Stitched>(device, streams, gaps, growth, round_up(settings.cap, granule) / granule);
   PlainSource source = settings.upstream ? settings.upstream : from_device(device);
   return std::make_unique<Plain>(device, streams, gaps, growth, std::move(source));
 }

@@ -243,9 +243,9 @@ Marks Backing::pending_marks() {
   return all;
 }
 
-void Backing::poll() {
+void Backing::poll(Means means) {
   if (pending_granules_ == 0) return;
-  streams_.poll(pending_marks(), Means::kContexts);
+  streams_.poll(pending_marks(), means);
   for (const auto& [size, entry] : idle_handles()) {
     Handle& handle = handles_[entry.second];
     if (!handle.pending || !streams_.reached(handle.marks)) continue;

@@ -96,9 +96,9 @@ class Backing {
   virtual bool reback(Span keep) = 0;
   // Untouched granules that reback() would set free.
   virtual Granules compactable() const = 0;
-  virtual void make_room(Granules) {}  // for a request of so many
+  virtual void make_room(Granules) {}                                              // for a request of so many
   virtual std::uint64_t range_of(std::uint64_t address) const { return address; }  // where that begins, of a handle
-  virtual bool holds(std::uint64_t address) const = 0;  // whether it lies in a segment
+  virtual bool holds(std::uint64_t address) const = 0;                             // whether it lies in a segment
   // Forgets everything without giving it back: for when the device may still be using it.
   virtual void abandon() = 0;
 
@@ -136,7 +136,7 @@ class Backing {
   void unpin(Span span);
 
   // Asks the streams how far they have come, and notes which idle handles are no longer pending.
-  void poll();
+  void poll(Means means = Means::kContexts);
   // For somebody who looks: while it lives, what was reached is known. Then that is forgotten, because what is known
   // decides what a request takes, and the same requests should meet the same arena, whoever looks.
   class Look {

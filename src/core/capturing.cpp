@@ -57,12 +57,14 @@ void Arena::give_to_graph(Block& block) {
   block.graph->give(block.offset, block.size, stream, block.chunk);
 }
 
-// What is idle by now is of use to the capture, in which nothing can be asked.
+// What is idle by now is of use to the capture, in which nothing can be asked. It is worth to ask the whole context, which a
+// capture unknown here would not survive, only if much may be: the memory of graphs that were released.
 std::shared_ptr<GraphMemory> Arena::begin_graph() {
+  constexpr Granules kMuch = 4;
   const Lock held = lock();
   quietly([&] {
     const Relaxed relaxed(device_);
-    backing_->poll();
+    backing_->poll(kMuch * backing_->pending() > in_granules(settings_.cap) ? Means::kContexts : Means::kStreams);
   });
   const auto graph = graphs_.emplace_back(std::make_shared<GraphMemory>());
   enter_graph(id_, graph);
@@ -112,10 +114,6 @@ void Arena::release(GraphMemory& graph, Lock& held) {
   }
   for (const auto& [offset, piece] : graph.pieces()) gaps_.add({offset, offset + piece.size}, marks);
   graph.clear();
-  quietly([&] {
-    const Relaxed relaxed(device_);
-    streams_.can_tell(marks, Means::kContexts);
-  });
   set_fronts();
   check_if_told();
   if (is_over_limit()) {

@@ -162,11 +162,11 @@ class Streams {
     Events* events = nullptr;  // of its context
     std::shared_ptr<void> owner = {};
     bool immortal = false;
-    bool blocking = true;       // so the legacy stream knows of its captures
-    bool gone = false;          // its handle may be another's by now
-    bool captured = false;      // when it was last seen
-    bool asked = false;         // what it freed is wanted elsewhere: worth an event when it is next seen
-    std::uint32_t visits = 0;   // calls under way that passed the handle
+    bool blocking = true;      // so the legacy stream knows of its captures
+    bool gone = false;         // its handle may be another's by now
+    bool captured = false;     // when it was last seen
+    bool asked = false;        // what it freed is wanted elsewhere: worth an event when it is next seen
+    std::uint32_t visits = 0;  // calls under way that passed the handle
     std::uint64_t frees = 0;
     std::uint64_t done = 0;
     std::deque<Record> records = {};                             // not known to be reached, in order

@@ -29,7 +29,8 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   return enter(name, Need::kContext, [&](Call& call) {
     require(status != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, handle);
-    if (stream == stream->context->legacy && !call.machine.captures.empty()) {  // of no use while a stream that it waits for is captured
+    if (stream == stream->context->legacy &&
+        !call.machine.captures.empty()) {  // of no use while a stream that it waits for is captured
       for (const StreamRef& other : streams_of(call.machine, *stream->context)) {
         require(!other->blocking() || !other->capture, kCaptureImplicit);
       }

@@ -88,7 +88,7 @@ class Replay {
 
   std::shared_ptr<const Trace> trace_;
   std::shared_ptr<Arena> arena_;
-  std::shared_ptr<const Device> device_;  // for streams; null if there are none but the default one
+  std::shared_ptr<const Device> device_;                 // for streams; null if there are none but the default one
   std::vector<std::shared_ptr<cu::StreamTag>> streams_;  // for those of the trace, in turn
   std::unordered_map<Line, Line> lines_;
   std::uint64_t every_;

@@ -193,7 +193,7 @@ def test_segments_in_use_when_the_cap_was_lowered_go_back_for_a_request(make: Ma
     pool = make(cap=64 * MIB, growth=8 * MIB, vmm=False)
     stream = cu.stream()
     blocks = [pool.allocate(8 * MIB, stream) for _ in range(8)]
-    sim.configure(delay=100_000)
+    sim.configure(delay=200_000)
     for block in blocks:
         cu.ok("cuMemsetD8Async", block.ptr, 1, 64 * KIB, stream)
         block.free()
