@@ -248,6 +248,8 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     if (effort == Effort::kReback) {
       if (!demand.may_unmap()) fail(wanted, kCapturing);
       if (!wanted.may_reback || backing_->compactable() == 0) return nullptr;
+      if (!synchronize_now()) fail(wanted, kCapturing);
+      backing_->poll();
     }
     const std::optional<Offset> offset = back(demand, effort, held);
     check_still_open(held);
@@ -263,10 +265,6 @@ std::optional<Offset> Arena::back(const Demand& demand, Effort effort, Lock& hel
     return std::nullopt;
   }
   try {
-    if (effort == Effort::kReback) {
-      if (!synchronize_now()) return std::nullopt;
-      backing_->poll();
-    }
     return backing_->back(demand, [this] { return limit(); }, effort, held);
   } catch (const Error&) {
     disown_lost();
