@@ -233,7 +233,7 @@ void Arena::fail(const Request& wanted, const std::string& verdict, Bytes passes
     ++failures_;
     if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
   }
-  const Stats stats = figures(wanted.may_reback);
+  const Stats stats = figures(wanted.may_reback && verdict != kCapturing);  // nothing is moved during a capture
   passes = std::min(passes, stats.largest);
   if (wanted.scope) passes = std::min(passes, round_down(wanted.scope->left_in_all(), kAlignment));
   throw OutOfMemory("out of memory: " + format_bytes(wanted.size) + " asked, " + verdict +
