@@ -83,13 +83,15 @@ void Stitched::replace(Index index, Span keep) {
 // The copies are staged, not done: whoever is handed memory on another stream next must find it whole. A driver that says
 // here that something else went wrong may not have waited; what is read behind the copies is there when they are done.
 void Stitched::wait_for_copies(Granules last) {
+  char byte = 0;
+  const auto read_behind = [&] { device_.copy_to_host(&byte, address_at(last), 1); };
   try {
-    if (!device_.synchronize()) throw Error("a stream is being captured");
+    if (device_.synchronize()) return;
   } catch (const Error&) {
-    char byte = 0;
-    quietly([&] { device_.copy_to_host(&byte, address_at(last), 1); });
+    quietly(read_behind);
     throw;
   }
+  read_behind();  // a capture, which began just now, did not let the device be waited for
 }
 
 // Backs a granule with a handle of its own, as far as it is not from a first try, and copies its data there.

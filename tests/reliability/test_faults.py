@@ -125,7 +125,7 @@ def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Mac
         for said in refused:
             if isinstance(said, DriverError):
                 assert (said.call, said.name) == (function, error)
-            elif "STREAM_CAPTURE" in error:  # trim(compact=True) is refused as such, and requests because graphs keep memory
+            elif "STREAM_CAPTURE" in error:  # trim(compact=True) is refused, and requests because graphs keep memory
                 assert isinstance(said, (OutOfMemoryError, UsageError)), (nth, said)
                 keeps = isinstance(said, OutOfMemoryError) and said.account["captured"] > 0
                 assert "a stream is being captured" in str(said) or keeps, (nth, said)
