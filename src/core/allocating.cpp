@@ -34,7 +34,7 @@ Arena::Call Arena::call(Bytes size, cu::Stream stream, Line line) const {
   const StreamKey key{cu::legacy_stream(), 0};
   const Bytes rounded = block_size(size);
   Front* front = fronts_.find(key);
-  return {size, rounded, key, front, line, front != nullptr && front->seems_to_have(rounded), false};
+  return {size, rounded, key, front, line, front != nullptr && front->seems_to_have(rounded), std::nullopt};
 }
 
 Arena::Call Arena::call_on_stream(Bytes size, cu::Stream stream, Line line) const {
@@ -44,10 +44,11 @@ Arena::Call Arena::call_on_stream(Bytes size, cu::Stream stream, Line line) cons
     key = borrowed_key(device_, stream);
     front = fronts_.find(key);
   }
-  const bool capturing = device_.is_capturing(stream);
+  const std::optional<std::uint64_t> capture = device_.capture_of(stream);
+  const bool capturing = capture.has_value();
   const Bytes rounded = block_size(size);
   const bool may_be_kept = !capturing && front != nullptr && front->seems_to_have(rounded);
-  return {size, rounded, key, front, line, may_be_kept, capturing};
+  return {size, rounded, key, front, line, may_be_kept, capture};
 }
 
 Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
@@ -55,14 +56,15 @@ Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
                  .rounded = call.rounded,
                  .line = call.line,
                  .may_reback = may_reback,
-                 .capturing = call.capturing,
+                 .capture = call.capture,
                  .is_last = is_last};
   if (call.front != nullptr && call.front->serves(call.stream)) {
     wanted.front = call.front;
     wanted.stream = call.front->index();
   } else {
     wanted.stream = streams_.index(call.stream);
-    wanted.front = &fronts_.of(wanted.stream, call.stream, streams_.next_mark(wanted.stream));
+    const StreamKey key = streams_.key(wanted.stream);
+    wanted.front = &fronts_.of(wanted.stream, key, streams_.next_mark(wanted.stream));
   }
   if (is_any_entered()) {
     wanted.scope = current_scope(id_);
@@ -82,7 +84,7 @@ void Arena::check_budget(const Request& wanted) {
 }
 
 bool Arena::must_wait(const Request& wanted, Offset offset) const {
-  return backing_->must_wait(wanted.stream, backing_->span_of(offset, wanted.rounded), gaps_.marks_at(offset));
+  return backing_->must_wait(user_of(wanted), backing_->span_of(offset, wanted.rounded), gaps_.marks_at(offset));
 }
 
 std::optional<Place> Arena::find_hit(const Request& wanted) const {
@@ -109,7 +111,7 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   if (wanted.graph) {
     if (Block* block = take_from_graph(wanted)) return *block;
   }
-  if (!wanted.capturing) {
+  if (!wanted.capture) {
     if (Block* block = take_hit(wanted)) return *block;
   }
   const Streams::Visit visit(streams_, wanted.stream);
@@ -134,7 +136,7 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
 
 Block* Arena::try_allocate_with_lock(const Call& asked) {
   const Lock held(mutex_, std::try_to_lock);
-  if (!held || asked.capturing || is_over_limit() || streams_.are_many()) return nullptr;
+  if (!held || asked.capture || is_over_limit() || streams_.are_many()) return nullptr;
   const Request wanted = request(asked, false, true);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
   if (wanted.graph) {
@@ -169,7 +171,7 @@ std::optional<Place> Arena::find_unshared(const Request& wanted) const {
   std::optional<Place> found;
   int left = kMostGranules;
   gaps_.each_that_holds(wanted.rounded, [&](const Gap& gap, std::uint32_t index) {
-    if (const auto offset = backing_->find_unshared(wanted.stream, gap, wanted.rounded, left)) {
+    if (const auto offset = backing_->find_unshared(user_of(wanted), gap, wanted.rounded, left)) {
       found = Place{.offset = *offset, .gap = index};
     }
     return found || left == 0;
@@ -218,7 +220,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     empty_fronts();
     Demand demand{.size = wanted.rounded, .place = gaps_.find(wanted.rounded)};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
-    if (wanted.capturing) return &allocate_in_capture(wanted, demand, held);
+    if (wanted.capture) return &allocate_in_capture(wanted, demand, held);
     // What is there, if its users are done by now.
     if (demand.place && must_wait(wanted, demand.place->offset)) {
       streams_.poll(gaps_.marks_of(*demand.place), is_near_cap() ? Means::kContexts : Means::kStreams);
@@ -366,7 +368,7 @@ std::vector<std::shared_ptr<void>> Arena::tidy_streams() {
     used.insert(block.others.begin(), block.others.end());
   });
   for (const auto& graph : graphs_) {
-    for (const auto& [offset, piece] : graph->pieces()) used.insert(piece.stream);
+    for (const auto& [offset, piece] : graph->pieces()) used.insert(piece.order.stream);
   }
   streams_.tidy([&](StreamIndex index) { return used.contains(index); });
   return streams_.take_released();

@@ -72,6 +72,8 @@ Arena::~Arena() {
   insist([&] {
     const Relaxed relaxed(device_);
     streams_.note_end_of_captures();
+    empty_fronts();  // so that all that was freed is among what is waited for
+    if (blocks_.size() > 0 || !graphs_.empty()) streams_.mark(Streams::kEverything);
     streams_.poll_all(Means::kStreams);
     if (!streams_.are_done() && streams_.any_capturing()) return;
     streams_.poll_all(Means::kContexts);
@@ -228,7 +230,7 @@ void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
 
 void Arena::keep_stream(cu::Stream stream, std::shared_ptr<void> owner) {
   const Lock held = lock();
-  streams_.keep(stream, std::move(owner));
+  streams_.keep(stream, owner);  // which is dropped without the lock, if it is not kept: that may run anything
 }
 
 void Arena::pin(std::uint64_t address) {

@@ -114,8 +114,8 @@ class Arena {
     StreamKey stream;
     Front* front;  // most likely; null if there is none
     Line line;
-    bool may_be_kept;  // a block for it, by its front
-    bool capturing;    // its stream
+    bool may_be_kept;                      // a block for it, by its front
+    std::optional<std::uint64_t> capture;  // of its stream
   };
   struct Request {
     Bytes size = 0;
@@ -127,7 +127,7 @@ class Arena {
     Line line = 0;
     bool may_reback = false;
     bool may_be_kept = false;
-    bool capturing = false;
+    std::optional<std::uint64_t> capture = {};
     bool is_last = true;  // nobody tries again if it fails
   };
   // A block that its front keeps, put down for those who look.
@@ -152,6 +152,8 @@ class Arena {
   // A place for a request that needs nothing of the driver: the best one, or, while others use that, another.
   std::optional<Place> find_hit(const Request& request) const;
   bool must_wait(const Request& request, Offset offset) const;
+  // Whom its memory must be ready for: a graph may be launched in any stream.
+  static StreamIndex user_of(const Request& request) { return request.capture ? Streams::kNobody : request.stream; }
   Block* take_directly(const Call& call);
   // The rest of allocate() and free(), apart from them: the common way is short.
   [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback, bool is_last);
@@ -168,6 +170,7 @@ class Arena {
   Block* take_shared(const Request& request, const Demand& demand, Lock& lock);
   Block& allocate_in_capture(const Request& request, const Demand& demand, Lock& lock);
   void note_capture(Request& request);
+  void answer(StreamIndex stream);
   Block* take_from_graph(const Request& request);
   void give_chunk(Block& block, const Request& request, Offset chunk);
   void give_to_graph(Block& block);

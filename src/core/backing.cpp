@@ -251,6 +251,7 @@ void Backing::poll(Means means) {
     if (!handle.pending || !streams_.reached(handle.marks)) continue;
     handle.pending = false;
     pending_granules_ -= handle.count;
+    std::fill_n(last_marks_.begin() + static_cast<std::ptrdiff_t>(handle.begin), handle.count, Mark{});
   }
 }
 

@@ -41,6 +41,7 @@ struct alignas(64) Block {
   std::shared_ptr<Scope> scope = {};
   std::shared_ptr<GraphMemory> graph = {};  // which it goes back to
   Offset chunk = 0;                         // of the graph, in which it lies
+  std::uint64_t capture = 0;                // in which it was handed out
 };
 
 // A hash table with open addressing over blocks that stay where they are.

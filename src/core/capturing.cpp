@@ -24,27 +24,45 @@ Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, L
 // A request of a stream that is being captured is for a graph, if not for one that its thread has entered, then for one
 // that nobody has a name for.
 void Arena::note_capture(Request& wanted) {
-  streams_.note_capture(wanted.stream, wanted.capturing);
-  if (!wanted.capturing) {
+  if (!wanted.capture) {
+    streams_.note_capture(wanted.stream, nullptr);
     const Streams::Visit visit(streams_, wanted.stream);
-    streams_.answer(wanted.stream);
+    if (streams_.is_asked(wanted.stream)) answer(wanted.stream);
+    return;
   }
-  if (!wanted.capturing || wanted.graph) return;
-  if (!unclaimed_) unclaimed_ = graphs_.emplace_back(std::make_shared<GraphMemory>());
-  wanted.graph = unclaimed_;
+  if (!wanted.graph) {
+    if (!unclaimed_) unclaimed_ = graphs_.emplace_back(std::make_shared<GraphMemory>());
+    wanted.graph = unclaimed_;
+  }
+  streams_.note_capture(wanted.stream, wanted.graph.get());
+}
+
+// Others wanted to know how far a stream is, which could not be named then.
+void Arena::answer(StreamIndex stream) {
+  quietly([&] {
+    const Relaxed relaxed(device_);
+    streams_.answer(stream);
+  });
 }
 
 // What the same stream freed in the same capture: the graph runs it in that order.
 Block* Arena::take_from_graph(const Request& wanted) {
-  const std::optional<GraphMemory::Taken> taken = wanted.graph->take(wanted.rounded, wanted.stream);
+  const std::optional<GraphMemory::Taken> taken =
+      wanted.graph->take(wanted.rounded, {wanted.stream, wanted.capture.value_or(0)});
   if (!taken) return nullptr;
   ++hits_;
   return &new_block(taken->offset, wanted, taken->chunk);
 }
 
 // A block is a graph's. If it does not lie in a chunk yet, its place becomes one.
+// One that was released since the request was made gets none: the block is the program's own.
 void Arena::give_chunk(Block& block, const Request& wanted, Offset chunk) {
+  if (std::find(graphs_.begin(), graphs_.end(), wanted.graph) == graphs_.end()) {
+    block.others.push_back(Streams::kEverything);
+    return;
+  }
   block.graph = wanted.graph;
+  block.capture = wanted.capture.value_or(0);
   block.chunk = chunk == kNoChunk ? block.offset : chunk;
   if (chunk != kNoChunk) return;
   wanted.graph->add({block.offset, block.size});
@@ -54,7 +72,7 @@ void Arena::give_chunk(Block& block, const Request& wanted, Offset chunk) {
 // What other streams used too cannot be ordered in a graph: no request gets it.
 void Arena::give_to_graph(Block& block) {
   const StreamIndex stream = block.others.empty() ? block.stream : Streams::kEverything;
-  block.graph->give(block.offset, block.size, stream, block.chunk);
+  block.graph->give(block.offset, block.size, {stream, block.capture}, block.chunk);
 }
 
 // What is idle by now is of use to the capture, in which nothing can be asked. It is worth to ask the whole context, which a
@@ -75,21 +93,22 @@ void Arena::end_graph(GraphMemory& graph) {
   graph.end();
   if (is_inherited()) return;
   const Lock held = lock(When::kAlways);
-  streams_.note_end_of_captures();
+  streams_.note_end_of_capture(&graph);
 }
 
 void Arena::release_graph(GraphMemory& graph) {
   graph.end();
   if (is_inherited()) return;
   Lock held = lock(When::kAlways);
-  streams_.note_end_of_captures();
+  streams_.note_end_of_capture(&graph);
   release(graph, held);
 }
 
 void Arena::release_graphs() {
   Lock held = lock(When::kAlways);
-  streams_.note_end_of_captures();
-  if (unclaimed_) release(*std::exchange(unclaimed_, nullptr), held);
+  if (!unclaimed_) return;
+  streams_.note_end_of_capture(unclaimed_.get());
+  release(*std::exchange(unclaimed_, nullptr), held);
 }
 
 // A launch may be under way, in any stream: what was the graph's is used again when all that runs now is done. Blocks that

@@ -12,10 +12,10 @@ thread_local EnteredByThread<GraphMemory> entered_graphs;
 
 }  // namespace
 
-std::optional<GraphMemory::Taken> GraphMemory::take(Bytes size, StreamIndex stream) {
+std::optional<GraphMemory::Taken> GraphMemory::take(Bytes size, Order order) {
   auto best = pieces_.end();
   for (auto it = pieces_.begin(); it != pieces_.end(); ++it) {
-    if (it->second.stream != stream || it->second.size < size) continue;
+    if (it->second.order != order || it->second.size < size) continue;
     if (best == pieces_.end() || it->second.size < best->second.size) best = it;
   }
   if (best == pieces_.end()) return std::nullopt;
@@ -28,10 +28,10 @@ std::optional<GraphMemory::Taken> GraphMemory::take(Bytes size, StreamIndex stre
   return Taken{offset, rest.chunk};
 }
 
-void GraphMemory::give(Offset offset, Bytes size, StreamIndex stream, Offset chunk) {
+void GraphMemory::give(Offset offset, Bytes size, Order order, Offset chunk) {
   free_ += size;
-  Piece piece{size, stream, chunk};
-  const auto fits = [&](const Piece& other) { return other.stream == stream && other.chunk == chunk; };
+  Piece piece{size, order, chunk};
+  const auto fits = [&](const Piece& other) { return other.order == order && other.chunk == chunk; };
   auto after = pieces_.lower_bound(offset);
   if (after != pieces_.end() && after->first == offset + size && fits(after->second)) {
     piece.size += after->second.size;

@@ -3,7 +3,7 @@
 // graph alone, for later requests of the same capture, until the graph's memory is released.
 //
 //   chunk  a place that was taken from the gaps for a graph. It stays touched and pinned until the release
-//   piece  what is free of a chunk, in the order of one stream: only that stream may have it again
+//   piece  what is free of a chunk, in the order of one stream in one capture: only those may have it again
 #pragma once
 
 #include <atomic>
@@ -24,21 +24,26 @@ class GraphMemory {
     Offset offset = 0;
     Bytes size = 0;
   };
+  // What a graph runs one after the other. Capture 0: outside of any.
+  struct Order {
+    StreamIndex stream = 0;
+    std::uint64_t capture = 0;
+    bool operator==(const Order&) const = default;
+  };
   struct Piece {
     Bytes size = 0;
-    StreamIndex stream = 0;
+    Order order = {};
     Offset chunk = 0;  // in which it lies
   };
 
   void add(Chunk chunk) { chunks_.push_back(chunk); }
-  // A place in the smallest piece that a stream freed and that is large enough.
+  // A place in the smallest piece that was freed in this order and is large enough.
   struct Taken {
     Offset offset = 0;
     Offset chunk = 0;
   };
-  std::optional<Taken> take(Bytes size, StreamIndex stream);
-  // A block was freed on a stream.
-  void give(Offset offset, Bytes size, StreamIndex stream, Offset chunk);
+  std::optional<Taken> take(Bytes size, Order order);
+  void give(Offset offset, Bytes size, Order order, Offset chunk);
 
   Bytes free_bytes() const { return free_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }

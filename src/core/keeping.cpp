@@ -106,7 +106,10 @@ void Arena::put_among_gaps(const Block& block, const Marks& marks) {
 void Arena::record_contended(const Marks& marks) {
   if (records_left_ <= 0) return;
   --records_left_;
-  for (const Mark mark : marks) streams_.record_now(mark);
+  quietly([&] {
+    const Relaxed relaxed(device_);
+    for (const Mark mark : marks) streams_.record_now(mark);
+  });
 }
 
 bool Arena::empty_front(Front& front, Front::Which which) {

@@ -88,16 +88,18 @@ StreamIndex Streams::index(StreamKey key) {
   if (key.tag != 0 && !is_default(key.stream)) {
     if (const auto kept = indices_.find({key.stream, 0}); kept != indices_.end()) return kept->second;
   }
-  const auto it = indices_.find(key);
-  return it != indices_.end() ? it->second : add(key);
+  if (const auto it = indices_.find(key); it != indices_.end()) return it->second;
+  // Of a stream that was let go since it was looked up, the handle alone says no longer which it is.
+  const bool was_kept = key.tag == 0 && !is_default(key.stream);
+  return was_kept ? index(borrowed_key(device_, key.stream)) : add(key);
 }
 
-void Streams::keep(cu::Stream stream, std::shared_ptr<void> owner) {
+void Streams::keep(cu::Stream stream, const std::shared_ptr<void>& owner) {
   if (is_default(stream)) return;
   const auto known = indices_.find({stream, 0});
   State& state = states_[known != indices_.end() ? known->second : promote(stream)];
   state.immortal |= owner == nullptr;
-  if (owner && !state.owner) state.owner = std::move(owner);
+  if (owner && !state.owner) state.owner = owner;
 }
 
 // A borrowed stream becomes one whose handle stays its own.
@@ -194,7 +196,8 @@ bool Streams::can_use(const State& state) const {
 void Streams::lose(StreamIndex index) {
   State& state = states_[index];
   state.gone = true;
-  state.immortal = state.captured = false;
+  state.immortal = false;
+  state.captured_for = nullptr;
   if (state.owner) released_.push_back(std::move(state.owner));
   state.owner = nullptr;
   indices_.erase(state.key);
@@ -218,7 +221,7 @@ const Streams::Record* Streams::record_after(Mark mark, Means means) {
   return recorded ? &state.records.back() : nullptr;
 }
 
-void Streams::record_wanted(StreamIndex index) {
+void Streams::answer(StreamIndex index) {
   State& state = states_[index];
   state.asked = false;
   if (can_use(state) && state.frees > state.done) quietly([&] { record_in_stream(state); });
@@ -232,8 +235,8 @@ void Streams::advance(State& state) {
 
 // A capture may begin in another thread at any moment. One that was not under way after the record has not swallowed it.
 bool Streams::record_in_stream(State& state) {
-  const auto use = new_event(*state.events);
   if (device_.is_capturing(state.key.stream)) return false;
+  const auto use = new_event(*state.events);
   advance(state);
   if (!device_.record(use->event, state.key.stream)) return false;
   if (state.key.stream != cu::legacy_stream() && device_.is_capturing(state.key.stream)) return false;
@@ -256,13 +259,19 @@ bool Streams::record_in_context(State& state) {
   return true;
 }
 
-void Streams::note_capture(StreamIndex index, bool is_capturing) {
-  states_[index].captured = is_capturing;
-  has_seen_capture_ |= is_capturing;
+void Streams::note_capture(StreamIndex index, const GraphMemory* graph) {
+  states_[index].captured_for = graph;
+  has_seen_capture_ |= graph != nullptr;
+}
+
+void Streams::note_end_of_capture(const GraphMemory* graph) {
+  for (State& state : states_) {
+    if (state.captured_for == graph) state.captured_for = nullptr;
+  }
 }
 
 void Streams::note_end_of_captures() {
-  for (State& state : states_) state.captured = false;
+  for (State& state : states_) state.captured_for = nullptr;
 }
 
 void Streams::record_now(Mark mark) {
@@ -279,6 +288,7 @@ void Streams::record_now(Mark mark) {
 
 bool Streams::must_wait(StreamIndex user, Mark mark) const {
   if (mark.stream == user || reached(mark)) return false;
+  if (user == kNobody) return true;
   const auto waited = states_[user].waited.find(mark.stream);
   return waited == states_[user].waited.end() || waited->second < mark.number;
 }
@@ -380,7 +390,7 @@ void Streams::finish(const Progress& progress) {
 // The legacy stream knows whether a blocking stream of its context is being captured, known here or not.
 bool Streams::any_capturing() const {
   const auto is_capturing = [&](const State& state) {
-    return can_use(state) ? !state.blocking && device_.is_capturing(state.key.stream) : state.captured;
+    return can_use(state) ? !state.blocking && device_.is_capturing(state.key.stream) : state.captured_for != nullptr;
   };
   return device_.is_capturing(cu::legacy_stream()) || std::any_of(states_.begin(), states_.end(), is_capturing);
 }

@@ -25,6 +25,8 @@
 
 namespace arena {
 
+class GraphMemory;
+
 // What tells one stream from another.
 struct StreamKey {
   cu::Stream stream = nullptr;
@@ -49,6 +51,8 @@ class Streams {
  public:
   // Everything that runs in the arena's context, whatever its stream. It can be freed on, but not used.
   static constexpr StreamIndex kEverything = 0;
+  // A user for whom nothing is ordered: a graph, which runs in any stream.
+  static constexpr StreamIndex kNobody = ~StreamIndex{0};
 
   struct Listener {
     std::function<void(StreamIndex)> forget;  // a stream whose handle may not be used any more
@@ -65,7 +69,7 @@ class Streams {
   StreamIndex index(StreamKey key);
   StreamIndex index(cu::Stream stream);
   // Keeps what owns a stream, and so its handle, until all that was freed on it is done. Without an owner: for ever.
-  void keep(cu::Stream stream, std::shared_ptr<void> owner);
+  void keep(cu::Stream stream, const std::shared_ptr<void>& owner);
   // While one lives, a call is under way that passed the handle, so it can be used.
   class Visit {
    public:
@@ -115,12 +119,12 @@ class Streams {
   // Whether a stream is being captured, as far as it can be asked.
   bool any_capturing() const;
   // A call passes a stream that others wanted to know about while it could not be named: now it can.
-  void answer(StreamIndex index) {
-    if (states_[index].asked) record_wanted(index);
-  }
-  // What a call that passed a stream saw of it. One that was being captured is taken to be so until it is seen again, or
-  // until somebody says that captures are over: it cannot be asked.
-  void note_capture(StreamIndex index, bool is_capturing);
+  bool is_asked(StreamIndex index) const { return states_[index].asked; }
+  void answer(StreamIndex index);
+  // What a call that passed a stream saw of it: which graph it is being captured for, if any. It is taken to be so until it
+  // is seen again, or until the graph's capture, or all of them, are said to be over: it cannot be asked.
+  void note_capture(StreamIndex index, const GraphMemory* graph);
+  void note_end_of_capture(const GraphMemory* graph);
   void note_end_of_captures();
 
   // Whether so many are known that it is time to let some go.
@@ -134,6 +138,7 @@ class Streams {
   std::size_t count() const { return states_.size() - vacant_.size() - 1; }  // without kEverything
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].key.stream; }
+  StreamKey key(StreamIndex index) const { return states_[index].key; }
 
  private:
   // The events of one context. Those in use go back to it with the last record of them.
@@ -162,9 +167,9 @@ class Streams {
     Events* events = nullptr;  // of its context
     std::shared_ptr<void> owner = {};
     bool immortal = false;
-    bool blocking = true;      // so the legacy stream knows of its captures
-    bool gone = false;         // its handle may be another's by now
-    bool captured = false;     // when it was last seen
+    bool blocking = true;                       // so the legacy stream knows of its captures
+    bool gone = false;                          // its handle may be another's by now
+    const GraphMemory* captured_for = nullptr;  // when it was last seen
     bool asked = false;        // what it freed is wanted elsewhere: worth an event when it is next seen
     std::uint32_t visits = 0;  // calls under way that passed the handle
     std::uint64_t frees = 0;
@@ -185,7 +190,6 @@ class Streams {
   bool record_in_stream(State& state);
   bool record_in_context(State& state);
   void advance(State& state);
-  void record_wanted(StreamIndex index);
   void poll_once(const Marks& marks, Means means);
   void ask(State& state);
   void finish_state(State& state, std::uint64_t number);

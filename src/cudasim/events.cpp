@@ -297,7 +297,8 @@ CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event han
     require(event->context == context.get(), kInvalidHandle);
     check_no_capture(call, *context);
     const StreamRef recorder = recorder_of(context);
-    Work work{.delayed = false};  // no stream has to get to it
+    Work work;
+    work.delayed = false;  // no stream has to get to it
     for (const StreamRef& stream : streams_of(call.machine, *context)) {
       recorder->clock.join(stream->clock);
       const Mark mark = stream->last();

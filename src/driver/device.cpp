@@ -1,5 +1,7 @@
 #include "driver/device.hpp"
 
+#include <atomic>
+
 #include "driver/devices.hpp"
 
 namespace arena {
@@ -191,6 +193,18 @@ bool Device::is_capturing(cu::Stream stream) const {
   if (result == cu::Result::kCaptureImplicit) return true;
   driver_->check(result, "cuStreamIsCapturing");
   return status != cu::CaptureStatus::kNone;
+}
+
+std::optional<std::uint64_t> Device::capture_of(cu::Stream stream) const {
+  static std::atomic<std::uint64_t> unknown{std::uint64_t{1} << 63};
+  if (driver_->functions().cuStreamGetCaptureInfo == nullptr) {
+    return is_capturing(stream) ? std::optional(++unknown) : std::nullopt;
+  }
+  const ContextScope scope(*driver_, context_.get());
+  cu::CaptureStatus status = cu::CaptureStatus::kNone;
+  std::uint64_t id = 0;
+  driver_->check(driver_->functions().cuStreamGetCaptureInfo(stream, &status, &id), "cuStreamGetCaptureInfo");
+  return status != cu::CaptureStatus::kNone ? std::optional(id) : std::nullopt;
 }
 
 Relaxed::Relaxed(const Device& device) : device_(device) {

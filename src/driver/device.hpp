@@ -76,6 +76,9 @@ class Device {
   bool synchronize() const { return synchronize(context_.get()); }
   // True of the legacy stream while a blocking stream of its context is being captured.
   bool is_capturing(cu::Stream stream) const;
+  // The number of the capture of a stream, not the legacy one, which no other capture has; nothing if there is none. Another
+  // one each time where the driver cannot tell.
+  std::optional<std::uint64_t> capture_of(cu::Stream stream) const;
   // Whether memory can be taken while another stream is being captured, within a Relaxed.
   bool can_relax() const { return driver_->functions().cuThreadExchangeStreamCaptureMode != nullptr; }
 
