@@ -103,8 +103,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "cap reached": "Next: raise the cap with set_cap(), or free something first.",
             "headroom kept": "Next: lower headroom=, or free memory that others hold on the device.",
             "device full": "Next: free memory that others hold on the device, or use a smaller cap there.",
-            "a stream is being captured": "Next: make room before the capture begins: raise the cap, free memory "
-            "and synchronize, or release graphs. During a capture only new or idle memory can be used.",
+            "a stream is being captured": "Next: make room before the capture begins: raise the cap, or free "
+            "memory and synchronize. During a capture only new or idle memory can be used.",
             "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
             "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no "
             "upstream=), where free memory in pieces is never useless.",
