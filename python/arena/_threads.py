@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import struct
@@ -131,12 +130,12 @@ def _is_idle_worker(thread: int) -> bool:
         with open("/proc/self/maps") as lines:
             ranges = [_Range.of(line) for line in lines]
         stack = next(r for r in ranges if r.begin <= top < r.end)
-        frames = ctypes.string_at(top, min(stack.end - top, _MOST_STACK) // 8 * 8)
-    except (OSError, ValueError, StopIteration):
+        frames = _read(top, min(stack.end - top, _MOST_STACK) // 8 * 8)
+        code = [r for r in ranges if r.is_code]
+        found = ((word, r) for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end)
+        names = {r.name for word, r in found if _may_be_returned_to(word, r)}
+    except (OSError, ValueError, OverflowError, StopIteration, struct.error):
         return False
-    code = [r for r in ranges if r.is_code]
-    words_in_code = ((word, r) for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end)
-    names = {r.name for word, r in words_in_code if _may_be_returned_to(word, r)}
     pools = {name for name in names if any(pool in name for pool in _POOLS)}
     return bool(pools) and all(name.startswith(_SYSTEM) for name in names - pools)
 
@@ -145,8 +144,17 @@ def _may_be_returned_to(address: int, code: _Range) -> bool:
     """Whether there is a call right before an address, for processors whose instructions are known here."""
     if platform.machine() != "x86_64":
         return True
-    before = ctypes.string_at(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
+    before = _read(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
     return before[2] == 0xE8 or any(before[i] == 0xFF and before[i + 1] & 0x38 == 0x10 for i in (0, 1, 3, 4, 5))
+
+
+def _read(address: int, size: int) -> bytes:
+    """Read memory of this process that another thread may unmap at any moment: then it is an OSError."""
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    try:
+        return os.pread(memory, size, address)
+    finally:
+        os.close(memory)
 
 
 class _Range(NamedTuple):

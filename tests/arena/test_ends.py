@@ -122,9 +122,9 @@ def test_a_forked_child_makes_an_arena_if_its_parent_has_not_used_cuda() -> None
 import os
 import arena
 child = os.fork()
-print(arena.Arena().allocate(1000).nbytes, flush=True)
 if child:
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(child, 0)[1] == 0  # or the two would print at the same time
+print(arena.Arena().allocate(1000).nbytes, flush=True)
 """
     done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
     assert (done.stdout, done.stderr) == ("1000\n1000\n", "")
