@@ -25,7 +25,7 @@ _DRIVER_NAMES = ("cuda",)
 _driver_threads: set[int] = set()
 _PATIENCE = 0.1  # seconds, before a request fails
 _seen: dict[int, bool] = {}  # whether all were harmless when there were so many; the last count alone
-_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl")
+_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
 _SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "ld-", "[vdso]")
 _MOST_STACK = 1 << 16  # bytes; a thread that waits in a pool has come through very little
 
