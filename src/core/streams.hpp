@@ -97,7 +97,7 @@ class Streams {
   // Makes `user` wait, on the device, for marks of other streams. False if one cannot be waited for like that: then the
   // host has to wait.
   bool order(StreamIndex user, const Marks& marks);
-  // Records an event right behind a mark that was just made, so that whoever waits for it waits for nothing later.
+  // Records an event right behind a mark that was just made, so that waiting for it covers no later work.
   void record_now(Mark mark);
   // Asks the driver how far the streams of the marks, or all of them, have come.
   void poll(const Marks& marks, Means means);

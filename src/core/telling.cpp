@@ -60,7 +60,7 @@ void Arena::tell_live() {
 void Arena::tell(Event event) {
   if (names_stream(event.kind)) {
     event.handle = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
-    if (event.stream > 0) --event.stream;  // which is everything, and nobody asks for memory on that
+    if (event.stream > 0) --event.stream;  // index 0 is Streams::kEverything, never recorded
   }
   observer_->note(event);
 }

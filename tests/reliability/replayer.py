@@ -72,7 +72,7 @@ def in_turns(events: Iterable[Event], streams: int = 4, turn: int = 25) -> Itera
 def play(
     pool: arena.Arena, cu: Cu, events: Iterable[Event], *, forget_record: bool = False, owned: bool = False
 ) -> int:
-    """Play events, and return how many blocks were looked at. With `forget_record` no other stream is told about.
+    """Play events, and return how many blocks were looked at. With `forget_record`, record_stream() is skipped.
 
     The arena gets plain numbers of streams, or objects that own them.
     """

@@ -148,7 +148,7 @@ def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine:
 def test_an_arena_that_ends_during_a_capture_leaves_its_memory_and_the_capture_as_they_are(machine: Machine) -> None:
     pool = arena.Arena(cap="8MiB")
     stream, graph = handle(machine.streams[1]), ctypes.c_void_p()
-    pool.allocate(1000, machine.streams[1]).free()  # which can be asked: of a plain number nobody knows
+    pool.allocate(1000, machine.streams[1]).free()  # an object: the arena can ask it about captures
     used = sim.used()
     machine(("cuStreamBeginCapture", stream, 0))
     pool.close()

@@ -154,7 +154,7 @@ class Recording:
         self.stop()
 
 
-_under_way: dict[int, Recording] = {}  # until each is stopped, by whomever
+_under_way: dict[int, Recording] = {}  # recordings that have not been stopped yet
 
 
 # Exit functions run in the reverse order of their registration. This one is registered when arena is imported, not when
