@@ -217,10 +217,10 @@ def _total(device: int | str | None) -> int:
     if isinstance(device, str):
         return parse_size(device.removeprefix("sim:"), 0, "device")
     driver, number = find_device(device)
-    info: _core.DeviceInfo | None = next((d for d in driver.devices() if d.number == number), None)
-    if info is None:
-        raise UsageError(f"device={device!r}: there is no such device; there are {len(driver.devices())}")
-    return info.total
+    count = _core.device_count(driver)
+    if number >= count:
+        raise UsageError(f"device={device!r}: there is no such device; there are {count}")
+    return _core.describe_device(driver, number).total
 
 
 def _batches(name: str, value: object) -> list[int]:

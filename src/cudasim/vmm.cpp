@@ -118,6 +118,9 @@ Rights rights_after(Call& call, const Mapping& mapping, const cu::MemAccessDesc&
     const cu::MemLocation& owner = mapping.physical->prop.location;
     require(host_memory || owner.id == device.number || call.machine.settings.can_access_peer(device.number, owner.id),
             kInvalidDevice);
+    // Nothing is documented; another process has the device to itself, so the worst is assumed.
+    const bool is_taken = call.machine.settings.is_exclusive(device.number) && device.primary == nullptr;
+    require(!is_taken, kDeviceUnavailable);
     bit = device.bit();
   }
   // Seen on WSL2, where the device claims to support it (pytorch#192330).

@@ -135,7 +135,7 @@ def arena_calls(w: World) -> dict[str, Call]:
         "Arena": (
             lambda **settings: arena.Arena(**settings).close(),
             {"cap": SIZE, "reserve": 0, "headroom": 0, "growth": SIZE, "device": "sim:1GiB", "vmm": True}
-            | {"upstream": None, "compact": "auto"},
+            | {"upstream": None, "compact": "auto", "peers": None},
         ),
         "Arena.allocate": (pool.allocate, {"size": 1000, "stream": 0}),
         "Arena.free_all_blocks": (pool.free_all_blocks, {"stream": None}),
