@@ -83,7 +83,7 @@ cp $(@D)/src/bindings/_core*.so $(@D)/src/cudasim/libcudasim.so $(@D)/package/ar
 endef
 
 test-gpu: $(VENV)/.package $(VENV)/.test
-	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
+	ARENA_TEST_DRIVER=cuda $(BIN)/python -m pytest -v tests/gpu $(PYTEST_FLAGS)
 
 faults: $(VENV)/.package $(VENV)/.test
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
