@@ -31,6 +31,10 @@ KINDS = pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
 usleep = ctypes.CDLL(None).usleep
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "limit(seconds): how long the process of this test may take")
+
+
 def open_driver() -> arena.Driver:
     """Open the driver that the tests are to run on. A simulated one is as the tests want it."""
     if DRIVER == "sim":
