@@ -25,6 +25,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.terminal import TerminalReporter
 
+from ..programs import ROOT
 from .isolated import Ended, Send, run
 
 SCHEMA = 1
@@ -125,10 +126,17 @@ def print_row(test: dict[str, Any]) -> None:
     if test["outcome"] in ("crashed", "timed out"):
         lines += [line for line in test["output"].splitlines() if line and not any(map(line.count, OURS))][-6:]
     for line in lines:
-        print(f"{'':21}{line[:160]}")
+        print(f"{'':21}{without_own_paths(line)[:160]}")
     for name, value in test.get("notes", {}).items():
         print(f"{'':21}{name}: {value}")
     sys.stdout.flush()
+
+
+def without_own_paths(text: str) -> str:
+    """Reports are shared: no need to say where this tree and the user's home are."""
+    home = str(Path.home())
+    text = text.replace(f"{ROOT}/", "")
+    return text.replace(home, "~") if len(home) > 1 else text
 
 
 def print_machine(found: dict[str, Any]) -> None:
@@ -138,7 +146,8 @@ def print_machine(found: dict[str, Any]) -> None:
     driver = found["driver"]
     if "path" in driver:
         kind = "simulated" if driver["simulated"] else driver["kernel_module"] or "NVIDIA's"
-        print(f"driver: {driver['path']}, CUDA {driver['version'] // 1000}.{driver['version'] % 1000 // 10}, {kind}")
+        path = without_own_paths(driver["path"])
+        print(f"driver: {path}, CUDA {driver['version'] // 1000}.{driver['version'] % 1000 // 10}, {kind}")
     for device in found["devices"]:
         print(f"device {device['number']}: {_in_short(device)}")
     if len(found["devices"]) > 1 and "peers" in found:
@@ -156,7 +165,7 @@ def _in_short(device: dict[str, Any]) -> str:
         parts.append(f"{total / (1 << 30):.1f} GiB")
     if "compute_capability_minor" in device:
         parts.append(f"compute {device['compute_capability_major']}.{device['compute_capability_minor']}")
-    has = {"virtual_memory": "virtual memory", "rdma_with_virtual_memory": "RDMA with it"}
+    has = {"virtual_memory": "virtual memory", "rdma_with_virtual_memory": "RDMA"}
     parts += [text if device[name] == 1 else f"no {text}" for name, text in has.items() if name in device]
     parts += ["integrated"] if device.get("integrated") == 1 else []
     return ", ".join(parts)
@@ -207,7 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
     found["result"] = "no GPU" if nothing else "passed" if good else "failed"
     found["seconds"] = round(time.monotonic() - start, 1)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(found, indent=2) + "\n")
+    options.json.write_text(without_own_paths(json.dumps(found, indent=2)) + "\n")
     summary = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
     print(f"\n{summary} in {found['seconds']} s" if not nothing else "No GPU: nothing was tested.")
     if nothing:

@@ -100,6 +100,7 @@ def test_whatever_a_test_does_is_an_outcome(misbehaving: tuple[int, str, dict[st
     assert "in test_that_crashes" in tests["crashes"]["output"]  # the traceback of faulthandler
     assert (tests["crashes"]["signal"], tests["ends_the_process"]["exit_code"]) == ("SIGSEGV", 3)
     assert "assert 2 == 3" in tests["fails"]["output"]
+    assert str(ROOT) not in json.dumps(found)
     assert "ArgumentError" in tests["fails_at_the_end"]["output"]
 
 
