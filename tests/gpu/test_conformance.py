@@ -101,6 +101,7 @@ def test_memory_goes_from_stream_to_stream_behind_the_work_on_it(gpu: Gpu, vmm: 
     one, two = gpu.stream(), gpu.stream()
     for turn in range(20):
         first = pool.allocate(24 * MIB, one)
+        gpu.hold(one, 0.005)
         for value in (turn, turn + 1, turn + 2):
             gpu.fill(first.ptr, value, first.nbytes, one)
         first.free()
@@ -117,6 +118,7 @@ def test_a_recorded_stream_is_waited_for(gpu: Gpu) -> None:
     buffer = pool.allocate(24 * MIB, one)
     gpu.fill(buffer.ptr, 0, buffer.nbytes, one)
     gpu.cu.ok("cuStreamSynchronize", one)
+    gpu.hold(two, 0.1)
     for value in range(1, 20):
         gpu.fill(buffer.ptr, value, buffer.nbytes, two)
     buffer.record_stream(two)
