@@ -65,21 +65,20 @@ def driver_and_devices(choice: str) -> dict[str, Any]:
     ended = run(_ask, LIMIT)
     if ended is None:
         sys.exit(0)
-    found: dict[str, Any] = {"driver": {"choice": choice, "kernel_module": _kernel_module()}, "devices": []}
+    driver: dict[str, Any] = {"choice": choice, "kernel_module": _kernel_module()}
+    devices: dict[int, dict[str, Any]] = {}
+    found: dict[str, Any] = {}
     for message in ended.sent:
-        for key, value in message.items():
-            if isinstance(value, dict):
-                found[key] = {**found.get(key, {}), **value}
-            elif key == "device":
-                found["devices"].append({"number": value})
-            else:
-                found[key] = value
-        if "attribute" in message:
-            found["devices"][-1].update(found.pop("attribute"))
+        if "device" in message:
+            number = message.pop("device")
+            devices.setdefault(number, {"number": number}).update(message)
+        else:
+            driver.update(message.pop("driver", {}))
+            found.update(message)
     if ended.how:
-        found["driver"]["error"] = f"describing the devices ended with {ended.how}"
-        found["driver"]["output"] = ended.output
-    return found
+        driver["error"] = f"describing the devices ended with {ended.how}"
+        driver["output"] = ended.output
+    return {"driver": driver, "devices": list(devices.values()), **found}
 
 
 def _ask(send: Send) -> None:
@@ -100,13 +99,12 @@ def _ask(send: Send) -> None:
     if count == 0:
         send({"driver": {"error": "the driver has no devices"}})
     for number in range(count):
-        send({"device": number})
         for name, ask in _questions(cu, number).items():
-            send({"attribute": {name: _answer(ask)}})
+            send({"device": number, name: _answer(ask)})
     devices = range(count)
     send({"peers": [[0 if one == two else _answer(_peer(cu, one, two)) for two in devices] for one in devices]})
     for number in range(count):
-        send({"free": {str(number): _answer(functools.partial(_free, cu, number))}})
+        send({"device": number, "free_memory": _answer(functools.partial(_free, cu, number))})
 
 
 def _questions(cu: Cu, number: int) -> dict[str, Callable[[], Any]]:

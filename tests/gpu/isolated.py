@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -63,21 +64,26 @@ def run(function: Callable[[Send], object], limit: float) -> Ended | None:
         os.setsid()
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _redirect(output)
+        faulthandler.enable(file=2)
 
         def send(message: dict[str, Any]) -> None:
             os.write(sent, json.dumps(message).encode() + b"\n")
 
         function(send)
         return None
+    status, seconds, timed_out = None, 0.0, False
     try:
         status = _wait(child, start + limit)
-    except BaseException:  # Ctrl-C does not reach a process in a session of its own
-        _kill(child)
-        raise
-    seconds = time.monotonic() - start
-    timed_out = status is None
-    if timed_out:
-        _kill(child)
+        seconds, timed_out = time.monotonic() - start, status is None
+        if timed_out:
+            os.kill(child, signal.SIGABRT)  # faulthandler prints where it hangs
+            status = _wait(child, time.monotonic() + 1)
+    finally:  # also at Ctrl-C, which does not reach a process in a session of its own
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # all that it has started
+    if status is None:
         status = _wait(child, time.monotonic() + PATIENCE)
     code = os.waitstatus_to_exitcode(status) if status is not None else None
     return Ended(
@@ -96,13 +102,6 @@ def _redirect(output: int) -> None:
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-
-
-def _kill(child: int) -> None:
-    """With all that it has started. It may not have got as far as to have a session of its own."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError):
-            kill(child, signal.SIGKILL)
 
 
 def _wait(child: int, until: float) -> int | None:

@@ -34,6 +34,11 @@ def test_that_ends_the_process_as_if_all_were_well(gpu: Gpu) -> None:
     os._exit(0)
 
 
+def test_that_fails_and_crashes_at_the_end(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "end", os.abort)
+    pytest.fail("before the crash")
+
+
 def test_that_crashes_at_exit(gpu: Gpu) -> None:
     atexit.register(os.abort)
 

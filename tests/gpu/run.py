@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import faulthandler
 import gc
 import json
 import os
@@ -32,6 +31,7 @@ SCHEMA = 1
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "timed out")
 FOLDER = Path(__file__).parent
 GOOD, BAD, NOTHING = 0, 1, 2
+THEN = {"call": ", in the teardown of the test", "teardown": ", after the end of the test"}  # by the last report
 OURS = ("/_pytest/", "/pluggy/", "/tests/gpu/run.py", "/tests/gpu/isolated.py", "<frozen runpy>")  # in tracebacks
 
 
@@ -42,6 +42,7 @@ class Isolate:
         self.limit = limit
         self.tests: list[dict[str, Any]] = []
         self.parent = os.getpid()
+        self.send: Send | None = None  # in a child
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -62,9 +63,8 @@ class Isolate:
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         def in_child(send: Send) -> None:
-            faulthandler.enable()  # pytest has done that, but for the terminal
-            for report in runtestprotocol(item, log=False, nextitem=None):
-                send(_report(report))
+            self.send = send
+            runtestprotocol(item, nextitem=None)
 
         marker = item.get_closest_marker("limit")
         ended = run(in_child, marker.args[0] if marker else self.limit)
@@ -74,13 +74,17 @@ class Isolate:
         self.add({"name": item.nodeid.removeprefix("tests/gpu/"), **judge(ended)})
         return True
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.send is not None:
+            self.send(_report(report))
+
     def add(self, test: dict[str, Any]) -> None:
         self.tests.append(test)
         print_row(test)
 
 
 def _report(report: pytest.TestReport | pytest.CollectReport) -> dict[str, Any]:
-    """What a child sends about the setup, the call and the end of a test."""
+    """What a child sends after the setup, the call and the teardown of a test."""
     crash = getattr(report.longrepr, "reprcrash", None)
     skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
     return {
@@ -98,17 +102,17 @@ def judge(ended: Ended) -> dict[str, Any]:
     result: dict[str, Any] = {"outcome": "passed", "seconds": round(ended.seconds, 3)}
     if reports and reports[-1]["notes"]:
         result["notes"] = reports[-1]["notes"]
-    finished = bool(reports) and reports[-1]["when"] == "teardown"
-    if ended.timed_out or ended.how or not finished:
-        when = "" if not finished else ", after the test had finished"
-        outcome = "timed out" if ended.timed_out else "crashed"
-        reason = (ended.how or "exit code 0 before the test was over") + when
-        result |= {"outcome": outcome, "reason": reason, "output": ended.output}
-        result |= {"signal": ended.signal, "exit_code": ended.exit_code}
-    elif any(report["outcome"] == "failed" for report in reports):
+    last = reports[-1]["when"] if reports else None
+    skipped = [report for report in reports if report["outcome"] == "skipped"]
+    if any(report["outcome"] == "failed" for report in reports):
         result |= {"outcome": "failed", **_failure(reports, ended.output)}
-    elif skipped := [report for report in reports if report["outcome"] == "skipped"]:
+    elif skipped:
         result |= {"outcome": "skipped", "reason": skipped[0]["reason"]}
+    if ended.how or last != "teardown":
+        result["outcome"] = "timed out" if ended.timed_out else "crashed"
+        result["reason"] = (ended.how or "exit code 0, before the end of the test") + THEN.get(last or "", "")
+        result.setdefault("output", ended.output)
+        result |= {"signal": ended.signal, "exit_code": ended.exit_code}
     return result
 
 

@@ -83,23 +83,26 @@ def test_whatever_a_test_does_is_an_outcome(misbehaving: tuple[int, str, dict[st
         ("crashes", "crashed", "SIGSEGV"),
         ("aborts", "crashed", "SIGABRT"),
         ("ends_the_process", "crashed", "exit code 3"),
-        ("ends_the_process_as_if_all_were_well", "crashed", "exit code 0 before the test was over"),
-        ("crashes_at_exit", "crashed", "SIGABRT, after the test had finished"),
+        ("ends_the_process_as_if_all_were_well", "crashed", "exit code 0, before the end of the test"),
+        ("fails_and_crashes_at_the_end", "crashed", "SIGABRT, in the teardown of the test"),
+        ("crashes_at_exit", "crashed", "SIGABRT, after the end of the test"),
         ("hangs", "timed out", "killed after 2 s"),
         ("fails", "failed", "AssertionError: as it should"),
-        ("fails_at_the_end", "failed", outcomes[8][2]),
+        ("fails_at_the_end", "failed", outcomes[9][2]),
         ("is_skipped", "skipped", "because it likes to"),
     ]
     others = {test["name"]: test["outcome"] for test in found["tests"] if not test["name"].startswith("on_purpose.py")}
     assert len(others) > 45
     assert {name for name, outcome in others.items() if outcome != "passed"} == {NO_IPC}
-    assert found["counts"] == {"passed": len(others), "skipped": 2, "failed": 2, "crashed": 5, "timed out": 1}
+    assert found["counts"] == {"passed": len(others), "skipped": 2, "failed": 2, "crashed": 6, "timed out": 1}
     tests = {test["name"].removeprefix("on_purpose.py::test_that_"): test for test in found["tests"]}
     assert tests["passes_with_a_note"]["notes"] == {"measured": 42}
     assert "about to read address 8" in tests["crashes"]["output"]
     assert "in test_that_crashes" in tests["crashes"]["output"]  # the traceback of faulthandler
     assert (tests["crashes"]["signal"], tests["ends_the_process"]["exit_code"]) == ("SIGSEGV", 3)
     assert "assert 2 == 3" in tests["fails"]["output"]
+    assert "in test_that_hangs" in tests["hangs"]["output"]
+    assert "before the crash" in tests["fails_and_crashes_at_the_end"]["output"]
     assert str(ROOT) not in json.dumps(found)
     assert "ArgumentError" in tests["fails_at_the_end"]["output"]
 
@@ -115,14 +118,15 @@ def test_the_table_and_the_file_describe_the_machine(misbehaving: tuple[int, str
     _, printed, found = misbehaving
     rows = printed.splitlines()
     assert any(row.startswith("crashed ") and row.endswith("on_purpose.py::test_that_crashes") for row in rows)
-    assert " passed, 2 skipped, 2 failed, 5 crashed, 1 timed out in " in printed
+    assert " passed, 2 skipped, 2 failed, 6 crashed, 1 timed out in " in printed
     assert "peer access: 0-1, 1-0" in rows
     assert found["schema"] == 1
     assert (found["driver"]["choice"], found["driver"]["simulated"], found["driver"]["version"]) == ("sim", True, 13000)
     assert [device["total_memory"] for device in found["devices"]] == [8 << 30] * 2
     assert found["devices"][0]["uuid"] != found["devices"][1]["uuid"]
     assert found["devices"][1]["virtual_memory"] == found["devices"][1]["rdma_with_virtual_memory"] == 1
-    assert (found["peers"], set(found["free"])) == ([[0, 1], [1, 0]], {"0", "1"})
+    assert found["peers"] == [[0, 1], [1, 0]]
+    assert [device["free_memory"] for device in found["devices"]] == [8 << 30] * 2
     assert found["environment"]["ARENA_TEST_DRIVER"] == "sim"
     assert {"arena", "python", "packages", "system", "started", "seconds"} <= set(found)
 
