@@ -80,7 +80,7 @@ struct Call {
   std::shared_ptr<ContextState> context;  // the current one, if any
   std::string_view name;
   std::uint64_t number = 0;  // counts all calls
-  std::uint64_t priced_bytes = 0;
+  std::uint64_t priced_bytes = 0;  // of the memory that the call is about
   StreamRef run_inline;    // a stream whose task this thread works off
   std::vector<Mark> wait;  // what the call returns after
   Clock waited;            // what the host knows when it has waited
