@@ -110,7 +110,8 @@ class PriceTable:
     @property
     def label(self) -> str:
         """The table in a few words: ``a100``, or ``rtx.prices (NVIDIA GeForce RTX 4090, 2026-11-18)``."""
-        origin = ", ".join(self.facts[key].partition("T")[0] for key in ("device", "measured") if self.facts.get(key))
+        day = self.facts.get("measured", "").partition("T")[0]
+        origin = ", ".join(fact for fact in (self.facts.get("device", ""), day) if fact)
         return Path(self.name).name + (f" ({origin})" if origin else "")
 
 

@@ -124,13 +124,20 @@ class Reader {
     for (std::size_t i = kFewColumns; i < words.size(); ++i) {
       if (words[i] != "-") read_time(call, words[i]);
     }
-    std::vector<PricePoint>& points = file_.rows[std::string(call)];
+    std::vector<PricePoint>& points = points_of(call);
     if (!points.empty() && (point.bytes == 0 || points.back().bytes == 0 || points.back().bytes >= point.bytes)) {
       refuse("the size " + in_quotes(words[1]) + " of " + std::string(call) + " comes after " +
                  (points.back().bytes == 0 ? "a row for all sizes" : std::to_string(points.back().bytes) + " bytes"),
              "each size once, from the smallest to the largest, or one row with - for all sizes");
     }
     points.push_back(point);
+  }
+
+  std::vector<PricePoint>& points_of(std::string_view call) {
+    for (auto& [name, points] : file_.rows) {
+      if (name == call) return points;
+    }
+    return file_.rows.emplace_back(call, std::vector<PricePoint>{}).second;
   }
 
   std::uint64_t read_size(std::string_view call, std::string_view text) const {

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -149,13 +150,18 @@ void append_json(std::string& out, double number) {
 PriceTable::PriceTable(std::string name, Rows rows, Facts facts)
     : name_(std::move(name)), rows_(std::move(rows)), facts_(std::move(facts)) {}
 
-double PriceTable::price(std::string_view function, std::uint64_t bytes) const {
-  auto row = rows_.find(function);
-  if (row == rows_.end() && (function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent")) {
-    row = rows_.find("cuEventRecord");
+const std::vector<PricePoint>* PriceTable::points_of(std::string_view function) const {
+  for (const auto& [name, points] : rows_) {
+    if (name == function) return &points;
   }
-  if (row == rows_.end()) return 0;
-  const std::vector<PricePoint>& points = row->second;
+  const bool records = function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent";
+  return records ? points_of("cuEventRecord") : nullptr;
+}
+
+double PriceTable::price(std::string_view function, std::uint64_t bytes) const {
+  const auto* found = points_of(function);
+  if (found == nullptr) return 0;
+  const std::vector<PricePoint>& points = *found;
   const PricePoint &first = points.front(), &last = points.back();
   if (bytes <= first.bytes || points.size() == 1) return first.microseconds;
   const auto along = [bytes](const PricePoint& from, const PricePoint& a, const PricePoint& b) {

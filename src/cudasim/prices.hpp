@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cudasim {
@@ -18,8 +18,9 @@ struct PricePoint {
 
 class PriceTable {
  public:
-  // Points by the function's name, each list in the order of sizes. `name` is what the setting `prices` accepts.
-  using Rows = std::map<std::string, std::vector<PricePoint>, std::less<>>;
+  // Functions and their points, each list in the order of sizes. `name` is what the setting `prices` accepts. There are few
+  // of them, and most names differ in their length, so that looking through all is fastest.
+  using Rows = std::vector<std::pair<std::string, std::vector<PricePoint>>>;
   using Facts = std::vector<std::pair<std::string, std::string>>;
 
   PriceTable(std::string name, Rows rows, Facts facts = {});
@@ -33,6 +34,8 @@ class PriceTable {
   std::string json() const;
 
  private:
+  const std::vector<PricePoint>* points_of(std::string_view function) const;
+
   std::string name_;
   Rows rows_;
   Facts facts_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from arena import sim
 
-from ..programs import ROOT, clean_environment
+from ..programs import ROOT, clean_environment, run
 from .test_cli import DEFAULTS, TRACE, run_arena
 
 QUICK = ("--rounds", "4")
@@ -41,6 +42,21 @@ def test_prices_are_shown_and_saved(tmp_path: Path) -> None:
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()[:-2]) <= 80
     assert (done.stderr, "\x1b" in done.stdout) == ("", False)
     assert file.read_text().startswith("arena-prices 1\n")
+
+
+def test_the_document_shows_what_is_printed_and_a_file_that_is_accepted(tmp_path: Path) -> None:
+    text = (ROOT / "docs/prices.md").read_text()
+    blocks = [block for block in re.findall(r"(?:^(?:    .*)?\n)+", text, re.M) if block.strip()]
+    shown = {line.strip() for line in run_arena("measure", "--save", tmp_path / "p").stdout.splitlines()}
+    promised = {
+        line.strip() for block in blocks if "cuMem" in block and "arena-" not in block for line in block.splitlines()
+    }
+    assert len(promised) > 20
+    assert {line for line in promised - shown if not line.startswith("platform: ")} == set()
+    (file,) = [block for block in blocks if "arena-prices 1" in block]
+    (tmp_path / "sample").write_text("\n".join(line.strip() for line in file.strip().splitlines()))
+    code = "from arena import sim; import sys; sim.configure(prices=sys.argv[1]); print(sim.prices().label)"
+    assert run(code, str(tmp_path / "sample")).stdout == "sample (NVIDIA GeForce RTX 4090, 2026-11-18)\n"
 
 
 def test_calls_that_wait_are_told(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 import arena
-from arena import sim
+from arena import _core, sim
 from arena._measure import SIZES, Measured, measure
 
 MIB = 1 << 20
@@ -110,23 +111,24 @@ def test_too_little_memory_is_told_before_anything_is_done(machine: None) -> Non
     quick()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        *("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"),
-        *("cuMemAddressFree", "cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuEventCreate", "cuEventRecord"),
-        *("cuEventQuery", "cuStreamCreate", "cuStreamSynchronize", "cuMemsetD8Async", "cuEventSynchronize"),
-    ],
-)
-@pytest.mark.parametrize("nth", [2, 13, 50])
-def test_a_refusal_of_the_driver_is_told_and_leaves_nothing_behind(started: None, call: str, nth: int) -> None:
-    sim.fail(call, "CUDA_ERROR_NOT_PERMITTED", nth=nth)
-    try:
+MADE = (*CALLS, "cuEventCreate", "cuEventSynchronize", "cuStreamCreate", "cuStreamSynchronize", "cuMemsetD8Async")
+
+
+@pytest.mark.parametrize("call", MADE)
+def test_a_refusal_of_the_driver_is_told_and_leaves_nothing_behind(started: None, call: str) -> None:
+    sim.fail(call, "CUDA_ERROR_NOT_PERMITTED", nth=2)
+    with pytest.raises(arena.DriverError, match=f"{call} failed: CUDA_ERROR_NOT_PERMITTED") as error:
         measure(rounds=4)
-        assert nth > 2
-    except arena.DriverError as error:
-        assert error.call == call
-        assert f"{call} failed: CUDA_ERROR_NOT_PERMITTED" in str(error)
+    assert error.value.call == call
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("call", [*MADE, "cuEventDestroy", "cuStreamDestroy", "cuCtxPopCurrent"])
+@pytest.mark.parametrize("nth", [1, 3, 13, 30, 31, 32, 33, 50])
+def test_whenever_the_driver_refuses_nothing_is_left(started: None, call: str, nth: int) -> None:
+    sim.fail(call, "CUDA_ERROR_NOT_PERMITTED", nth=nth)
+    with contextlib.suppress(arena.DriverError):
+        measure(rounds=3)
     nothing_is_left()
 
 
@@ -150,3 +152,31 @@ def test_an_interrupt_leaves_nothing_behind(started: None) -> None:
 
 def test_the_time_limit_leaves_three_rounds(started: None) -> None:
     assert measure(seconds=0).facts["rounds"] == "3 idle, 3 under load"
+
+
+@pytest.mark.parametrize(
+    ("release", "says"),
+    [
+        ("5.15.167.4-microsoft-standard-WSL2", "Linux 5.15.167.4-microsoft-standard-WSL2 x86_64, WSL2"),
+        ("6.8", "6.8 x86_64"),
+    ],
+)
+def test_wsl_is_told_from_linux(monkeypatch: pytest.MonkeyPatch, started: None, release: str, says: str) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert measure(rounds=3).facts["platform"].endswith(says)
+
+
+def test_a_round_that_the_driver_ends_can_be_followed_by_another(started: None) -> None:
+    timer = _core.CallTimer(_core.default_driver(), 0)
+    sim.fail("cuMemMap", nth=2)
+    assert len(timer.virtual_round(2 * MIB)) == 7
+    with pytest.raises(arena.DriverError, match="cuMemMap failed"):
+        timer.virtual_round(2 * MIB)
+    times = {call: (size, time) for call, size, time, _, _ in timer.virtual_round(8 * MIB)}
+    assert times["cuMemCreate"] == (8 * MIB, pytest.approx(195.4))
+    timer.close()
+    timer.close()
+    with pytest.raises(arena.UsageError, match="closed"):
+        timer.other_round()
+    nothing_is_left()
