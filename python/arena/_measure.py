@@ -29,8 +29,8 @@ SECONDS = 60.0
 FEWEST = 3  # rounds, however little time there is
 WARM_UP = 2  # rounds that do not count: the first calls of a driver take longer
 LOAD = 32 << 20  # bytes that the queued work writes to
-LOAD_MS = 10.0  # of queued work, at least
-LONGER = 4  # so many times as long as the slowest call: one that waits must be told from one that is slow
+LOAD_MS, MOST_LOAD_MS = 10.0, 100.0  # of queued work
+LONGER = 4  # times the slowest call: one that waits must stand out from one that is slow
 SPARE = 32 << 20  # bytes that a driver may need besides
 DELAY = 1000  # microseconds that a simulated operation takes under load, where it would take no time
 
@@ -77,9 +77,9 @@ def measure(
     run = _Rounds(timer, sizes, info.virtual_memory, progress or (lambda phase, done, total: None))
     try:
         idle = run.play("idle", rounds, time.monotonic() + seconds / 2)
-        slowest = max(microseconds for samples in idle.values() for microseconds, _, _ in samples)
+        slowest = max(_spread(samples).median for samples in idle.values()) / 1000
         with _taking_time(driver):
-            timer.begin_load(LOAD, max(LOAD_MS, LONGER * slowest / 1000))
+            timer.begin_load(LOAD, min(max(LOAD_MS, LONGER * slowest), MOST_LOAD_MS))
             load = run.play("under load", max(FEWEST, rounds // 4), time.monotonic() + seconds / 2)
             timer.end_load()
     except DriverError as error:

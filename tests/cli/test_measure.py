@@ -59,7 +59,7 @@ def test_the_document_shows_what_is_printed_and_a_file_that_is_accepted(tmp_path
     assert run(code, str(tmp_path / "sample")).stdout == "sample (NVIDIA GeForce RTX 4090, 2026-11-18)\n"
 
 
-def test_calls_that_wait_are_told(tmp_path: Path) -> None:
+def test_calls_that_wait_are_reported(tmp_path: Path) -> None:
     done = run_arena("measure", *QUICK, "--save", tmp_path / "p", CUDASIM_SYNC_UNMAP="1")
     text = " ".join(done.stdout.split())
     assert "cuMemSetAccess, cuMemUnmap and cuMemFree waited for work queued in another stream" in text
@@ -115,7 +115,7 @@ def test_errors_are_one_line_and_write_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+def test_an_interrupt_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "arena", "measure", "--rounds", "100000", "--save", str(tmp_path / "p")]
     environment = {**clean_environment(), **DEFAULTS, "CUDASIM_DEAD": "abort"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:

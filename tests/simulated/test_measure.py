@@ -65,7 +65,7 @@ def test_nothing_is_left_behind_and_no_finding_is_made(machine: None) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_calls_that_wait_for_queued_work_are_told(machine: None, waits: bool) -> None:
+def test_calls_that_wait_for_queued_work_are_reported(machine: None, waits: bool) -> None:
     sim.configure(sync_unmap=waits)
     found = quick()
     waiting = {row.call for row in found.rows if row.load and row.waited == row.load.rounds}
@@ -102,7 +102,7 @@ def test_the_facts_say_what_was_measured(machine: None) -> None:
     assert len(facts["measured"]) == len("2026-11-18T10:00:00Z")
 
 
-def test_too_little_memory_is_told_before_anything_is_done(machine: None) -> None:
+def test_too_little_memory_is_reported_before_anything_is_done(machine: None) -> None:
     sim.configure(memory="1GiB", other="900MiB")
     with pytest.raises(arena.UsageError, match="has 124 MiB free, and measuring needs 128 MiB"):
         quick()
@@ -115,7 +115,7 @@ MADE = (*CALLS, "cuEventCreate", "cuEventSynchronize", "cuStreamCreate", "cuStre
 
 
 @pytest.mark.parametrize("call", MADE)
-def test_a_refusal_of_the_driver_is_told_and_leaves_nothing_behind(started: None, call: str) -> None:
+def test_a_refusal_of_the_driver_is_reported_and_leaves_nothing_behind(started: None, call: str) -> None:
     sim.fail(call, "CUDA_ERROR_NOT_PERMITTED", nth=2)
     with pytest.raises(arena.DriverError, match=f"{call} failed: CUDA_ERROR_NOT_PERMITTED") as error:
         measure(rounds=4)
@@ -132,7 +132,7 @@ def test_whenever_the_driver_refuses_nothing_is_left(started: None, call: str, n
     nothing_is_left()
 
 
-def test_a_device_that_fills_up_meanwhile_is_told(started: None) -> None:
+def test_a_device_that_fills_up_meanwhile_is_reported(started: None) -> None:
     sim.fail("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", nth=7)
     with pytest.raises(arena.DriverError, match="128 MiB must stay free on device 0"):
         measure(rounds=4)
@@ -161,7 +161,7 @@ def test_the_time_limit_leaves_three_rounds(started: None) -> None:
         ("6.8", "6.8 x86_64"),
     ],
 )
-def test_wsl_is_told_from_linux(monkeypatch: pytest.MonkeyPatch, started: None, release: str, says: str) -> None:
+def test_wsl_is_recognised(monkeypatch: pytest.MonkeyPatch, started: None, release: str, says: str) -> None:
     monkeypatch.setattr("platform.release", lambda: release)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert measure(rounds=3).facts["platform"].endswith(says)

@@ -78,7 +78,7 @@ def test_calls_are_charged_by_the_size_of_their_memory(cu: Cu, tmp_path: Path) -
         assert sim.clock() == size * 1_111_111
 
 
-def test_the_table_in_force_is_told_with_its_facts(machine: None, table: Path) -> None:
+def test_the_table_in_force_is_shown_with_its_facts(machine: None, table: Path) -> None:
     assert (sim.prices().name, sim.prices().label, sim.prices().facts) == ("a100", "a100", {})
     sim.configure(prices=str(table))
     found = sim.prices()
