@@ -236,7 +236,8 @@ class Arena(PoolMethods, _core.Allocator):
         """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
 
         With ``compact=True`` every granule goes back that no live block touches: data is moved under its pointers, for
-        which the conditions of the arena's own ``compact=`` must hold. Does nothing while a stream is being captured.
+        which the conditions of the arena's own ``compact=`` must hold. While a stream is being captured nothing goes
+        back; with ``compact=True`` that is a :class:`UsageError`.
         """
         if not compact:
             self._open.trim()

@@ -66,10 +66,10 @@ def measure(
     nothing behind.
     """
     driver, number = find_device(device)
-    devices = driver.devices()
-    if number >= len(devices):
-        raise UsageError(f"device={device!r}: there is no such device; there are {len(devices)}")
-    info = devices[number]
+    count = _core.device_count(driver)
+    if number >= count:
+        raise UsageError(f"device={device!r}: there is no such device; there are {count}")
+    info = _core.device_info(driver, number)
     sizes = tuple(size for size in SIZES if not info.granularity or size % info.granularity == 0)
     sizes = sizes or (info.granularity,)
     _check_room(info, max(sizes))
@@ -149,6 +149,8 @@ def _needed(largest: int) -> int:
 
 
 def _check_room(info: _core.DeviceInfo, largest: int) -> None:
+    if info.free is None:
+        raise UsageError(f"device {info.number} ({info.name}) is unavailable: {info.problem}")
     if info.free < _needed(largest):
         raise UsageError(
             f"device {info.number} ({info.name}) has {format_size(info.free)} free, and measuring needs "

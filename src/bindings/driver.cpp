@@ -76,6 +76,8 @@ void bind_driver(py::module_& module) {
              "How many devices there are.");
   module.def("describe_device", &describe_device, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
              "One device, without its free memory: nothing is started for that.");
+  module.def("device_info", &device_info, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
+             "One device, with its free memory: it is started for a moment if it is not in use.");
   module.def("default_driver", &default_driver, py::call_guard<WithoutGil>(),
              "The process's own driver, opened by ARENA_DRIVER at the first call that succeeds.");
   module.def("is_real_driver_here", &is_real_driver_here, py::call_guard<WithoutGil>(),
