@@ -11,10 +11,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def clean_environment() -> dict[str, str]:
-    """The variables of this process, without those that would change the driver, an arena or a client."""
+    """The variables of this process, without those that would change the driver, an arena or a client.
+
+    A program that uses a dead handle aborts, as it may on a card.
+    """
     foreign = ("ARENA_", "CUDASIM_", "CUDA_", "NUMBA_")
     kept = ("ARENA_VALIDATE",)
-    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(foreign)}
+    variables = {name: value for name, value in os.environ.items() if name in kept or not name.startswith(foreign)}
+    return {**variables, "CUDASIM_DEAD": "abort"}
 
 
 def run(
