@@ -45,7 +45,7 @@ def fresh(**settings: object) -> None:
 def machine() -> Iterator[None]:
     """Before cuInit, with default settings. A test that causes findings on purpose acknowledges them: ``expect``.
 
-    The tests of the driver itself use dead handles on purpose, so these are reported here. In all other tests they abort.
+    The tests of the driver itself use dead handles on purpose, so these are reported here. In other tests they abort.
     """
     fresh(dead="report")
     yield
