@@ -161,16 +161,24 @@ std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, B
 
 void Backing::leave(Span span, const Marks& marks) {
   ++version_;
+  const Mark mark = *marks.begin();
+  const bool is_only = marks.count() == 1;
+  Index joined = kNone;
   for (Granules g = span.begin; g < span.end; ++g) {
-    const Index index = granules_[g].handle;
+    Granule& granule = granules_[g];
+    const Index index = granule.handle;
     if (index != kNone) {
-      note_mark(g, marks);
-      handles_[index].marks.join(marks);
-      if (handles_[index].marks.count() > kFewMarks) streams_.reached(handles_[index].marks);  // forgets some
+      note_mark(g, mark, is_only);
+      if (index != joined) {
+        Marks& all = handles_[index].marks;
+        all.join(marks);
+        if (all.count() > kFewMarks) streams_.reached(all);  // forgets some
+        joined = index;
+      }
     }
-    if (--granules_[g].blocks > 0) continue;
+    if (--granule.blocks > 0) continue;
     --touched_granules_;
-    granules_[g].lost = false;
+    granule.lost = false;
     if (index == kNone) continue;
     if (handles_[index].pins > 0) ++pinned_granules_;
     if (--handles_[index].touched == 0) set_idle(index);

@@ -228,12 +228,14 @@ class Backing {
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
   void note_peak();
-  void note_mark(Granules granule, const Marks& marks) {
+  // A block left a granule of which `mark` is the last one that it made, and the only one or one of several.
+  void note_mark(Granules granule, Mark mark, bool is_only) {
     Mark& last = last_marks_[granule];
-    Mark mark = *marks.begin();
-    // What a front kept is put down after what was freed later.
-    if (last.stream == mark.stream) mark.number = std::max(mark.number, last.number);
-    const bool is_only = marks.count() == 1 && (last.stream == mark.stream || streams_.reached(last));
+    if (last.stream == mark.stream) {
+      mark.number = std::max(mark.number, last.number);  // what a front kept is put down after what was freed later
+    } else {
+      is_only &= streams_.reached(last);
+    }
     last = is_only ? mark : kSeveral;
   }
   bool is_shared(StreamIndex user, Granules granule) const {
