@@ -55,6 +55,8 @@ class Arena {
   void free(std::uint64_t address);
   // The same where neither the lock nor the driver has to be waited for; otherwise they do nothing, and say so.
   Block* try_allocate(Bytes size, cu::Stream stream, Line line = 0);
+  // The same only if the stream is kept, and by this owner.
+  Block* try_allocate(Bytes size, cu::Stream stream, const void* owner, Line line);
   bool try_free(Block& block);
   // The live block at an address. Throws UsageError if there is none.
   Block& find(std::uint64_t address);

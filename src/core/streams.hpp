@@ -139,6 +139,7 @@ class Streams {
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].key.stream; }
   StreamKey key(StreamIndex index) const { return states_[index].key; }
+  const void* owner(StreamIndex index) const { return states_[index].owner.get(); }  // null if none is kept
 
  private:
   // The events of one context. Those in use go back to it with the last record of them.
