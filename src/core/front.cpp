@@ -49,12 +49,16 @@ Block* Front::miss(Bytes rounded) {
   const auto cost = [](const Bin& bin) { return 2 * bin.worth + (bin.first != nullptr); };
   Bin* bin = &bins_[hash(rounded)];
   Bin* least = bin;
+  std::uint32_t lowest = cost(*bin);
   for (const Bin* end = bin + kProbes; bin != end; ++bin) {
     if (bin->size == rounded) {
       bin->worth = std::min(bin->worth + 1, kMostWorth);
       return nullptr;
     }
-    if (cost(*bin) < cost(*least)) least = bin;
+    if (const std::uint32_t its = cost(*bin); its < lowest) {
+      least = bin;
+      lowest = its;
+    }
   }
   if (least->worth > 0) {
     least->worth = least->worth - 1;
