@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kLongestBrief{1};  // a wait in which the wh
 constexpr std::chrono::microseconds kFirstSleep{20}, kLongestSleep{1000};
 constexpr int kPatience = 128;            // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;  // for a front, at a time
-constexpr int kRecordsForWait = 64;       // frees that get an event because one was waited for
+constexpr int kRecordsForWait = 64;       // events behind frees that are worth it because one was waited for
 constexpr int kMostRecords = 4096;
 constexpr int kMostGranules = 1024;  // looked at for a place that nobody else uses
 
@@ -296,7 +296,7 @@ std::optional<Offset> Arena::back_anew(const Demand& demand, Lock& held) {
 // Makes the request's stream wait for the last users of a place. False if the lock was let go meanwhile.
 bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
   if (!must_wait(wanted, offset)) return true;
-  const Marks marks = gaps_.marks_at(offset);
+  const Marks marks = backing_->marks_in(backing_->span_of(offset, wanted.rounded), gaps_.marks_at(offset));
   streams_.poll(marks, Means::kContexts);
   if (streams_.order(wanted.stream, marks)) {
     records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords);

@@ -243,8 +243,9 @@ class Arena {
   mutable Mutex mutex_{is_laid_, [this] { pick_up(); }};
   Fronts fronts_;
   std::vector<Laid> laid_;
-  bool has_much_room_ = false;         // under the cap
-  Bytes left_ = 0;                     // under the cap
+  bool has_much_room_ = false;         // under the cap, or of what the device had
+  Bytes left_ = 0;                     // of the same
+  Bytes full_at_ = ~Bytes{0};          // what was reserved when the device last had no more
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
@@ -263,7 +264,7 @@ class Arena {
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
   mutable Bytes last_free_ = 0, last_reserved_ = 0;  // of the device, and here, when it was last asked
-  int records_left_ = 64;  // how many frees are still worth an event: each wait that one was there for earns more
+  int records_left_ = 64;  // events that are recorded although nobody may ever wait for them: each wait earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 

@@ -145,6 +145,20 @@ bool Backing::is_shared(StreamIndex user, Span span) const {
   return false;
 }
 
+// The last mark of each stream in these granules, which may be beside the gap: in the gap it is no later than the gap's own.
+Marks Backing::marks_in(Span span, const Marks& marks) const {
+  Marks found;
+  const Granules end = std::min<Granules>(span.end, last_marks_.size());
+  for (Granules g = span.begin; g < end; ++g) {
+    const Mark last = last_marks_[g];
+    if (last.number == kSeveral.number) return marks;
+    for (const Mark mark : marks) {
+      if (mark.stream == last.stream && last.number > 0) found.add({mark.stream, std::min(mark.number, last.number)});
+    }
+  }
+  return found;
+}
+
 std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const {
   Offset begin = gap.begin;
   const Granules last = std::min(backed_end_, unit_.count(unit_.up(gap.end)));

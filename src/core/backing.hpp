@@ -129,6 +129,8 @@ class Backing {
     return streams_.must_wait(user, marks) && is_shared(user, span);
   }
   bool is_shared(StreamIndex user, Span span) const;
+  // Of the marks of a gap, those that concern a span in it.
+  Marks marks_in(Span span, const Marks& marks) const;
   // The lowest place in a gap that is backed and has nobody to wait for. Looks at no more granules than are `left`.
   std::optional<Offset> find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const;
   // What backs the span may not change while it is pinned.

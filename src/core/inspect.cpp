@@ -229,6 +229,7 @@ std::string Arena::why_full(Bytes rounded) const {
 
 void Arena::fail(const Request& wanted, const std::string& verdict, Bytes passes) {
   note_peak();
+  set_fronts();
   if (wanted.is_last) {
     ++failures_;
     if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
