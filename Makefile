@@ -4,7 +4,8 @@
 # make faults every call of the driver that the arena makes fails with every error of the list; CI tries the first 50
 # make promise  over 100,000 requests, in every mode, against a model that tries every place; CI runs a tenth of them
 # make races  whole traces under the race checker, 20 seeds; CI plays a part of them for each
-# make test-gpu  the conformance suite on NVIDIA's driver and device 0; skipped where there is none
+# make test-gpu  the conformance tests on NVIDIA's driver, each in a process of its own, into build/test-gpu.json;
+#             DRIVER=sim runs them on the simulated driver
 # make sanitize  the tests of the compiled parts under AddressSanitizer and UBSan, and with those of threads under ThreadSanitizer
 # make sanitize-python  the tests of the arena and of the readers of files under AddressSanitizer and UBSan
 # make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
@@ -82,8 +83,10 @@ rm -rf $(@D)/package && mkdir $(@D)/package && cp -r python/arena $(@D)/package/
 cp $(@D)/src/bindings/_core*.so $(@D)/src/cudasim/libcudasim.so $(@D)/package/arena/
 endef
 
+# TEST_GPU_FLAGS="--help" lists the options.
+DRIVER ?= cuda
 test-gpu: $(VENV)/.package $(VENV)/.test
-	$(BIN)/python -m pytest -v tests/gpu -k cuda $(PYTEST_FLAGS)
+	$(BIN)/python -m tests.gpu.run --driver $(DRIVER) $(TEST_GPU_FLAGS)
 
 faults: $(VENV)/.package $(VENV)/.test
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)

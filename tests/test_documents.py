@@ -49,6 +49,12 @@ def test_every_promise_names_tests_that_exist(name: str) -> None:
     assert len(named) > 10
 
 
+def test_every_test_for_a_gpu_is_in_the_tables_of_what_is_tested() -> None:
+    text = (ROOT / "docs/hardware.md").read_text()
+    of_the_runner = set(re.findall(r"^def (test_\w+)", (ROOT / "tests/gpu/test_run.py").read_text(), re.M))
+    assert [name for name in named_tests(ROOT / "tests/gpu") - of_the_runner if f"`{name}`" not in text] == []
+
+
 def test_every_test_of_virtual_memory_is_in_the_table_of_rules() -> None:
     table = (ROOT / "docs/driver-rules.md").read_text()
     path = ROOT / "tests/simulated/test_virtual_memory.py"

@@ -7,8 +7,9 @@ import functools
 import gc
 import os
 import threading
+import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -24,7 +25,7 @@ from ._poolapi import PoolMethods
 from ._report import Report, Reports
 from ._report._build import build
 from ._scope import Scope
-from ._settings import SETTINGS, check, find_device, resolve, validates
+from ._settings import SETTINGS, check, check_peers, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
 from ._threads import is_alone, note_driver_threads, seems_alone, thread_ids
@@ -50,6 +51,8 @@ class Arena(PoolMethods, _core.Allocator):
     :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
         ``cupy.get_default_memory_pool().malloc``. All memory comes from it then, in plain segments; the object is
         dropped to give it back
+    :param peers: the numbers of the other devices that may access the memory (default: all that can). A device
+        that may not faults when its kernels touch it, whether or not peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
         there is a GIL and no other thread, Python's or native, that could give the device work; ``True`` if you vouch
         that none does; ``False`` never
@@ -70,6 +73,7 @@ class Arena(PoolMethods, _core.Allocator):
         vmm: bool = True,
         upstream: Callable[[int], Any] | None = None,
         compact: bool | str = "auto",
+        peers: Iterable[int] | None = None,
     ) -> None:
         if not isinstance(vmm, bool):
             raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
@@ -80,10 +84,10 @@ class Arena(PoolMethods, _core.Allocator):
         from_environment()
         self._compact = compact
         driver, number = find_device(device)
-        info = next((d for d in driver.devices() if d.number == number), None)
-        if info is None:
-            count = len(driver.devices())
+        count = _core.device_count(driver)
+        if number >= count:
             raise UsageError(f"device={device!r}: there is no such device; there are {count}, counted from 0")
+        info = _core.describe_device(driver, number)
         given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
         sizes = {name: resolve(name, given[name], info.total) for name in SETTINGS}
         check(sizes, info.total)
@@ -92,7 +96,15 @@ class Arena(PoolMethods, _core.Allocator):
         self._device = number
         self._driver = driver
         threads = thread_ids()
-        core = _core.Arena(driver, number, **sizes, vmm=vmm, upstream=upstream, validates=validates())
+        core = _core.Arena(
+            driver,
+            number,
+            **sizes,
+            vmm=vmm,
+            peers=check_peers(peers, number, count),
+            upstream=upstream,
+            validates=validates(),
+        )
         note_driver_threads(threads)
         self._core: _core.Arena | None = core
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
@@ -101,6 +113,8 @@ class Arena(PoolMethods, _core.Allocator):
         self._recording: Recording | None = None  # what the environment asked for
         self._recorded: dict[str, Recording] = {}  # the one under way, by whomever
         self._number = core.id  # in the order in which they were made
+        self._expects_vmm = vmm and upstream is None and info.virtual_memory
+        self._warn_of_platform(core)
         self._give_core(core, number, driver.is_simulated)
         _remember(self)
         record_by_environment(self)
@@ -120,6 +134,11 @@ class Arena(PoolMethods, _core.Allocator):
         """Whether memory is virtual, and so free memory in pieces is never useless."""
         return not self._open.is_plain
 
+    @property
+    def peers(self) -> list[int]:
+        """The numbers of the other devices that may access the memory."""
+        return self._open.peers
+
     def _allocate_slowly(self, size: int, stream: Any = 0) -> Buffer:
         """Do what allocate() does, where that is more than to hand out a block that is there already."""
         size, number, core = as_size(size), as_stream(stream), self._open
@@ -132,9 +151,17 @@ class Arena(PoolMethods, _core.Allocator):
                 buffer = self._allocate_after_all(core, size, number, error)
             except RecursionError:  # no frame is left for what could still be tried, or said
                 raise error from None
+        if self._expects_vmm and core.is_plain:
+            self._warn_of_platform(core)
         if self._on_pressure:
             self._tell_pressure(core)
         return buffer
+
+    def _warn_of_platform(self, core: _core.Arena) -> None:
+        """Say once what this platform refuses although the device has it: addresses, or virtual memory at all."""
+        if self._expects_vmm and core.remark:
+            self._expects_vmm = not core.is_plain
+            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=3)
 
     def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
         """Call a function when a request would fail, with the error; the request is tried again after it.
@@ -200,6 +227,8 @@ class Arena(PoolMethods, _core.Allocator):
         """Have at least so much reserved from now on, by taking what is missing in advance."""
         core = self._open
         core.reserve(parse_size(size, self._total, "size"))
+        if self._expects_vmm and core.is_plain:
+            self._warn_of_platform(core)
         if self._on_pressure:
             self._tell_pressure(core)
 
@@ -207,7 +236,8 @@ class Arena(PoolMethods, _core.Allocator):
         """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
 
         With ``compact=True`` every granule goes back that no live block touches: data is moved under its pointers, for
-        which the conditions of the arena's own ``compact=`` must hold. Does nothing while a stream is being captured.
+        which the conditions of the arena's own ``compact=`` must hold. While a stream is being captured nothing goes
+        back; with ``compact=True`` that is a :class:`UsageError`.
         """
         if not compact:
             self._open.trim()
@@ -227,7 +257,12 @@ class Arena(PoolMethods, _core.Allocator):
         self._open.set_cap(size)
 
     def stats(self) -> _core.Stats:
-        """Return the account and the counts, in constant time: it can be called in a loop."""
+        """Return the account and the counts, in constant time: it can be called in a loop.
+
+        Asks the driver nothing: ``device_free`` is what was free when it was last asked (by :meth:`snapshot`,
+        :meth:`report`, :meth:`metrics`, a request that failed, or with ``headroom=`` one that took more memory), less
+        what the arena took since.
+        """
         core = self._core  # not by _open: a loop would notice
         return core.stats(self._would_compact()) if core is not None else self._open.stats()
 
@@ -263,7 +298,7 @@ class Arena(PoolMethods, _core.Allocator):
     def metrics(self, /, **labels: str | int) -> str:
         """Return the account in Prometheus's text format, with labels of yours on every line: ``metrics(pool="a")``.
 
-        As cheap as :meth:`stats`, from which all of it is.
+        All of it is from :meth:`stats`, after the driver was asked how much memory the device has left (some 10 µs).
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     print(pool.metrics(pool="train"))  # doctest: +ELLIPSIS
@@ -454,6 +489,8 @@ def metrics(**labels: str | int) -> str:
 
 def _metrics(pools: list[Arena], labels: dict[str, str | int]) -> str:
     more = _prometheus.check_labels(labels)
+    for pool in pools:
+        pool._open.ask_device()
     return _prometheus.render([({"device": str(pool.device), **more}, _figures(pool.stats())) for pool in pools])
 
 

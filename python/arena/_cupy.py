@@ -60,8 +60,30 @@ def stream_of(pool: Arena) -> Any:
 
 def malloc(pool: Arena, size: SupportsIndex) -> Any:
     """A block of the arena as CuPy's MemoryPointer. It goes back when the last array that views it goes."""
+    _check_device(pool)
     bytes_, hooks = as_size(size), _hooks()
     return _malloc_hooked(pool, bytes_, hooks) if hooks else _malloc(pool, bytes_)
+
+
+def _check_device(pool: Arena) -> None:
+    """Refuse memory that CuPy's kernels, which run on its current device, could not use."""
+    try:
+        current = int(cupy.cuda.runtime.getDevice())
+    except cupy.cuda.runtime.CUDARuntimeError:  # no runtime, no device; or what follows will say so
+        current = None
+    if current is not None and pool.is_simulated and _core.is_real_driver_here():
+        raise errors.UsageError(
+            "this arena is simulated, and CuPy runs on a real device, to which simulated addresses mean nothing; "
+            "use an arena of that device: arena.Arena(device=0), or arena.malloc without ARENA_DRIVER=sim"
+        )
+    if current is not None and current != pool.device:
+        raise errors.UsageError(
+            f"CuPy's current device is {current}, and this arena's memory is on device {pool.device}; use it in "
+            f"`with cupy.cuda.Device({pool.device}):`, make an arena of device {current}, or give CuPy arena.malloc, "
+            "which serves the current device"
+        )
+    if pool.is_simulated:
+        _core.allow_simulation()
 
 
 def _malloc(pool: Arena, size: int) -> Any:

@@ -11,6 +11,7 @@ from ._fitting._batches import LargestFit, Prediction, Predictor
 from ._fitting._caps import LARGEST, Point, Progress, Replays, comfortable_cap, find_smallest, trade
 from ._fitting._model import Model, Site
 from ._fitting._runs import Run
+from ._prices import Prices, using
 from ._settings import find_device, resolve
 from ._sizes import Size, parse_size
 from ._trace import Trace
@@ -70,6 +71,8 @@ class Fit:
     """Caps that did not work although a smaller one does, among those that were tried. Expected to be empty."""
     points: tuple[Point, ...]
     """What some caps cost, the last without a cap."""
+    prices: str
+    """The price table of that: ``a100``, or the name of a file and what it was measured on."""
     cards: tuple[Card, ...]
     limit: int | None
     """What ``cap`` and ``device`` leave for the arena; none if neither was given."""
@@ -103,6 +106,7 @@ def fit(
     batch_to: int | Sequence[int] | None = None,
     growth: Size | None = None,
     vmm: bool = True,
+    prices: Prices | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Find the smallest cap under which a recorded program works, by replaying it; and predict larger batches.
@@ -110,7 +114,8 @@ def fit(
     ``cap`` and ``device`` (a number, ``"sim:8GiB"``, or the size of a card, ``"24GiB"``) are a limit to judge by;
     ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more batch
     sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
-    ``batch_to``, and the largest batch within the limit. Replays run on a simulated device.
+    ``batch_to``, and the largest batch within the limit. Replays run on a simulated device. ``prices`` is the price
+    table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
 
     >>> import arena, tempfile
     >>> pool = arena.Arena(device="sim:8GiB")
@@ -136,28 +141,32 @@ def fit(
     def replays_of(trace: Trace, before: int) -> Replays:
         return Replays(trace, growth=piece, vmm=vmm, progress=progress, before=before)
 
-    model = predictor = None
-    if given:  # before any replay: it may refuse
-        runs = [Run(trace, batch, _name(source)) for trace, batch, source in zip(read, given, sources, strict=True)]
-        model = Model(runs)
-        predictor = Predictor(model, lambda batch, before: replays_of(model.trace(batch), len(replays.points) + before))
-    replays = replays_of(read[given.index(max(given))] if given else read[0], 0)
-    smallest, comfortable, points, exceptions = _find_caps(replays, limit)
-    return Fit(
-        events=len(replays.trace),
-        peak_live=replays.uncapped().peak_live,
-        smallest_cap=smallest,
-        comfortable_cap=comfortable,
-        uncapped=replays.uncapped().peak_reserved,
-        exceptions=exceptions,
-        points=points,
-        cards=_cards(smallest, comfortable, outside),
-        limit=limit,
-        scaling=_scaling(model) if model else None,
-        predictions=tuple(predictor.predict(batch, limit) for batch in targets) if predictor else (),
-        largest=predictor.largest(limit) if predictor and limit is not None else None,
-        replays=len(replays.points) + (predictor.count if predictor else 0),
-    )
+    with using(prices, vmm=vmm) as table:
+        model = predictor = None
+        if given:  # before any replay: it may refuse
+            runs = [Run(trace, batch, _name(source)) for trace, batch, source in zip(read, given, sources, strict=True)]
+            model = Model(runs)
+            predictor = Predictor(
+                model, lambda batch, before: replays_of(model.trace(batch), len(replays.points) + before)
+            )
+        replays = replays_of(read[given.index(max(given))] if given else read[0], 0)
+        smallest, comfortable, points, exceptions = _find_caps(replays, limit)
+        return Fit(
+            events=len(replays.trace),
+            peak_live=replays.uncapped().peak_live,
+            smallest_cap=smallest,
+            comfortable_cap=comfortable,
+            uncapped=replays.uncapped().peak_reserved,
+            exceptions=exceptions,
+            points=points,
+            prices=table.label,
+            cards=_cards(smallest, comfortable, outside),
+            limit=limit,
+            scaling=_scaling(model) if model else None,
+            predictions=tuple(predictor.predict(batch, limit) for batch in targets) if predictor else (),
+            largest=predictor.largest(limit) if predictor and limit is not None else None,
+            replays=len(replays.points) + (predictor.count if predictor else 0),
+        )
 
 
 def _find_caps(replays: Replays, limit: int | None) -> tuple[int, int, tuple[Point, ...], tuple[int, ...]]:
@@ -217,10 +226,10 @@ def _total(device: int | str | None) -> int:
     if isinstance(device, str):
         return parse_size(device.removeprefix("sim:"), 0, "device")
     driver, number = find_device(device)
-    info: _core.DeviceInfo | None = next((d for d in driver.devices() if d.number == number), None)
-    if info is None:
-        raise UsageError(f"device={device!r}: there is no such device; there are {len(driver.devices())}")
-    return info.total
+    count = _core.device_count(driver)
+    if number >= count:
+        raise UsageError(f"device={device!r}: there is no such device; there are {count}")
+    return _core.describe_device(driver, number).total
 
 
 def _batches(name: str, value: object) -> list[int]:

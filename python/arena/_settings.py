@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 
 from . import _core, sim
 from ._sizes import Size, parse_size
 from .errors import UsageError
 
-__all__ = ["SETTINGS", "check", "configure", "find_device", "resolve", "source_of", "validates"]
+__all__ = ["SETTINGS", "check", "check_peers", "configure", "find_device", "resolve", "source_of", "validates"]
 
 SETTINGS = ("cap", "reserve", "headroom", "growth")
 _configured: dict[str, Size] = {}
@@ -75,6 +76,23 @@ def check(sizes: dict[str, int], total: int) -> None:
         raise UsageError(f"headroom={sizes['headroom']} leaves nothing of the device's {total} bytes")
 
 
+def check_peers(peers: Iterable[int] | None, device: int, count: int) -> list[int] | None:
+    """The devices that are to have access; None: all that can."""
+    if peers is None:
+        return None
+    try:
+        numbers = list(peers)
+    except TypeError:
+        raise UsageError(f"peers={peers!r} is not accepted; write numbers of other devices: [1, 2], or []") from None
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < count or number == device:
+            raise UsageError(
+                f"peers={peers!r}: {number!r} is not the number of another device; there are {count}, counted from 0, "
+                f"and the memory is on device {device}"
+            )
+    return sorted(set(numbers))
+
+
 def find_device(device: int | str) -> tuple[_core.Driver, int]:
     if isinstance(device, str) and device.startswith("sim:"):
         driver = _core.Driver.open("sim")
@@ -101,9 +119,10 @@ if hasattr(os, "register_at_fork"):
 def _simulated(driver: _core.Driver, memory: str) -> int:
     """The number of the simulated device of that size: one for each size, made when it is first asked for."""
     with _simulated_lock:
-        totals = [info.total for info in driver.devices()]
         number = _simulated_devices.get(memory)
         # After a reset of the machine the number may be another device's.
-        if number is None or number >= len(totals) or totals[number] != parse_size(memory, 0, "device"):
+        is_there = number is not None and number < _core.device_count(driver)
+        total = _core.describe_device(driver, number).total if number is not None and is_there else None
+        if number is None or total != parse_size(memory, 0, "device"):
             number = _simulated_devices[memory] = sim.add_device(memory)
         return number

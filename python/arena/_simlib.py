@@ -52,6 +52,8 @@ def texts_of(given: dict[str, object]) -> dict[str, str]:
             found[name] = ",".join(text_of(name, device) for device in value)
         elif name == "peers" and isinstance(value, (list, tuple)):
             found[name] = ",".join("-".join(text_of(name, end) for end in pair) for pair in value) or "none"
+        elif name == "prices" and isinstance(value, os.PathLike):
+            found[name] = os.fsdecode(value)
         elif name == "devices" and isinstance(given.get("memory"), (list, tuple)):
             continue  # set by the list
         else:
@@ -83,7 +85,7 @@ def number_of(name: str, value: object) -> int:
 def bytes_of(text: str) -> bytes:
     if "\0" in text:
         raise UsageError(f"{text!r} has a NUL in it, which no name or value has")
-    return text.encode()
+    return os.fsencode(text)
 
 
 def size_of_each(memory: str, devices: int) -> tuple[int, ...]:
@@ -132,6 +134,8 @@ class SimulatedLibrary:
             ("CallTable", size, [text, size]),
             ("ResetCounts", None, []),
             ("Clock", ctypes.c_double, []),
+            ("Price", ctypes.c_double, [text, count]),
+            ("Prices", size, [text, size]),
             ("Used", count, [ctypes.c_int]),
             ("Peak", count, [ctypes.c_int]),
             ("Census", size, [text, size]),
@@ -187,7 +191,7 @@ class SimulatedLibrary:
             buffer = ctypes.create_string_buffer(size)
             length = int(call(*arguments, buffer, size))
             if length < size:
-                return buffer.value.decode()
+                return os.fsdecode(buffer.value)  # a path may be in it, which need not be UTF-8
             size = length + 1
 
     def table(self, function: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,25 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"
+
+
+@dataclass(frozen=True)
+class PriceTable:
+    """What calls of the driver cost, in microseconds. See :func:`arena.sim.prices`."""
+
+    name: str
+    """What ``configure(prices=...)`` accepts: the name of a built-in table, or the path of the file."""
+    facts: dict[str, str]
+    """What the file says of its origin, such as ``device`` and ``measured``; nothing for a built-in table."""
+    calls: dict[str, tuple[tuple[int, float], ...]]
+    """For each call that has a price, ``(bytes, microseconds)``, in the order of sizes; bytes are 0 for any size."""
+
+    @property
+    def label(self) -> str:
+        """The table in a few words: ``a100``, or ``rtx.prices (NVIDIA GeForce RTX 4090, 2026-11-18)``."""
+        day = self.facts.get("measured", "").partition("T")[0]
+        origin = ", ".join(fact for fact in (self.facts.get("device", ""), day) if fact)
+        return Path(self.name).name + (f" ({origin})" if origin else "")
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,12 @@ class Snapshot:
     """The account when what is reserved was at its highest, and ``largest_free`` then."""
     next_serial: int
     """What is allocated after this moment has this number or a higher one."""
+    addresses: int = 0
+    """Bytes of addresses reserved for virtual memory; 0 for plain segments."""
+    peers: list[int] = dataclasses.field(default_factory=list)
+    """The other devices that may access the memory."""
+    remark: str = ""
+    """What is not as usual on this device, and why; empty if nothing."""
 
     @classmethod
     def _of(cls, device: int, number: int, core: dict[str, Any]) -> Snapshot:
@@ -148,6 +154,9 @@ class Snapshot:
                 "largest_free": core["peak_largest_free"],
             },
             next_serial=core["next_serial"],
+            addresses=core["addresses"],
+            peers=core["peers"],
+            remark=core["remark"],
         )
 
     def since(self, earlier: Snapshot) -> Since:

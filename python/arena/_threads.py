@@ -24,10 +24,21 @@ _TASKS = Path("/proc/self/task")
 _DRIVER_NAMES = ("cuda",)
 _driver_threads: set[int] = set()
 _PATIENCE = 0.1  # seconds, before a request fails
-_seen: dict[int, bool] = {}  # whether all were harmless when there were so many; the last count alone
+_RECHECK = 0.05  # seconds: a thread that was busy may be known to be harmless by then
 _POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
 _SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "ld-", "[vdso]")
 _MOST_STACK = 1 << 16  # bytes; a thread that waits in a pool has come through very little
+
+
+class _Seen(NamedTuple):
+    """Whether all threads were harmless when there were so many. That they were not holds for a moment only."""
+
+    threads: int
+    is_alone: bool
+    until: float
+
+
+_seen = _Seen(0, False, 0.0)
 
 
 def is_alone(wait: Callable[[], None]) -> bool:
@@ -49,11 +60,11 @@ def seems_alone() -> bool:
     """The same for those who only look: in about a microsecond, from what was found when there were as many threads."""
     if not _has_gil() or not _is_only_python_thread():
         return False
+    global _seen
     count = _count_threads()
-    if count not in _seen:
-        _seen.clear()
-        _seen[count] = not _native_threads(0.001)
-    return _seen[count]
+    if _seen.threads != count or (not _seen.is_alone and time.monotonic() > _seen.until):
+        _seen = _Seen(count, not _native_threads(0.001), time.monotonic() + _RECHECK)
+    return _seen.is_alone
 
 
 def thread_ids() -> set[int]:

@@ -101,8 +101,9 @@ class OutOfMemoryError(ArenaError, MemoryError):
     def _advice(self) -> list[str]:
         advice = {
             "cap reached": "Next: raise the cap with set_cap(), or free something first.",
-            "headroom kept": "Next: lower headroom=, or free memory that others hold on the device.",
-            "device full": "Next: free memory that others hold on the device, or use a smaller cap there.",
+            "headroom kept": "Next: lower headroom=, or free memory that is in use outside this arena.",
+            "device full": "Next: free memory that is in use outside this arena (by this process's CUDA context and "
+            "libraries, or by other processes: see nvidia-smi), or use a smaller cap.",
             "a stream is being captured": "Next: make room before the capture begins: raise the cap, or free "
             "memory and synchronize. During a capture only new or idle memory can be used.",
             "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
@@ -114,8 +115,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "moving live data would have made room.",
         }
         found = [advice[self.verdict]] if self.verdict in advice else []
-        others = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
-        if self.verdict == "device full" and others <= 0:
+        outside = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
+        if self.verdict == "device full" and outside <= 0:
             found = ["Next: free something first: all that the device has is in this arena."]
         if self.verdict.startswith("budget of scope"):
             return ["Next: raise the scope's budget=, or free what it holds first."]

@@ -17,17 +17,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ._simlib import library, load, name_of, number_of, size_of_each, text_of, texts_of
-from ._simtypes import Access, Census, Finding, Race, Settings, Stalls
+from ._simtypes import Access, Census, Finding, PriceTable, Race, Settings, Stalls
 from .errors import UsageError
 
 __all__ = [
     "Access",
     "Census",
     "Finding",
+    "PriceTable",
     "Race",
     "Settings",
     "Stalls",
@@ -47,6 +49,8 @@ __all__ = [
     "library",
     "peak",
     "planned",
+    "price",
+    "prices",
     "race_count",
     "races",
     "reset",
@@ -78,7 +82,7 @@ def configure(
     delay: int | None = None,
     seed: int | None = None,
     other: int | str | None = None,
-    prices: str | None = None,
+    prices: str | os.PathLike[str] | None = None,
     races: bool | str | None = None,
     peers: str | Sequence[tuple[int, int]] | None = None,
     integrated: bool | None = None,
@@ -125,8 +129,8 @@ def configure(
       [``CUDASIM_REUSE``, 1]
     - ``dead``: what to do when a call uses a handle that is not live: ``"report"`` it in :func:`findings`, ``"print"``
       it to standard error as well, or print it and ``"abort"`` [``CUDASIM_DEAD``, report]
-    - ``prices``: the price table of the virtual :func:`clock`: ``"a100"``, ``"small"``, ``"free"``
-      [``CUDASIM_PRICES``, a100]
+    - ``prices``: the price table of the virtual :func:`clock`: ``"a100"``, ``"small"``, ``"free"``, or the path of a
+      file that ``arena measure`` wrote, which is read now [``CUDASIM_PRICES``, a100]
     - ``races``: the race checker: on, off, or ``"print"`` to write each report to standard error as well
       [``CUDASIM_RACES``, 0]
 
@@ -136,7 +140,7 @@ def configure(
     >>> configure(prices="cheap")
     Traceback (most recent call last):
         ...
-    arena.errors.UsageError: prices: 'cheap' is not accepted; write a100, small or free
+    arena.errors.UsageError: prices: 'cheap' is not accepted; write a100, small, free, or the path of a file ...
     """
     given: dict[str, object] = {
         "memory": memory,
@@ -196,7 +200,7 @@ def temporarily(
     delay: int | None = None,
     seed: int | None = None,
     other: int | str | None = None,
-    prices: str | None = None,
+    prices: str | os.PathLike[str] | None = None,
     races: bool | str | None = None,
     page_cache: int | str | None = None,
     address_space: int | str | None = None,
@@ -307,6 +311,34 @@ def clock() -> float:
     microseconds = float(driver.lib.cudasimClock())
     driver.check(bool(driver.error()))
     return microseconds
+
+
+def price(function: str, size: int = 0) -> float:
+    """Return what a call adds to the :func:`clock`, in microseconds, if it is about memory of ``size`` bytes.
+
+    >>> price("cuMemCreate", 8 << 20)
+    195.4
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 64:
+        raise UsageError(f"size={size!r} is not accepted; write bytes, a whole number from 0 up")
+    driver = load()
+    microseconds = float(driver.lib.cudasimPrice(name_of(function), size))
+    driver.check(bool(driver.error()))
+    return microseconds
+
+
+def prices() -> PriceTable:
+    """Return the price table in force.
+
+    >>> prices().calls["cuMemCreate"]
+    ((2097152, 193.0), (67108864, 217.8))
+    """
+    driver = load()
+    text = driver.text("cudasimPrices")
+    driver.check(bool(driver.error()))
+    found = json.loads(text)
+    calls = {name: tuple((int(size), float(time)) for size, time in points) for name, points in found["calls"].items()}
+    return PriceTable(found["name"], found["facts"], calls)
 
 
 def used(device: int = 0) -> int:

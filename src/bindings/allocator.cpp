@@ -105,13 +105,23 @@ std::optional<cu::Stream> stream_for(const Source& source) {
   return cupy::current_stream(source.device);
 }
 
+// Whether the memory is for CuPy's current device, as far as that can be told without a runtime.
+bool is_for_current_device(const Source& source) {
+  if (source.is_simulated && cupy::has_no_runtime()) return true;
+  const std::optional<int> device = cupy::current_device();
+  return device ? *device == source.device : source.is_simulated;
+}
+
+enum class Serves { kOneDevice, kCurrentDevice };
+
 // Null without an error when it is not a matter of taking what is there.
-PyObject* malloc_quickly(Slot& slot, PyObject* given) {
+PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   try {
     const std::optional<Bytes> size = size_from(given);
     if (!size || !cupy::is_unhooked()) return nullptr;
     Source source = slot.get();
-    if (!source.core) return nullptr;
+    if (!source.core || (source.is_simulated && !cupy::may_simulate())) return nullptr;
+    if (serves == Serves::kOneDevice && !is_for_current_device(source)) return nullptr;
     const std::optional<cu::Stream> stream = stream_for(source);
     if (!stream) return nullptr;
     Block* block = source.core->try_allocate(*size, *stream, lines::current());
@@ -133,7 +143,7 @@ Slot& slot_of(PyObject* self) { return reinterpret_cast<Allocator*>(self)->slot;
 
 PyObject* allocator_malloc(PyObject* self, PyObject* size) {
   if (cupy::is_connected()) {
-    if (PyObject* made = malloc_quickly(slot_of(self), size)) return made;
+    if (PyObject* made = malloc_quickly(slot_of(self), size, Serves::kOneDevice)) return made;
   }
   return PyObject_CallMethod(self, "_malloc_slowly", "O", size);
 }
@@ -288,7 +298,7 @@ Slot* current_slot() {
 
 PyObject* malloc_by_default(PyObject*, PyObject* size) {
   if (Slot* slot = current_slot()) {
-    if (PyObject* made = malloc_quickly(*slot, size)) return made;
+    if (PyObject* made = malloc_quickly(*slot, size, Serves::kCurrentDevice)) return made;
   }
   PyObject* module = PyImport_ImportModule("arena._arena");
   if (module == nullptr) return nullptr;

@@ -215,7 +215,8 @@ py::dict snapshot_of(Arena& arena, bool may_reback) {
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
   return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
                   "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
-                  "plain"_a = snapshot.plain, "next_serial"_a = snapshot.next_serial,
+                  "plain"_a = snapshot.plain, "addresses"_a = snapshot.addresses, "peers"_a = snapshot.peers,
+                  "remark"_a = snapshot.remark, "next_serial"_a = snapshot.next_serial,
                   "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments, "handles"_a = handles,
                   "pieces"_a = pieces_of(snapshot));
 }
@@ -236,20 +237,21 @@ void bind_stats(py::module_& module) {
       ARENA_STAT(cap, "The most that may be reserved.")                                                  //
       ARENA_STAT(headroom, "What is left free on the device.")                                           //
       ARENA_STAT(device_total, "Bytes of memory the device has.")                                        //
-      ARENA_STAT(device_free, "Bytes that the driver says are free.")                                    //
-      ARENA_STAT(largest, "The largest request that would pass now.")                                    //
-      ARENA_STAT(peak_requested, "The highest value of requested so far.")                               //
-      ARENA_STAT(peak_live, "The highest value of live so far.")                                         //
-      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")                                 //
-      ARENA_STAT(allocations, "Allocations made so far.")                                                //
-      ARENA_STAT(blocks, "Allocations that live.")                                                       //
-      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")                                 //
-      ARENA_STAT(splits, "Allocations that took a part of a gap.")                                       //
-      ARENA_STAT(failures, "Requests that could not be met.")                                            //
-      ARENA_STAT(maps, "Handles mapped so far.")                                                         //
-      ARENA_STAT(unmaps, "Handles unmapped so far.")                                                     //
-      ARENA_STAT(rebacked, "Handles replaced under live data so far.")                                   //
-      ARENA_STAT(driver_calls, "Calls of the driver so far.")                                            //
+      ARENA_STAT(device_free,
+                 "Bytes free on the device when the driver was last asked, less what was taken here since.")
+          ARENA_STAT(largest, "The largest request that would pass now.")   //
+      ARENA_STAT(peak_requested, "The highest value of requested so far.")  //
+      ARENA_STAT(peak_live, "The highest value of live so far.")            //
+      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")    //
+      ARENA_STAT(allocations, "Allocations made so far.")                   //
+      ARENA_STAT(blocks, "Allocations that live.")                          //
+      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")    //
+      ARENA_STAT(splits, "Allocations that took a part of a gap.")          //
+      ARENA_STAT(failures, "Requests that could not be met.")               //
+      ARENA_STAT(maps, "Handles mapped so far.")                            //
+      ARENA_STAT(unmaps, "Handles unmapped so far.")                        //
+      ARENA_STAT(rebacked, "Handles replaced under live data so far.")      //
+      ARENA_STAT(driver_calls, "Calls of the driver so far.")               //
       ARENA_STAT(waits, "Waits of one stream for another so far.")
 #undef ARENA_STAT
           ;
@@ -293,12 +295,20 @@ void bind_arena(py::module_& module) {
   bind_graph(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
-                       Bytes growth, bool vmm, const py::object& upstream, bool validates) {
-             return make_arena(std::move(driver), device, {cap, reserve, headroom, growth, vmm, validates, {}},
-                               upstream);
+                       Bytes growth, bool vmm, Peers peers, const py::object& upstream, bool validates) {
+             ArenaSettings settings{.cap = cap,
+                                    .reserve = reserve,
+                                    .headroom = headroom,
+                                    .growth = growth,
+                                    .virtual_memory = vmm,
+                                    .peers = std::move(peers),
+                                    .validates = validates,
+                                    .upstream = {}};
+             return make_arena(std::move(driver), device, std::move(settings), upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
-           py::arg("growth"), py::arg("vmm") = true, py::arg("upstream") = py::none(), py::arg("validates") = false)
+           py::arg("growth"), py::arg("vmm") = true, py::arg("peers") = py::none(), py::arg("upstream") = py::none(),
+           py::arg("validates") = false)
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
            "A new block, as an arena.Buffer.")
       .def("keep_stream", &keep_stream, py::arg("stream"), py::arg("owner"),
@@ -336,10 +346,17 @@ void bind_arena(py::module_& module) {
       .def("is_compactable", &Arena::is_compactable, py::call_guard<WithoutGil>(),
            "Whether a request could gain anything by moving live data.")
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
-      .def("reserve", &Arena::reserve, py::arg("size"), py::call_guard<WithoutGil>(), "Have at least so much reserved.")
+      .def("reserve", py::overload_cast<Bytes>(&Arena::reserve), py::arg("size"), py::call_guard<WithoutGil>(),
+           "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
       .def_property_readonly("id", &Arena::id, "A number of its own.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
+      .def_property_readonly("addresses", &Arena::addresses, "Bytes of addresses reserved for virtual memory.")
+      .def_property_readonly("peers", &Arena::peers, "The other devices that have access to virtual memory.")
+      .def_property_readonly("rdma", &Arena::rdma, "Whether memory is created for GPUDirect RDMA.")
+      .def_property_readonly("remark", &Arena::remark, "What is not as usual on this device, and why.")
+      .def("ask_device", py::overload_cast<>(&Arena::ask_device), py::call_guard<WithoutGil>(),
+           "Ask the driver how much memory the device has left.")
       .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")

@@ -51,6 +51,7 @@ void raise_thrown();
 
 void bind_errors(pybind11::module_& module);
 void bind_driver(pybind11::module_& module);
+void bind_timing(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);

@@ -53,6 +53,7 @@ struct Found {
 
 std::atomic<const Found*> found{nullptr};
 std::atomic<bool> no_runtime{false};
+std::atomic<bool> is_simulation_allowed{false};
 // Asking CuPy takes as long as all the rest, so it is not asked before there may be a hook: one that was registered
 // before we came, in any thread, or later, which notice_hooks() tells.
 std::atomic<bool> may_have_hooks{false};
@@ -209,6 +210,8 @@ py::object adopt(const py::object& buffer) {
 
 bool is_connected() { return found.load(std::memory_order_acquire) != nullptr; }
 
+bool may_simulate() { return has_no_runtime() || is_simulation_allowed.load(std::memory_order_relaxed); }
+
 bool has_no_runtime() { return no_runtime.load(std::memory_order_relaxed); }
 
 bool is_unhooked() {
@@ -269,6 +272,9 @@ void bind(py::module_& module) {
              "Say what CuPy has. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
   module.def("notice_hooks", [] { may_have_hooks = true; }, "Say that CuPy may have memory hooks from now on.");
   module.def("has_no_runtime", [] { no_runtime = true; }, "Say that CuPy has no CUDA runtime in this process.");
+  module.def(
+      "allow_simulation", [] { is_simulation_allowed = true; },
+      "Say that CuPy's runtime, if it has one, can use memory of the simulated driver.");
   module.def("adopt", &adopt, py::arg("buffer"),
              "What a Buffer owns as CuPy's MemoryPointer, which owns it from now on. Not for the generic way.");
 }

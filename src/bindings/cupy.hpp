@@ -19,6 +19,8 @@ bool is_connected();
 bool is_unhooked();
 // Whether CuPy was found to have no CUDA runtime: then it has device 0 and the null stream, and need not be asked.
 bool has_no_runtime();
+// Whether memory of the simulated driver may be handed to CuPy: not to one that drives a real device.
+bool may_simulate();
 std::optional<int> current_device();
 // The stream that is current on a device.
 std::optional<cu::Stream> current_stream(int device);

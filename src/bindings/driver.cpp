@@ -34,9 +34,10 @@ std::string describe_driver(const Driver& driver) {
          driver.path() + ">";
 }
 
-std::string describe_device(const DeviceInfo& info) {
-  return "<arena.DeviceInfo " + std::to_string(info.number) + ": " + info.name + ", " + format_bytes(info.free) +
-         " of " + format_bytes(info.total) + " free, " +
+std::string show_device(const DeviceInfo& info) {
+  const std::string free = info.free ? format_bytes(*info.free) : "an unknown part";
+  return "<arena.DeviceInfo " + std::to_string(info.number) + ": " + info.name + ", " + free + " of " +
+         format_bytes(info.total) + " free, " +
          (info.virtual_memory ? "granules of " + format_bytes(info.granularity) : "no virtual memory") + ">";
 }
 
@@ -45,12 +46,16 @@ void bind_device_info(py::module_& module) {
       .def_readonly("number", &DeviceInfo::number, "The driver's number for it, from 0.")
       .def_readonly("name", &DeviceInfo::name, "What its maker calls it.")
       .def_readonly("total", &DeviceInfo::total, "Bytes of memory it has.")
-      .def_readonly("free", &DeviceInfo::free, "Bytes that nobody had taken.")
+      .def_readonly("free", &DeviceInfo::free, "Bytes that nobody had taken; None if the device refuses a context.")
+      .def_readonly("problem", &DeviceInfo::problem, "Why the device refuses a context; empty if it does not.")
       .def_readonly("virtual_memory", &DeviceInfo::virtual_memory,
                     "Whether memory can be mapped piece by piece, which the arena needs to avoid fragmentation.")
       .def_readonly("granularity", &DeviceInfo::granularity,
                     "Bytes in a granule, the smallest piece that can be mapped; 0 without virtual memory.")
-      .def("__repr__", &describe_device);
+      .def_readonly("integrated", &DeviceInfo::integrated, "Whether it shares the host's memory.")
+      .def_readonly("rdma", &DeviceInfo::rdma, "Whether memory can be created for GPUDirect RDMA.")
+      .def_readonly("peers", &DeviceInfo::peers, "The numbers of the devices that can access its memory.")
+      .def("__repr__", &show_device);
 }
 
 }  // namespace
@@ -67,8 +72,16 @@ void bind_driver(py::module_& module) {
       .def("devices", &device_infos, py::call_guard<WithoutGil>(),
            "The devices, with their free memory now. Starts each for a moment if it is not in use.")
       .def("__repr__", &describe_driver);
+  module.def("device_count", &Driver::device_count, py::arg("driver"), py::call_guard<WithoutGil>(),
+             "How many devices there are.");
+  module.def("describe_device", &describe_device, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
+             "One device, without its free memory: nothing is started for that.");
+  module.def("device_info", &device_info, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
+             "One device, with its free memory: it is started for a moment if it is not in use.");
   module.def("default_driver", &default_driver, py::call_guard<WithoutGil>(),
              "The process's own driver, opened by ARENA_DRIVER at the first call that succeeds.");
+  module.def("is_real_driver_here", &is_real_driver_here, py::call_guard<WithoutGil>(),
+             "Whether programs in this process that open libcuda.so.1 get another driver than the simulated one.");
   module.def("set_simulated_library", &set_simulated_library, py::arg("path"),
              "Say where libcudasim.so lies. Called when arena is imported.");
 }

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.doc() = "The compiled half of arena. Use the names in arena itself: those in here may change.";
   arena::bind_errors(module);
   arena::bind_driver(module);
+  arena::bind_timing(module);
   arena::bind_lines(module);
   arena::bind_arena(module);
   arena::bind_trace(module);

@@ -58,6 +58,9 @@ struct Snapshot {
   Peak peak;
   Bytes granule = 0;
   bool plain = false;
+  Bytes addresses = 0;            // reserved for virtual memory
+  std::vector<int> peers;         // that have access to it
+  std::string remark;             // what is not as usual on this device, and why; empty if nothing
   std::uint64_t next_serial = 0;  // of what is allocated after this moment: it or a higher one
   std::vector<Segment> segments;
   std::vector<Handle> handles;

@@ -76,12 +76,12 @@ Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
   return wanted;
 }
 
-void Arena::check_budget(const Request& wanted) {
+void Arena::check_budget(const Request& wanted, Lock& held) {
   if (!wanted.scope) return;
   const Scope* scope = wanted.scope->exceeded_by(wanted.rounded);
   if (scope == nullptr) return;
   const Bytes left = round_down(wanted.scope->left_in_all(), kAlignment);
-  fail(wanted, "budget of scope " + scope->name() + " reached", left);
+  fail(wanted, held, "budget of scope " + scope->name() + " reached", left);
 }
 
 bool Arena::must_wait(const Request& wanted, Offset offset) const {
@@ -108,7 +108,7 @@ Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_las
   Lock held = lock();
   if (streams_.are_many()) tidy(held);
   const Request wanted = request(asked, may_reback, is_last);
-  check_budget(wanted);
+  check_budget(wanted, held);
   if (wanted.graph) {
     if (Block* block = take_from_graph(wanted)) return *block;
   }
@@ -160,10 +160,21 @@ Block* Arena::try_allocate_with_lock(const Call& asked) {
 
 Block& Arena::allocate_slowly(const Request& wanted, Lock& held) {
   const Relaxed relaxed(device_);
+  try {
+    return allocate_or_fail(wanted, held);
+  } catch (const DriverError& error) {
+    if (!fall_back(error, held)) throw;
+    return allocate_or_fail(wanted, held);
+  }
+}
+
+Block& Arena::allocate_or_fail(const Request& wanted, Lock& held) {
   struct Tell {
     std::condition_variable_any& moved;
     ~Tell() { moved.notify_all(); }
   } const tell{moved_};
+  if (settings_.headroom > 0 || wanted.capture) ask_device(wanted, held);
+  check_still_open(held);
   backing_->forget_refusal();
   const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
   while (true) {
@@ -175,7 +186,7 @@ Block& Arena::allocate_slowly(const Request& wanted, Lock& held) {
   }
   // Who gives memory, and had none, cannot be asked how much there is.
   const Bytes passes = settings_.upstream && backing_->was_refused() ? gaps_.largest_gap() : ~Bytes{0};
-  fail(wanted, why_full(wanted.rounded), passes);
+  fail(wanted, held, {}, passes);
 }
 
 // A place that is backed and whose last users are this stream, or are done. Not looked for everywhere: a request takes
@@ -245,10 +256,15 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       continue;
     }
     // A device that has refused memory has less than the cap allows.
+    if (backing_->was_refused() && !settings_.upstream && !wanted.has_asked) {
+      ask_device(wanted, held);
+      check_still_open(held);
+      continue;
+    }
     const Granules most = backing_->was_refused() && !settings_.upstream ? reach_with(device_free()) : reach();
     if (!backing_->can_hold(demand, most, false)) {
       if (!backing_->can_hold(demand, most, true)) return nullptr;
-      if (!wanted.may_reback) fail(wanted, "re-backing not allowed");
+      if (!wanted.may_reback) fail(wanted, held, "re-backing not allowed");
     }
     if (step == 0 && demand.place && must_wait(wanted, demand.place->offset)) {  // at its edges
       if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
@@ -261,9 +277,9 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       return *known;
     };
     if (effort == Effort::kReback) {
-      if (!demand.may_unmap()) fail(wanted, kCapturing);
+      if (!demand.may_unmap()) fail(wanted, held, kCapturing);
       if (!wanted.may_reback || backing_->compactable() == 0) return nullptr;
-      if (!synchronize_now()) fail(wanted, kCapturing);
+      if (!synchronize_now()) fail(wanted, held, kCapturing);
       backing_->poll();
     }
     const std::optional<Offset> offset = back(demand, effort, held);
@@ -302,7 +318,8 @@ bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
     records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords);
     return true;
   }
-  if (device_.can_record_context() || !wait_for_device(held)) fail(wanted, kCapturing);  // a capture is in the way
+  if (device_.can_record_context() || !wait_for_device(held))
+    fail(wanted, held, kCapturing);  // a capture is in the way
   return false;
 }
 
@@ -346,10 +363,11 @@ bool Arena::wait_for_device(Lock& held) {
   return is_done;
 }
 
-// The same with the lock, for callers who may let nobody in.
+// The same with the lock, for callers who may let nobody in, because they are about to move or unmap what is live: other
+// devices may be using that, too.
 bool Arena::synchronize_now() {
   const Streams::Progress progress = streams_.progress();
-  if (!synchronize_all(progress)) return false;
+  if (!synchronize_all(progress) || !device_.synchronize_others()) return false;
   streams_.finish(progress);
   return true;
 }

@@ -36,32 +36,52 @@ PlainSource from_device(const Device& device) {
   };
 }
 
-std::unique_ptr<Backing> make_backing(const Device& device, Streams& streams, Gaps& gaps, const ArenaSettings& settings,
-                                      bool plain) {
-  const Bytes granule = plain ? Plain::kUnit : device.granule();
-  const Granules growth = std::max<Granules>(1, settings.growth / granule);
-  if (!plain)
-    return std::make_unique<Stitched>(device, streams, gaps, growth, round_up(settings.cap, granule) / granule);
-  PlainSource source = settings.upstream ? settings.upstream : from_device(device);
-  return std::make_unique<Plain>(device, streams, gaps, growth, std::move(source));
-}
-
 }  // namespace
 
 Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings settings)
     : device_(std::move(driver), device),
       settings_(std::move(settings)),
-      plain_(settings_.upstream || !settings_.virtual_memory || !device_.virtual_memory() ||
-             !std::has_single_bit(device_.granule())),
+      last_free_(device_.free()),
+      start_(start()),
+      plain_(start_.is_plain),
       born_(forks()),
       id_(next_id()),
       streams_(device_, {[this](StreamIndex stream) { fronts_.forget(stream); },
                          [this](StreamIndex stream, std::uint64_t mark) { fronts_.set_mark(stream, mark); }}),
       gaps_(plain_ ? Plain::kUnit : device_.granule(), [this](Mark mark) { return streams_.reached(mark); }),
-      backing_(make_backing(device_, streams_, gaps_, settings_, plain_)) {
-  device_free();
+      backing_(make_backing()) {
   if (settings_.reserve > 0) reserve(settings_.reserve);
   set_fronts();
+}
+
+Start Arena::start() const {
+  if (settings_.upstream || !settings_.virtual_memory) return {.is_plain = true};
+  const Relaxed relaxed(device_);
+  return start_on(device_, settings_.cap, settings_.peers);
+}
+
+std::unique_ptr<Backing> Arena::make_backing() {
+  const Bytes granule = start_.is_plain ? Plain::kUnit : device_.granule();
+  const Granules growth = std::max<Granules>(1, settings_.growth / granule);
+  if (!start_.is_plain) return std::make_unique<Stitched>(device_, streams_, gaps_, growth, start_);
+  PlainSource source = settings_.upstream ? settings_.upstream : from_device(device_);
+  return std::make_unique<Plain>(device_, streams_, gaps_, growth, std::move(source));
+}
+
+// A driver that has never given virtual memory, and says now that it does not support it, gives plain segments. There are
+// no blocks yet.
+bool Arena::fall_back(const DriverError& error, Lock& held) {
+  if (backing_->is_proven() || error.code() != static_cast<int>(cu::Result::kNotSupported)) return false;
+  start_ = plain_because(error.call() + " is not supported here");
+  std::unique_ptr<Backing> plain = make_backing();
+  backing_.reset();
+  std::destroy_at(&gaps_);
+  std::construct_at(&gaps_, Plain::kUnit, [this](Mark mark) { return streams_.reached(mark); });
+  backing_ = std::move(plain);
+  plain_ = true;
+  const Granules kept = in_granules(round_up(settings_.reserve, Plain::kUnit));
+  quietly([&] { backing_->reserve(kept, [this] { return limit(); }, held); });
+  return true;
 }
 
 // The device is asked for a while before it is waited for, which a capture would not survive.
@@ -116,11 +136,13 @@ void Arena::synchronize() {
   Lock held = lock(When::kAlways);
   if (streams_.count() > 1) empty_fronts();  // what one keeps is known to be done then, and the others may have it
   wait_for_device(held);
+  const Unlocked unlocked(held);
+  device_.synchronize_others();
 }
 
 // How many granules may be reserved now.
 Granules Arena::limit() const {
-  return settings_.headroom > 0 ? limit_with(device_.free()) : in_granules(settings_.cap);
+  return settings_.headroom > 0 ? limit_with(device_free()) : in_granules(settings_.cap);
 }
 
 Granules Arena::limit_with(Bytes device_free) const {
@@ -133,7 +155,7 @@ Granules Arena::limit_with(Bytes device_free) const {
 // How far a request can come when what is idle goes back for it. Plain segments go before a larger one is taken, and
 // while others are in the headroom none could be: what is idle would be lost for nothing.
 Granules Arena::reach() const {
-  return settings_.headroom > 0 ? reach_with(device_.free()) : in_granules(settings_.cap);
+  return settings_.headroom > 0 ? reach_with(device_free()) : in_granules(settings_.cap);
 }
 
 Granules Arena::reach_with(Bytes device_free) const {
@@ -275,6 +297,8 @@ void Arena::compact() {
   Lock held = lock();
   constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until it ends";
   if (streams_.any_capturing()) throw UsageError(kCaptured);
+  ask_device(held);
+  check_still_open(held);
   if (observer_) tell({EventKind::kCompact});
   const Relaxed relaxed(device_);
   empty_fronts();
@@ -322,17 +346,28 @@ void Arena::reserve(Bytes size) {
   Lock held = lock();
   if (observer_) tell({EventKind::kReserve, 0, size});
   const Relaxed relaxed(device_);
+  try {
+    reserve(size, held);
+  } catch (const DriverError& error) {
+    if (!fall_back(error, held)) throw;
+    reserve(size, held);
+  }
+}
+
+void Arena::reserve(Bytes size, Lock& held) {
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
   const Request asked{.size = size, .rounded = round_up(size, kAlignment), .may_reback = true};
+  ask_device(asked, held);
+  check_still_open(held);
   empty_fronts();
   backing_->forget_refusal();
-  if (wanted > limit()) fail(asked, why_full(size));
+  if (wanted > limit()) fail(asked, held);
   const bool enough = wanted <= backing_->reserved() ||
                       backing_->reserve(wanted - backing_->reserved(), [this] { return limit(); }, held);
   moved_.notify_all();
   check_still_open(held);
-  if (!enough) fail(asked, why_full(size));
+  if (!enough) fail(asked, held);
   settings_.reserve = std::max(settings_.reserve, size);
   note_peak();
   tell_reserved();

@@ -3,6 +3,7 @@
 // while Python runs.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "core/graphs.hpp"
 #include "core/plain.hpp"
 #include "core/scopes.hpp"
+#include "core/start.hpp"
 #include "core/streams.hpp"
 #include "core/types.hpp"
 #include "driver/device.hpp"
@@ -33,6 +35,7 @@ struct ArenaSettings {
   Bytes headroom = 0;
   Bytes growth = Bytes{64} << 20;
   bool virtual_memory = true;  // if the device has it, and there is no upstream
+  Peers peers = {};            // which devices may access the memory besides its own
   bool validates = false;      // after every operation: slow
   PlainSource upstream = {};
 };
@@ -96,17 +99,24 @@ class Arena {
   const Device& device() const { return device_; }
   std::uint64_t id() const { return id_; }  // never used twice
   bool is_plain() const { return plain_; }
+  Bytes addresses() const;         // reserved for virtual memory
+  std::vector<int> peers() const;  // that have access to virtual memory
+  bool rdma() const;               // whether memory is created for GPUDirect RDMA
+  // What is not as usual on this device, and why; empty if nothing.
+  std::string remark() const;
   bool is_compactable();  // whether a request could gain anything by moving live data
   bool validates() const { return settings_.validates; }
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
   Bytes cap() const;
-  // `largest` is what would pass with, or without, moving live data.
+  // `largest` is what would pass with, or without, moving live data. The driver is asked nothing: what the device has
+  // left is known from the last time that it was, corrected by what came and went here since.
   Stats stats(bool may_reback = true);
   std::optional<Stats> try_stats(bool may_reback);  // without waiting for the lock
-  Stats sample();                                   // without asking the driver how much it has left
-  Snapshot snapshot(bool may_reback = true);        // after asking the streams what they have done
-  void validate() const;                            // throws Error that says what is wrong
+  // After asking the driver how much the device has left, and the streams what they have done.
+  Snapshot snapshot(bool may_reback = true);
+  void ask_device();      // how much it has left
+  void validate() const;  // throws Error that says what is wrong
 
  private:
   // What is known without the lock.
@@ -130,7 +140,8 @@ class Arena {
     bool may_reback = false;
     bool may_be_kept = false;
     std::optional<std::uint64_t> capture = {};
-    bool is_last = true;  // nobody tries again if it fails
+    bool is_last = true;             // nobody tries again if it fails
+    mutable bool has_asked = false;  // the device how much it has left: once is enough
   };
   // A block that its front keeps, put down for those who look.
   struct Laid {
@@ -150,7 +161,7 @@ class Arena {
   [[gnu::noinline]] Call call_on_stream(Bytes size, cu::Stream stream, Line line) const;
   bool is_in_scope() const;
   Request request(const Call& call, bool may_reback, bool is_last);
-  void check_budget(const Request& request);
+  void check_budget(const Request& request, Lock& lock);
   // A place for a request that needs nothing of the driver: the best one, or, while others use that, another.
   std::optional<Place> find_hit(const Request& request) const;
   bool must_wait(const Request& request, Offset offset) const;
@@ -165,6 +176,7 @@ class Arena {
   Block* take_kept(const Request& request);
   Block* take_hit(const Request& request);
   Block& allocate_slowly(const Request& request, Lock& lock);
+  Block& allocate_or_fail(const Request& request, Lock& lock);
   Block* try_efforts(const Request& request, Lock& lock);
   std::optional<Place> find_backed(Bytes rounded) const;
   std::optional<Place> find_unshared(const Request& request) const;
@@ -221,8 +233,16 @@ class Arena {
   Granules reach() const;
   Granules reach_with(Bytes device_free) const;
   std::string why_full(Bytes rounded) const;
-  [[noreturn]] void fail(const Request& request, const std::string& verdict, Bytes passes = ~Bytes{0});
-  Bytes device_free() const;
+  // Without a verdict: why_full().
+  [[noreturn]] void fail(const Request& request, Lock& lock, std::string verdict = {}, Bytes passes = ~Bytes{0});
+  Bytes taken() const;        // from the device, by now
+  Bytes device_free() const;  // as far as is known
+  void ask_device(Lock& lock);
+  void ask_device(const Request& request, Lock& lock);
+  Start start() const;
+  std::unique_ptr<Backing> make_backing();
+  bool fall_back(const DriverError& error, Lock& lock);
+  void reserve(Bytes size, Lock& lock);
   void add_counts(Stats& stats) const;
   Stats counts() const;                  // without what others must be asked for
   Stats figures(bool may_reback) const;  // with it
@@ -249,7 +269,9 @@ class Arena {
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
-  const bool plain_;
+  Bytes last_free_ = 0, last_taken_ = 0;  // what the device had left, and was taken here, when it was last asked
+  Start start_;
+  std::atomic<bool> plain_;
   const std::uint32_t born_;  // forks() then
   const std::uint64_t id_;
   Tallies tallies_{id_};
@@ -263,7 +285,6 @@ class Arena {
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
-  mutable Bytes last_free_ = 0, last_reserved_ = 0;  // of the device, and here, when it was last asked
   int records_left_ = 64;  // events that are recorded although nobody may ever wait for them: each wait earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };

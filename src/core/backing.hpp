@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/gaps.hpp"
+#include "core/start.hpp"
 #include "core/streams.hpp"
 #include "core/types.hpp"
 #include "driver/device.hpp"
@@ -67,6 +68,7 @@ struct Demand {
   Marks used = {};                  // what somebody who gives memory may still use it before
   // Not while a stream is being captured. Asked only where something would be unmapped: there may be many streams.
   std::function<bool()> may_unmap = [] { return true; };
+  Bytes device_free = ~Bytes{0};  // known where nothing may be unmapped
 };
 // How many granules may be reserved in all, now: asked for again whenever others may have come in between.
 using Limit = std::function<Granules()>;
@@ -99,6 +101,8 @@ class Backing {
   virtual void make_room(Granules) {}                                              // for a request of so many
   virtual std::uint64_t range_of(std::uint64_t address) const { return address; }  // where that begins, of a handle
   virtual bool holds(std::uint64_t address) const = 0;                             // whether it lies in a segment
+  virtual MemoryKind kind() const { return {}; }                                   // of virtual memory
+  virtual bool is_proven() const { return true; }  // the driver has given memory of this kind
   // Forgets everything without giving it back: for when the device may still be using it.
   virtual void abandon() = 0;
 

@@ -14,11 +14,12 @@ Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, L
   if (place) return hand_out(place->offset, wanted);
   Demand fresh = demand;
   fresh.may_unmap = [] { return false; };
+  fresh.device_free = device_free();
   if (device_.can_relax()) {
     if (const std::optional<Offset> offset = back_anew(fresh, held)) return hand_out(*offset, wanted);
   }
-  const Granules most = limit_with(device_free()), taken = backing_->reserved() - backing_->spare();
-  fail(wanted, kCapturing, (most > taken ? most - taken : 0) * backing_->granule());
+  const Granules most = limit_with(device_free()), in_use = backing_->reserved() - backing_->spare();
+  fail(wanted, held, kCapturing, (most > in_use ? most - in_use : 0) * backing_->granule());
 }
 
 // A request of a stream that is being captured is for a graph, if not for one that its thread has entered, then for one

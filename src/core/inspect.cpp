@@ -43,24 +43,55 @@ Stats Arena::stats(bool may_reback) {
   return figures(may_reback);
 }
 
-Stats Arena::sample() {
-  check_process();
-  const std::lock_guard held(mutex_.to_look());
-  lay_down();
-  Stats s = counts();
-  const Bytes was_free = last_free_ + last_reserved_;
-  s.device_free = was_free - std::min(was_free, s.reserved);
-  s.largest = backing_->largest(reach_with(s.device_free), true);
-  return s;
+// What is on its way here counts as reserved, but is not taken yet.
+Bytes Arena::taken() const { return (backing_->reserved() - backing_->coming()) * backing_->granule(); }
+
+Bytes Arena::device_free() const {
+  const Bytes was = last_free_ + last_taken_;
+  return was - std::min(was, taken());
 }
 
-// A driver that fails to answer does not keep the arena from giving its account.
-Bytes Arena::device_free() const {
-  quietly([&] {
-    last_free_ = device_.free();
-    last_reserved_ = backing_->reserved() * backing_->granule();
-  });
-  return last_free_;
+// Without the lock: it may take long. A driver that fails to answer does not keep the arena from going on. What came or
+// went at the same time may or may not be in the answer: rather too little is taken to be free.
+void Arena::ask_device(Lock& held) {
+  const Bytes before = taken();
+  std::optional<Bytes> free;
+  {
+    const Unlocked unlocked(held);
+    quietly([&] { free = device_.free(); });
+  }
+  if (!free) return;
+  last_free_ = *free;
+  last_taken_ = std::min(before, taken());
+}
+
+void Arena::ask_device(const Request& wanted, Lock& held) {
+  if (!std::exchange(wanted.has_asked, true)) ask_device(held);
+}
+
+void Arena::ask_device() {
+  Lock held = lock(When::kAlways);
+  ask_device(held);
+}
+
+Bytes Arena::addresses() const {
+  const Lock held = lock(When::kAlways);
+  return plain_ ? 0 : backing_->size();
+}
+
+std::vector<int> Arena::peers() const {
+  const Lock held = lock(When::kAlways);
+  return backing_->kind().peers;
+}
+
+bool Arena::rdma() const {
+  const Lock held = lock(When::kAlways);
+  return backing_->kind().rdma;
+}
+
+std::string Arena::remark() const {
+  const Lock held = lock(When::kAlways);
+  return start_.remark;
 }
 
 Stats Arena::figures(bool may_reback) const {
@@ -118,6 +149,7 @@ Stats Arena::counts() const {
 
 Snapshot Arena::snapshot(bool may_reback) {
   Lock held = lock(When::kAlways);
+  ask_device(held);
   lay_down();
   std::optional<Backing::Look> look;
   if (!streams_.any_capturing()) {
@@ -132,6 +164,9 @@ Snapshot Arena::snapshot(bool may_reback) {
   snapshot.peak = peak_;
   snapshot.granule = backing_->granule();
   snapshot.plain = plain_;
+  snapshot.addresses = plain_ ? 0 : backing_->size();
+  snapshot.peers = backing_->kind().peers;
+  snapshot.remark = start_.remark;
   add_segments(snapshot);
   add_pieces(snapshot);
   return snapshot;
@@ -227,7 +262,9 @@ std::string Arena::why_full(Bytes rounded) const {
   return settings_.cap + granule > device_.total() ? "device full" : "cap reached";
 }
 
-void Arena::fail(const Request& wanted, const std::string& verdict, Bytes passes) {
+void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Bytes passes) {
+  ask_device(wanted, held);
+  if (verdict.empty()) verdict = why_full(wanted.rounded);
   note_peak();
   set_fronts();
   if (wanted.is_last) {

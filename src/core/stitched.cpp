@@ -5,19 +5,13 @@
 namespace arena {
 namespace {
 
-// How many addresses there should be for each byte that may be taken, from best to worst: addresses cost nothing, and room
-// to place blocks saves mapping, but some platforms have few of them.
-struct Ratio {
-  Granules times, by;
-};
 const std::function<bool()> kNeverUnmap = [] { return false; };
-constexpr Ratio kAddresses[] = {{8, 1}, {4, 1}, {2, 1}, {9, 8}};
 
 }  // namespace
 
-Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, Granules most)
-    : Backing(device, streams, gaps, device.granule(), growth) {
-  make_room(most);
+Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, const Start& start)
+    : Backing(device, streams, gaps, device.granule(), growth), kind_(start.kind) {
+  add_range(start.range);
 }
 
 Stitched::~Stitched() {
@@ -32,11 +26,13 @@ Stitched::~Stitched() {
   }
 }
 
-// Ranges that the driver gives lie anywhere: no block lies in two of them.
 void Stitched::make_room(Granules most) {
   const auto is_enough = [&](const Range& range) { return range.count >= most; };
-  if (std::any_of(ranges_.begin(), ranges_.end(), is_enough)) return;
-  const Range range = reserve_range(most);
+  if (!std::any_of(ranges_.begin(), ranges_.end(), is_enough)) add_range(reserve_addresses(device_, most));
+}
+
+// Ranges that the driver gives lie anywhere: no block lies in two of them.
+void Stitched::add_range(AddressRange range) {
   if (!granules_.empty()) {
     granules_.emplace_back().handle = kWall;
     ++walls_;
@@ -46,18 +42,6 @@ void Stitched::make_room(Granules most) {
   ranges_.push_back({begin, range.count, range.address});
   gaps_.add({begin * granule_, (begin + range.count) * granule_}, {});
   ++version_;
-}
-
-Stitched::Range Stitched::reserve_range(Granules most) const {
-  for (const Ratio& ratio : kAddresses) {
-    const Granules count = std::max<Granules>(1, (most * ratio.times + ratio.by - 1) / ratio.by);
-    try {
-      return {0, count, device_.reserve_addresses(count * granule_)};
-    } catch (const DriverError&) {
-      if (&ratio == std::end(kAddresses) - 1) throw;
-    }
-  }
-  return {};
 }
 
 std::uint64_t Stitched::address_at(Granules granule) const {
@@ -160,10 +144,8 @@ std::optional<Offset> Stitched::back_anew(const Demand& demand, const Limit& lim
   const Granules most = limit(), count = span_of(0, demand.size).count();
   Granules left = left_under(most);
   if (!demand.may_unmap()) {
-    Bytes free = ~Bytes{0};
-    quietly([&] { free = device_.free(); });
-    refused_ |= free / granule_ < left;
-    left = std::min(left, free / granule_);
+    refused_ |= demand.device_free / granule_ < left;
+    left = std::min(left, demand.device_free / granule_);
   }
   if (count > left + spare_granules_) return std::nullopt;
   if (room_at(backed_end_, count) < count) {
@@ -183,7 +165,39 @@ Granules Stitched::room_at(Granules granule, Granules most) const {
   return count;
 }
 
+template <typename Function>
+auto Stitched::with_or_without_rdma(const Function& function) {
+  try {
+    return function();
+  } catch (const DriverError&) {
+    if (!give_up_rdma()) throw;
+    return function();
+  }
+}
+
+// Some platforms say that memory can be created for RDMA, and refuse to open it then: WSL2 does. Nothing is mapped yet; what
+// is spare is created again.
+bool Stitched::give_up_rdma() {
+  if (is_proven_ || !kind_.rdma) return false;
+  kind_.rdma = false;
+  std::vector<Granules> counts;
+  while (!spare_.empty()) {
+    counts.push_back(spare_.begin()->first);
+    give_back(take_spare(counts.back(), 0));
+  }
+  for (const Granules count : counts) {
+    const Index index = create(count);
+    if (index == kNone) break;
+    put_spare(index);
+  }
+  return true;
+}
+
 bool Stitched::map_all(Span span, Granules limit, const std::function<bool()>& may_unmap) {
+  return with_or_without_rdma([&] { return try_to_map(span, limit, may_unmap); });
+}
+
+bool Stitched::try_to_map(Span span, Granules limit, const std::function<bool()>& may_unmap) {
   std::vector<Index> fresh;
   bool complete = true;
   try {
@@ -252,8 +266,8 @@ Stitched::Index Stitched::harvest(Granules need, Granules room, Span keep) {
 }
 
 Stitched::Index Stitched::create(Granules count) {
-  std::optional<cu::MemHandle> id = device_.create(count * granule_);
-  while (!id && count > 1) id = device_.create((count /= 2) * granule_);  // others use the device too
+  std::optional<cu::MemHandle> id = device_.create(count * granule_, kind_.rdma);
+  while (!id && count > 1) id = device_.create((count /= 2) * granule_, kind_.rdma);  // others use the device too
   refused_ |= !id;
   if (!id) return kNone;
   const Index index = add_handle(count);
@@ -288,7 +302,7 @@ bool Stitched::allow(const std::vector<Index>& fresh) {
   const Granules begin = handles_[fresh.front()].begin, end = handles_[fresh.back()].end();
   bool allowed = false;
   try {
-    allowed = device_.set_access(address_at(begin), (end - begin) * granule_);
+    allowed = open(address_at(begin), (end - begin) * granule_);
   } catch (const Error&) {
     retract(fresh);
     throw;
@@ -297,6 +311,31 @@ bool Stitched::allow(const std::vector<Index>& fresh) {
   if (!allowed) retract(fresh);
   refused_ |= !allowed;
   return allowed;
+}
+
+bool Stitched::open(std::uint64_t address, Bytes size) {
+  try {
+    const bool is_open = device_.set_access(address, size, kind_.peers);
+    is_proven_ |= is_open;
+    return is_open;
+  } catch (const DriverError&) {
+    if (is_proven_ || kind_.peers.empty() || kind_.are_peers_chosen) throw;
+    return open_for_some(address, size);
+  }
+}
+
+// A device may be refused although it can access others: because another process has it to itself, for example.
+bool Stitched::open_for_some(std::uint64_t address, Bytes size) {
+  if (!device_.set_access(address, size, {})) return false;
+  std::vector<int> allowed;
+  for (const int peer : kind_.peers) {
+    quietly([&] {
+      if (device_.set_access(address, size, {peer})) allowed.push_back(peer);
+    });
+  }
+  kind_.peers = std::move(allowed);
+  is_proven_ = true;
+  return true;
 }
 
 // What could not be made accessible is not left mapped, unless the driver refuses that as well; it is not used then.
@@ -360,7 +399,7 @@ bool Stitched::reserve(Granules granules, const Limit& limit, Lock&) {
   while (granules > 0) {
     const Granules left = left_under(limit());
     if (left == 0) return false;
-    const Index index = create(std::min({granules, growth_, left}));
+    const Index index = with_or_without_rdma([&] { return create(std::min({granules, growth_, left})); });
     if (index == kNone) return false;
     put_spare(index);
     granules -= std::min(granules, handles_[index].count);

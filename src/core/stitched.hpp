@@ -6,12 +6,13 @@
 #pragma once
 
 #include "core/backing.hpp"
+#include "core/start.hpp"
 
 namespace arena {
 
 class Stitched final : public Backing {
  public:
-  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, Granules most);
+  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, const Start& start);
   // Unmaps and releases everything; the device must be done with it.
   ~Stitched() override;
 
@@ -27,6 +28,8 @@ class Stitched final : public Backing {
   std::uint64_t range_of(std::uint64_t address) const override;
   bool holds(std::uint64_t address) const override;
   void abandon() override { abandoned_ = true; }
+  MemoryKind kind() const override { return kind_; }
+  bool is_proven() const override { return is_proven_; }
 
  private:
   // Addresses that the driver gave, under granules that follow one another.
@@ -34,7 +37,7 @@ class Stitched final : public Backing {
     Granules begin = 0, count = 0;
     std::uint64_t address = 0;
   };
-  Range reserve_range(Granules most) const;
+  void add_range(AddressRange range);
   std::uint64_t address_at(Granules granule) const;
 
   // What a request needs, in granules. Without moving data, handles that are in use stay where they are; with it, those that
@@ -50,6 +53,7 @@ class Stitched final : public Backing {
 
   // Backs every granule of the span. False if there is not enough memory for it; what was mapped by then stays, idle.
   bool map_all(Span span, Granules limit, const std::function<bool()>& may_unmap);
+  bool try_to_map(Span span, Granules limit, const std::function<bool()>& may_unmap);
   Index take(Granules at, Span span, Granules limit, const std::function<bool()>& may_unmap);
   Index take_spare(Granules need, Granules room);
   Index harvest(Granules need, Granules room, Span keep);
@@ -57,6 +61,13 @@ class Stitched final : public Backing {
   bool map(Index index, Granules at);
   void unmap(Index index);
   bool allow(const std::vector<Index>& fresh);
+  // Gives this device and its peers access; false if there is no room for that.
+  bool open(std::uint64_t address, Bytes size);
+  bool open_for_some(std::uint64_t address, Bytes size);
+  // Does something that may be refused because memory is created for RDMA, if need be a second time without.
+  template <typename Function>
+  auto with_or_without_rdma(const Function& function);
+  bool give_up_rdma();
   void retract(const std::vector<Index>& fresh);
   void put_spare(Index index);
   void give_back(Index index);
@@ -71,6 +82,8 @@ class Stitched final : public Backing {
   bool remount(Index index, Granules at, const Marks& marks);
   void wait_for_copies(Granules last);
 
+  MemoryKind kind_;
+  bool is_proven_ = false;     // memory was opened once: from then on a refusal is not about its kind
   std::vector<Range> ranges_;  // each large enough for all that was allowed when it was made
   BySize spare_;
   struct Largest : Found {

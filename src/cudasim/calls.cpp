@@ -7,7 +7,6 @@
 #include "cudasim/contexts.hpp"
 #include "cudasim/machine.hpp"
 #include "cudasim/pools.hpp"
-#include "cudasim/prices.hpp"
 
 namespace cudasim {
 namespace {
@@ -135,7 +134,7 @@ Result enter(std::string_view name, Need need, Body body) {
     result = check_need(call, need);
     if (result != kSuccess) return result;
     result = run_body(call, body);
-    if (result == kSuccess) m.calls.charge(price(m.settings.prices, name, call.priced_bytes));
+    if (result == kSuccess) m.calls.charge(m.settings.prices->price(name, call.priced_bytes));
   }
   return finish(call, result);
 }

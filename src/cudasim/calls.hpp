@@ -79,11 +79,11 @@ struct Call {
   Machine& machine;
   std::shared_ptr<ContextState> context;  // the current one, if any
   std::string_view name;
-  std::uint64_t number = 0;  // counts all calls
-  std::uint64_t priced_bytes = 0;
-  StreamRef run_inline;    // a stream whose task this thread works off
-  std::vector<Mark> wait;  // what the call returns after
-  Clock waited;            // what the host knows when it has waited
+  std::uint64_t number = 0;        // counts all calls
+  std::uint64_t priced_bytes = 0;  // of the memory that the call is about
+  StreamRef run_inline;            // a stream whose task this thread works off
+  std::vector<Mark> wait;          // what the call returns after
+  Clock waited;                    // what the host knows when it has waited
   std::unique_lock<std::mutex>* lock = nullptr;
 
   void wait_for(const StreamRef& stream);

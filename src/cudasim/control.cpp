@@ -53,6 +53,11 @@ void refuse_bad_environment(const Machine& m) {
   if (!m.bad_environment.empty()) throw std::invalid_argument(m.bad_environment);
 }
 
+void check_function(const char* name) {
+  if (is_function(name)) return;
+  throw std::invalid_argument("'" + std::string(name) + "' is not the name of a function of the driver");
+}
+
 std::vector<Mark> all_work(Machine& m) {
   std::vector<Mark> marks;
   for (const auto& [handle, context] : m.contexts.all()) {
@@ -154,9 +159,7 @@ int cudasimFail(const char* function, unsigned long long nth, unsigned long long
 unsigned long long cudasimCalls(const char* function) {
   unsigned long long calls = 0;
   guarded([&](Machine& m) {
-    if (function != nullptr && !is_function(function)) {
-      throw std::invalid_argument("'" + std::string(function) + "' is not the name of a function of the driver");
-    }
+    if (function != nullptr) check_function(function);
     for (const auto& [name, state] : m.calls.functions()) {
       if (function == nullptr || name == function) calls += state.calls;
     }
@@ -182,6 +185,22 @@ double cudasimClock(void) {
   double clock = 0;
   guarded([&](Machine& m) { clock = m.calls.clock(); });
   return clock;
+}
+
+double cudasimPrice(const char* function, unsigned long long bytes) {
+  double microseconds = 0;
+  guarded([&](Machine& m) {
+    if (function == nullptr) throw std::invalid_argument("cudasimPrice: a name, not null");
+    check_function(function);
+    microseconds = m.settings.prices->price(function, bytes);
+  });
+  return microseconds;
+}
+
+size_t cudasimPrices(char* text, size_t size) {
+  std::string table;
+  guarded([&](Machine& m) { table = m.settings.prices->json(); });
+  return give(table, text, size);
 }
 
 double cudasimStalled(void) {

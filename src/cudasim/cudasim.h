@@ -34,7 +34,7 @@ extern "C" {
  *   sync_unmap     0        1 if cuMemUnmap and cuMemSetAccess wait for the queued work of their device
  *   reuse          1        whether a new stream, event, graph or pool gets the handle of the last one destroyed
  *   dead           report   when a dead handle is used: report a finding, print it too, or print it and abort
- *   prices         a100     price table of the virtual clock: a100, small or free
+ *   prices         a100     price table of the virtual clock: a100, small, free, or the path of a file (docs/prices.md)
  *   races          0        the race checker: 1 switches it on, print also writes each report to standard error
  *   fail           none     planned failures, FUNCTION:NTH:ERROR or FUNCTION:NTH:ERROR:TIMES with commas; read, those still
  *                           to come
@@ -68,6 +68,12 @@ CUDASIM_API void cudasimResetCounts(void); /* call counts and the clock */
 
 /* The virtual clock: what the calls so far would have cost, in microseconds, by the price table. */
 CUDASIM_API double cudasimClock(void);
+
+/* What one call of `function` adds to the clock, in microseconds, if it is about memory of that size (0 for calls about
+ * none). cudasimPrices gives the whole table as a JSON object with the members name, facts and calls; calls has a list of
+ * [bytes, microseconds] for each function that has a price. */
+CUDASIM_API double cudasimPrice(const char* function, unsigned long long bytes);
+CUDASIM_API size_t cudasimPrices(char* text, size_t size);
 
 /* How often cuMemUnmap and cuMemSetAccess waited for queued work (setting sync_unmap), and how long in all, in
  * microseconds of real time. cudasimResetCounts sets both back. */

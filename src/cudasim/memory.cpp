@@ -206,6 +206,7 @@ CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
     pooled = range->kind == RangeKind::kPool;
     require(pooled || range->kind == RangeKind::kDevice || range->kind == RangeKind::kManaged, kInvalidValue);
     check_safe_in_capture(call);
+    call.priced_bytes = range->size;
     if (pooled) {
       return_to_pool(call, *range);
     } else {

@@ -99,18 +99,6 @@ void set_seed(Settings& s, std::string_view text) {
   s.seed = s.chance = parse_count(text, 0, UINT64_MAX, "a whole number; 0 for delays that are all the same");
 }
 
-void set_prices(Settings& s, std::string_view text) {
-  if (text == "a100") {
-    s.prices = Prices::kA100;
-  } else if (text == "small") {
-    s.prices = Prices::kSmall;
-  } else if (text == "free") {
-    s.prices = Prices::kFree;
-  } else {
-    refuse(text, "a100, small or free");
-  }
-}
-
 void set_races(Settings& s, std::string_view text) {
   if (text == "print") {
     s.races = Races::kPrint;
@@ -267,10 +255,8 @@ const std::array<Entry, 20> kEntries{{
      [](const Settings& s) {
        return std::string(s.dead == Dead::kReport ? "report" : s.dead == Dead::kPrint ? "print" : "abort");
      }},
-    {"prices", false, set_prices,
-     [](const Settings& s) {
-       return std::string(s.prices == Prices::kA100 ? "a100" : s.prices == Prices::kSmall ? "small" : "free");
-     }},
+    {"prices", false, [](Settings& s, std::string_view text) { s.prices = find_prices(text); },
+     [](const Settings& s) { return s.prices->name(); }},
     {"races", false, set_races,
      [](const Settings& s) {
        return std::string(s.races == Races::kOff ? "0" : s.races == Races::kOn ? "1" : "print");

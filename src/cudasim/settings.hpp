@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "abi/types.hpp"
+#include "cudasim/prices.hpp"
 
 namespace cudasim {
 
 namespace cu = arena::cu;
 
-enum class Prices { kA100, kSmall, kFree };
 enum class Races { kOff, kOn, kPrint };
 // Whether memory can be created for GPUDirect RDMA: no; yes; or the device says yes, but cuMemSetAccess then fails.
 enum class Rdma { kNo, kYes, kBroken };
@@ -38,7 +38,7 @@ struct Settings {
   std::uint64_t seed = 0;    // 0: each operation takes all of the delay
   std::uint64_t chance = 0;  // what follows from the seed, one step for each operation
   std::uint64_t other = 0;
-  Prices prices = Prices::kA100;
+  PriceTableRef prices = find_prices(kDefaultPrices);
   Races races = Races::kOff;
   Dead dead = Dead::kReport;
   bool reuse = true;                // handles of destroyed objects are given again

@@ -95,13 +95,13 @@ void StreamState::run_inline() {
   changed_.notify_all();
 }
 
-// Detached, and gone after a while without work: nothing has to be joined at the end of the process.
+// Detached, and gone after a while without work: nothing has to be joined at the end of the process. Its name tells it
+// from other threads in /proc/self/task/*/comm, and is there before the call that starts it returns.
 void StreamState::start_worker() {
   if (!worker_) {
-    std::thread([self = shared_from_this()] {
-      pthread_setname_np(pthread_self(), "cudasim");  // so that others can tell it in /proc/self/task/*/comm
-      self->work();
-    }).detach();
+    std::thread worker([self = shared_from_this()] { self->work(); });
+    pthread_setname_np(worker.native_handle(), "cudasim");
+    worker.detach();
     worker_ = true;
   }
   changed_.notify_all();

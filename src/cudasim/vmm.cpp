@@ -118,6 +118,9 @@ Rights rights_after(Call& call, const Mapping& mapping, const cu::MemAccessDesc&
     const cu::MemLocation& owner = mapping.physical->prop.location;
     require(host_memory || owner.id == device.number || call.machine.settings.can_access_peer(device.number, owner.id),
             kInvalidDevice);
+    // Nothing is documented; another process has the device to itself, so the worst is assumed.
+    const bool is_taken = call.machine.settings.is_exclusive(device.number) && device.primary == nullptr;
+    require(!is_taken, kDeviceUnavailable);
     bit = device.bit();
   }
   // Seen on WSL2, where the device claims to support it (pytorch#192330).
@@ -183,6 +186,7 @@ CUDASIM_EXPORT Result cuMemAddressReserve(cu::DevicePtr* ptr, std::size_t size, 
     const std::uint64_t aligned = std::max<std::uint64_t>(alignment, call.machine.settings.granularity);
     const std::uint64_t limit = call.machine.settings.address_space;
     require(limit == 0 || size <= limit - std::min(limit, reserved_bytes(call.machine)), kOutOfMemory);
+    call.priced_bytes = size;
     *ptr = call.machine.space->add(RangeKind::kReservation, size, aligned, hint).address;
     return kSuccess;
   });
@@ -195,6 +199,7 @@ CUDASIM_EXPORT Result cuMemAddressFree(cu::DevicePtr ptr, std::size_t size) {
     require(range != nullptr && range->kind == RangeKind::kReservation && range->size == size, kInvalidValue);
     require(!space.any_mapped(ptr, size), kInvalidValue);
     space.erase(*range);
+    call.priced_bytes = size;
     return kSuccess;
   });
 }
@@ -221,6 +226,7 @@ CUDASIM_EXPORT Result cuMemCreate(cu::MemHandle* handle, std::size_t size, const
 CUDASIM_EXPORT Result cuMemRelease(cu::MemHandle handle) {
   return enter_vmm("cuMemRelease", [&](Call& call) {
     const PhysicalRef physical = handle_of(call, handle);
+    call.priced_bytes = physical->size;
     if (--physical->handles == 0) call.machine.handles.erase(handle);
     return kSuccess;
   });
@@ -258,6 +264,7 @@ CUDASIM_EXPORT Result cuMemMap(cu::DevicePtr ptr, std::size_t size, std::size_t 
     require(!space.any_mapped(ptr, size), kInvalidValue);
     check_safe_in_capture(call);
     space.map(ptr, physical, false);
+    call.priced_bytes = size;
     return kSuccess;
   });
 }
@@ -268,6 +275,7 @@ CUDASIM_EXPORT Result cuMemUnmap(cu::DevicePtr ptr, std::size_t size) {
     if (wait_for_devices(call, run)) run = mapped_run(call, ptr, size);
     check_removed(call, run);
     call.machine.space->unmap(run);
+    call.priced_bytes = size;
     return kSuccess;
   });
 }
@@ -282,6 +290,7 @@ CUDASIM_EXPORT Result cuMemSetAccess(cu::DevicePtr ptr, std::size_t size, const 
     for (Mapping* mapping : run) {  // work that is queued would find it inaccessible
       if (mapping->readable == 0) check_removed(call, {mapping});
     }
+    call.priced_bytes = size;
     return kSuccess;
   });
 }

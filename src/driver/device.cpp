@@ -1,18 +1,13 @@
 #include "driver/device.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "driver/devices.hpp"
 
 namespace arena {
 namespace {
-
-cu::MemAllocationProp pinned_on(int device) {
-  cu::MemAllocationProp prop{};
-  prop.type = cu::MemAllocationType::kPinned;
-  prop.location = {cu::MemLocationType::kDevice, device};
-  return prop;
-}
 
 // Refused because of a capture, as it happens when one begins at the same moment in another thread.
 bool is_about_capture(cu::Result result) {
@@ -23,9 +18,11 @@ bool is_about_capture(cu::Result result) {
 
 Device::Device(std::shared_ptr<const Driver> driver, int number)
     : driver_(std::move(driver)), number_(number), context_(*driver_, number) {
-  const DeviceInfo info = device_info(*driver_, number);
+  DeviceInfo info = describe_device(*driver_, number);
   total_ = info.total;
   granule_ = info.granularity;
+  rdma_ = info.rdma;
+  peers_ = std::move(info.peers);
 }
 
 std::uint64_t Device::free() const {
@@ -57,8 +54,11 @@ void Device::free_addresses(std::uint64_t address, std::uint64_t size) const {
   driver_->check(count().cuMemAddressFree(address, size), "cuMemAddressFree");
 }
 
-std::optional<cu::MemHandle> Device::create(std::uint64_t size) const {
-  const cu::MemAllocationProp prop = pinned_on(number_);
+std::optional<cu::MemHandle> Device::create(std::uint64_t size, bool for_rdma) const {
+  cu::MemAllocationProp prop{};
+  prop.type = cu::MemAllocationType::kPinned;
+  prop.location = {cu::MemLocationType::kDevice, number_};
+  prop.gpu_direct_rdma_capable = for_rdma ? 1 : 0;
   cu::MemHandle handle = 0;
   if (!has_room(count().cuMemCreate(&handle, size, &prop, 0), "cuMemCreate")) return std::nullopt;
   return handle;
@@ -70,14 +70,18 @@ bool Device::map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle
   return has_room(count().cuMemMap(address, size, 0, handle, 0), "cuMemMap");
 }
 
-bool Device::set_access(std::uint64_t address, std::uint64_t size) const {
-  const cu::MemAccessDesc desc{{cu::MemLocationType::kDevice, number_}, cu::MemAccess::kReadWrite};
-  return has_room(count().cuMemSetAccess(address, size, &desc, 1), "cuMemSetAccess");
+bool Device::set_access(std::uint64_t address, std::uint64_t size, const std::vector<int>& peers) const {
+  const auto access_for = [](int device) {
+    return cu::MemAccessDesc{{cu::MemLocationType::kDevice, device}, cu::MemAccess::kReadWrite};
+  };
+  std::vector<cu::MemAccessDesc> access{access_for(number_)};
+  std::transform(peers.begin(), peers.end(), std::back_inserter(access), access_for);
+  return has_room(count().cuMemSetAccess(address, size, access.data(), access.size()), "cuMemSetAccess");
 }
 
-// Whether a call succeeded, or was out of memory; all else is an error.
+// Whether a call succeeded, or was out of memory; all else is an error. Under memory pressure WSL2 says "not ready".
 bool Device::has_room(cu::Result result, const char* call) const {
-  if (result == cu::Result::kOutOfMemory) return false;
+  if (result == cu::Result::kOutOfMemory || result == cu::Result::kNotReady) return false;
   driver_->check(result, call);
   return true;
 }
@@ -182,6 +186,23 @@ bool Device::synchronize(cu::Context context) const {
   const cu::Result result = count().cuCtxSynchronize();
   if (is_about_capture(result)) return false;
   driver_->check(result, "cuCtxSynchronize");
+  return true;
+}
+
+// A device that nobody has started has no work under way. Which ones are in use is asked each time: programs start
+// devices whenever they like.
+bool Device::synchronize_others() const {
+  const int devices = driver_->device_count();
+  for (int other = 0; other < devices; ++other) {
+    unsigned flags = 0;
+    int is_active = 0;
+    if (other == number_) continue;
+    driver_->check(driver_->functions().cuDevicePrimaryCtxGetState(other, &flags, &is_active),
+                   "cuDevicePrimaryCtxGetState");
+    if (is_active == 0) continue;
+    const PrimaryContext context(*driver_, other);
+    if (!synchronize(context.get())) return false;
+  }
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "abi/types.hpp"
 #include "driver/context.hpp"
@@ -22,16 +23,21 @@ enum class EventStatus { kReached, kPending, kCaptured };
 // undefined. Who knows that is streams.hpp.
 class Device {
  public:
+  // Starts this device's context and no other.
   Device(std::shared_ptr<const Driver> driver, int number);
 
   const std::shared_ptr<const Driver>& driver() const { return driver_; }
   int number() const { return number_; }
   std::uint64_t total() const { return total_; }
-  std::uint64_t free() const;  // not counted among the calls: it is asked for reports
+  // Asks the driver, which takes some 10 us, and was seen to take 8 ms. Not counted among the calls.
+  std::uint64_t free() const;
   bool virtual_memory() const { return granule_ != 0; }
   std::uint64_t granule() const { return granule_; }  // 0 without virtual memory
-  // Calls of the driver so far, through this object.
+  // Calls of the driver so far, through this object; questions about devices and free memory are not counted.
   std::uint64_t calls() const { return calls_; }
+
+  bool has_rdma() const { return rdma_; }                   // as it says
+  const std::vector<int>& peers() const { return peers_; }  // that can be given access to its memory
 
   // Nothing when the device is out of memory.
   std::optional<std::uint64_t> allocate(std::uint64_t size) const;
@@ -39,12 +45,13 @@ class Device {
 
   std::uint64_t reserve_addresses(std::uint64_t size) const;
   void free_addresses(std::uint64_t address, std::uint64_t size) const;
-  // Nothing when the device is out of memory.
-  std::optional<cu::MemHandle> create(std::uint64_t size) const;
+  // Nothing when the device is out of memory. `for_rdma`: network cards may be given the memory.
+  std::optional<cu::MemHandle> create(std::uint64_t size, bool for_rdma) const;
   void release(cu::MemHandle handle) const;
   // False when the device, or the host's room for mappings, is out of memory.
   bool map(std::uint64_t address, std::uint64_t size, cu::MemHandle handle) const;
-  bool set_access(std::uint64_t address, std::uint64_t size) const;
+  // For the device itself and others.
+  bool set_access(std::uint64_t address, std::uint64_t size, const std::vector<int>& peers) const;
   void unmap(std::uint64_t address, std::uint64_t size) const;
 
   cu::Stream new_stream() const;
@@ -74,6 +81,8 @@ class Device {
   // Waits for all work of a context. False when a capture does not allow it, which the capture does not survive.
   bool synchronize(cu::Context context) const;
   bool synchronize() const { return synchronize(context_.get()); }
+  // The same for the primary contexts of all other devices that are in use: their work may reach this memory.
+  bool synchronize_others() const;
   // True of the legacy stream while a blocking stream of its context is being captured.
   bool is_capturing(cu::Stream stream) const;
   // The number of the capture of a stream, not the legacy one, which no other capture has; nothing if there is none. Another
@@ -98,6 +107,8 @@ class Device {
   PrimaryContext context_;
   std::uint64_t total_ = 0;
   std::uint64_t granule_ = 0;
+  bool rdma_ = false;
+  std::vector<int> peers_;
   mutable std::atomic<std::uint64_t> calls_{0};
 };
 

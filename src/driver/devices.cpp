@@ -12,11 +12,34 @@ std::string device_name(const Driver& driver, cu::Device device) {
   return name;
 }
 
-bool has_virtual_memory(const Driver& driver, cu::Device device) {
+bool has(const Driver& driver, cu::DeviceAttribute attribute, cu::Device device) {
   int value = 0;
-  driver.check(driver.functions().cuDeviceGetAttribute(&value, cu::DeviceAttribute::kVirtualMemorySupported, device),
-               "cuDeviceGetAttribute");
+  driver.check(driver.functions().cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
   return value != 0;
+}
+
+// A driver that is older than a property has never heard of it.
+bool may_have(const Driver& driver, cu::DeviceAttribute attribute, cu::Device device) {
+  int value = 0;
+  const cu::Result result = driver.functions().cuDeviceGetAttribute(&value, attribute, device);
+  if (result == cu::Result::kInvalidValue) return false;
+  driver.check(result, "cuDeviceGetAttribute");
+  return value != 0;
+}
+
+// The devices that can be given access to this one's memory. Virtual memory is needed on both sides.
+std::vector<int> peers_of(const Driver& driver, int number, cu::Device device) {
+  std::vector<int> peers;
+  const int count = driver.device_count();
+  for (int other = 0; other < count; ++other) {
+    if (other == number) continue;
+    cu::Device peer = 0;
+    int can = 0;
+    driver.check(driver.functions().cuDeviceGet(&peer, other), "cuDeviceGet");
+    driver.check(driver.functions().cuDeviceCanAccessPeer(&can, peer, device), "cuDeviceCanAccessPeer");
+    if (can != 0 && has(driver, cu::DeviceAttribute::kVirtualMemorySupported, peer)) peers.push_back(other);
+  }
+  return peers;
 }
 
 std::size_t granularity_of(const Driver& driver, cu::Device device) {
@@ -31,7 +54,7 @@ std::size_t granularity_of(const Driver& driver, cu::Device device) {
 
 }  // namespace
 
-DeviceInfo device_info(const Driver& driver, int number) {
+DeviceInfo describe_device(const Driver& driver, int number) {
   const Functions& call = driver.functions();
   cu::Device device = 0;
   driver.check(call.cuDeviceGet(&device, number), "cuDeviceGet");
@@ -39,14 +62,29 @@ DeviceInfo device_info(const Driver& driver, int number) {
   DeviceInfo info;
   info.number = number;
   info.name = device_name(driver, device);
-  info.virtual_memory = has_virtual_memory(driver, device);
   driver.check(call.cuDeviceTotalMem(&info.total, device), "cuDeviceTotalMem");
+  info.virtual_memory = has(driver, cu::DeviceAttribute::kVirtualMemorySupported, device);
+  info.integrated = has(driver, cu::DeviceAttribute::kIntegrated, device);
+  if (!info.virtual_memory) return info;
+  info.granularity = granularity_of(driver, device);
+  info.rdma = may_have(driver, cu::DeviceAttribute::kRdmaWithVmmSupported, device);
+  info.peers = peers_of(driver, number, device);
+  return info;
+}
 
-  PrimaryContext context(driver, device);
-  ContextScope current(driver, context.get());
-  if (info.virtual_memory) info.granularity = granularity_of(driver, device);
-  std::size_t total = 0;
-  driver.check(call.cuMemGetInfo(&info.free, &total), "cuMemGetInfo");
+DeviceInfo device_info(const Driver& driver, int number) {
+  DeviceInfo info = describe_device(driver, number);
+  std::optional<PrimaryContext> context;
+  try {
+    context.emplace(driver, number);
+  } catch (const DriverError& error) {
+    info.problem = error.what();
+    return info;
+  }
+  const ContextScope current(driver, context->get());
+  std::size_t free = 0, total = 0;
+  driver.check(driver.functions().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+  info.free = free;
   return info;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,19 @@ struct DeviceInfo {
   int number = 0;
   std::string name;
   std::size_t total = 0;
-  std::size_t free = 0;
+  std::optional<std::size_t> free;  // unknown if the device refuses a context
+  std::string problem;              // why it does
   bool virtual_memory = false;
   std::size_t granularity = 0;  // of virtual memory; 0 without it
+  bool integrated = false;      // shares the host's memory
+  bool rdma = false;            // memory can be created for GPUDirect RDMA
+  std::vector<int> peers;       // devices that can access its memory
 };
 
-// Starts the device's primary context if nobody has one, which takes time and memory on a real device.
+// Needs no context, so it neither starts the device nor fails because somebody else has it.
+DeviceInfo describe_device(const Driver& driver, int number);
+// The same with free memory, for which the device's primary context is started if nobody has one: that takes time and
+// memory on a real device.
 DeviceInfo device_info(const Driver& driver, int number);
 std::vector<DeviceInfo> device_infos(const Driver& driver);
 

@@ -69,6 +69,7 @@ void Driver::find_entry() {
   }
   path_ = library_.path_of(entry);
   simulator_error_ = library_.function<const char*()>("cudasimError");
+  if (is_simulated()) virtual_clock_ = library_.function<Clock>("cudasimClock");
 }
 
 void Driver::read_version() {

@@ -41,6 +41,9 @@ class Driver {
   int version() const { return version_; }
   bool is_simulated() const { return simulator_error_ != nullptr; }
   int device_count() const;
+  // The simulated driver's virtual clock, in microseconds, which its prices are added to; null for any other driver.
+  using Clock = double();
+  Clock* virtual_clock() const { return virtual_clock_; }
 
   // Throws DriverError unless the call succeeded. `call` is the function's name: check(f.cuInit(0), "cuInit").
   void check(cu::Result result, const char* call) const {
@@ -61,7 +64,8 @@ class Driver {
   Functions functions_;
   std::string path_;
   int version_ = 0;
-  const char* (*simulator_error_)() = nullptr;  // only the simulated driver has it
+  const char* (*simulator_error_)() = nullptr;  // only the simulated driver has this
+  Clock* virtual_clock_ = nullptr;              // and this
 };
 
 // 13000 as "CUDA 13.0".

@@ -79,11 +79,14 @@ std::shared_ptr<Driver> open_path(const std::string& path) {
                    "Name an existing driver library in ARENA_DRIVER, or one of auto, cuda and sim."));
 }
 
-// Then somebody has asked for it, with arena.sim.enable() or in another way, and knows.
-bool simulated_has_the_name() {
+// Whose the driver's name is in this process.
+enum class Owner { kNobody, kReal, kSimulated };
+
+Owner owner_of_name() {
   std::string why;
   const std::optional<Library> library = Library::open(kRealName, why);
-  return library && library->symbol("cudasimError") != nullptr;
+  if (!library) return Owner::kNobody;
+  return library->symbol("cudasimError") != nullptr ? Owner::kSimulated : Owner::kReal;
 }
 
 void say_once_why_simulated(const std::string& reason) {
@@ -99,7 +102,8 @@ std::shared_ptr<Driver> open_auto() {
     return open_real();
   } catch (const OpenError& real) {
     try {
-      const bool asked_for = simulated_has_the_name();  // before we load it, which gives it the name
+      // With arena.sim.enable() or in another way. Before we load it, which gives it the name.
+      const bool asked_for = owner_of_name() == Owner::kSimulated;
       std::shared_ptr<Driver> driver = open_simulated();
       if (!asked_for) say_once_why_simulated(real.reason());
       return driver;
@@ -113,6 +117,8 @@ std::shared_ptr<Driver> open_auto() {
 }
 
 }  // namespace
+
+bool is_real_driver_here() { return owner_of_name() == Owner::kReal; }
 
 void set_simulated_library(const std::string& path) {
   SimulatedLibrary& library = simulated_library();

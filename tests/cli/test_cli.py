@@ -43,7 +43,7 @@ def test_a_process_of_its_own_prints_the_same(arguments: tuple[str, ...]) -> Non
 
 
 def test_help_has_an_example_for_every_command() -> None:
-    commands = ("demo", "info", "run", "replay", "fit", "report", "convert")
+    commands = ("demo", "info", "run", "replay", "fit", "measure", "report", "convert")
     top = run_arena("--help")
     assert top.returncode == 0
     for command in commands:

@@ -135,7 +135,7 @@ def arena_calls(w: World) -> dict[str, Call]:
         "Arena": (
             lambda **settings: arena.Arena(**settings).close(),
             {"cap": SIZE, "reserve": 0, "headroom": 0, "growth": SIZE, "device": "sim:1GiB", "vmm": True}
-            | {"upstream": None, "compact": "auto"},
+            | {"upstream": None, "compact": "auto", "peers": None},
         ),
         "Arena.allocate": (pool.allocate, {"size": 1000, "stream": 0}),
         "Arena.free_all_blocks": (pool.free_all_blocks, {"stream": None}),
@@ -169,7 +169,7 @@ def arena_calls(w: World) -> dict[str, Call]:
 
 
 def file_calls(w: World) -> dict[str, Call]:
-    settings = {"device": "sim:1GiB", "cap": None, "vmm": True}
+    settings = {"device": "sim:1GiB", "cap": None, "vmm": True, "prices": None}
     return {
         "Comparison.row": (w.comparison.row, {"figure": next(iter(_figures()))}),
         "Comparison.save": (w.comparison.save, {"path": w.path(".html"), "overwrite": True}),
@@ -190,7 +190,7 @@ def file_calls(w: World) -> dict[str, Call]:
         "fit": (
             arena.fit,
             {"traces": w.trace, "cap": None, "device": None, "outside": 0, "batch_from": None, "batch_to": None}
-            | {"growth": None, "vmm": True, "progress": None},
+            | {"growth": None, "vmm": True, "prices": None, "progress": None},
         ),
         "load": (arena.load, {"path": "run.arena"}),
     }
@@ -203,6 +203,7 @@ def sim_calls(w: World) -> dict[str, Call]:
         "sim.configure": (sim.configure, dict.fromkeys((*MACHINE, *CHANGING))),
         "sim.fail": (sim.fail, {"function": "cuMemAlloc", "error": 2, "nth": 1, "times": 1}),
         "sim.peak": (sim.peak, {"device": 0}),
+        "sim.price": (sim.price, {"function": "cuMemMap", "size": 0}),
         "sim.temporarily": (lambda **k: _within(sim.temporarily(**k)), dict.fromkeys(CHANGING)),
         "sim.used": (sim.used, {"device": 0}),
     }

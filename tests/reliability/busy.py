@@ -42,7 +42,7 @@ class Machine:
     """
 
     def __init__(self) -> None:
-        fresh(memory=4 * CAP * PLAIN_UNIT, granularity=VIRTUAL_UNIT)
+        fresh(memory=4 * CAP * PLAIN_UNIT, granularity=VIRTUAL_UNIT, devices=2)
         self.cu = Cu()
         self.context = self.cu.start()
         self.streams: list[Stream] = [0, self.cu.owned_stream(), self.cu.stream()]

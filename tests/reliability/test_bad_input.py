@@ -28,7 +28,7 @@ from . import bad_input
 # Plain data, and what other functions make: nobody is meant to call these classes.
 MADE = {"Buffer", "Comparison", "DeviceInfo", "Driver", "Fit", "GraphMemory", "LargestBatch", "Recording", "Replayed"}
 MADE |= {"Report", "Reports", "Scope", "Snapshot", "Stats"}
-MADE |= {f"sim.{name}" for name in ("Access", "Census", "Finding", "Race", "Settings", "Stalls")}
+MADE |= {f"sim.{name}" for name in ("Access", "Census", "Finding", "PriceTable", "Race", "Settings", "Stalls")}
 FLAGS = {"sim.reset"}  # takes what is true or false alone, and would end all that the others are called on
 SPECIAL = {"__call__", "__contains__", "__delitem__", "__getitem__", "__setitem__"}  # what else takes something
 ERRORS = {"ArenaError", "DriverError", "OutOfMemoryError", "TraceError", "UsageError"}
@@ -149,6 +149,7 @@ COMMANDS = {
     "replay": ["{trace}"],
     "report": ["{report}"],
     "fit": ["{trace}"],
+    "measure": ["--rounds", "3", "--force"],
     "convert": ["{trace}", "{folder}/out.arena", "--force"],
 }
 

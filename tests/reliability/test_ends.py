@@ -173,7 +173,7 @@ def test_a_device_that_loses_memory_to_another_process_is_full_and_then_is_not(
     with sim.temporarily(other=8 * GIB - sim.used() - 64 * MIB):  # most of what is left
         with pytest.raises(OutOfMemoryError, match="device full") as caught:
             pool.allocate(GIB)
-        assert "free memory that others hold on the device" in str(caught.value)
+        assert "free memory that is in use outside this arena" in str(caught.value)
         assert pool.allocate(caught.value.largest).nbytes == caught.value.largest
         check(pool)
         held.pop().free()

@@ -77,7 +77,9 @@ def test_the_figures_on_the_page_are_those_of_the_json(report: Report, show: Ope
         assert number(rows["= reserved"][1]) == account["reserved"] == sum(account[name] for name in reasons)
         assert rows["= reserved"][4] == f"of a cap of {account['cap']:,}, with a headroom of {account['headroom']:,}"
         assert number(rows["device"][1]) == device["total"]
-        assert rows["device"][4] == f"{device['free']:,} free, {device['others']:,} held by others"
+        assert rows["device"][4] == f"{device['free']:,} free"
+        assert number(rows["outside"][1]) == device["outside"]
+        assert number(rows["addresses"][1]) == device["addresses"]
         assert {row[0]: tuple(row[1:3]) for row in tab.rows("fragmentation")} == {
             name: tuple(f"{data['fragmentation'][when][name]:.1%}" for when in ("now", "peak"))
             for name in ("external", "contiguous", "internal")

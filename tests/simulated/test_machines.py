@@ -97,6 +97,18 @@ def test_a_device_that_another_process_has_for_itself_is_unavailable(machine: No
     assert sim.settings().exclusive == ()
 
 
+def test_a_device_that_another_process_has_for_itself_gets_no_access(machine: None) -> None:
+    sim.configure(devices=2)
+    cu = Cu()
+    cu.start(1)
+    cu.start(0)
+    mapped, _ = cu.mapped()
+    sim.configure(exclusive=[1])
+    assert cu.allow(mapped, device=1) == SUCCESS  # a context of this process has it
+    cu.ok("cuDevicePrimaryCtxRelease", 1)
+    assert cu.allow(mapped, device=1) == UNAVAILABLE
+
+
 def test_a_context_that_exists_stays_when_its_device_becomes_exclusive(cu: Cu) -> None:
     with sim.temporarily(exclusive="0"):
         assert cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_uint64()), 0) == SUCCESS

@@ -34,7 +34,7 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
         ("CUDASIM_VERSION", "13.0", "13000 for 13.0"),
         ("CUDASIM_DELAY", "1ms", "microseconds"),
         ("CUDASIM_OTHER", "all", "a number of bytes"),
-        ("CUDASIM_PRICES", "h100", "a100, small or free"),
+        ("CUDASIM_PRICES", "h100", "a100, small, free, or the path of a file"),
         ("CUDASIM_RACES", "true", "0, 1, or print"),
         ("CUDASIM_FAIL", "cuMemCreate", "FUNCTION:NTH:ERROR"),
         ("CUDASIM_FAIL", "cuMemCreat:1:2", "the name of a function of the driver"),
@@ -81,7 +81,7 @@ try:
 except arena.UsageError as error:
     print(error)
 """
-    assert run(code).stdout == "CUDASIM_PRICES: '\\xff' is not accepted; write a100, small or free\n"
+    assert run(code).stdout.startswith("CUDASIM_PRICES: '\\xff' is not accepted; write a100, small, free, or the path")
 
 
 def test_contradictory_variables_are_refused() -> None:

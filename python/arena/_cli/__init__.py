@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ArenaError
-from . import _convert, _demo, _fit, _info, _replay, _report, _run
+from . import _convert, _demo, _fit, _info, _measure, _replay, _report, _run
 
 __all__ = ["app", "main"]
 
@@ -29,6 +29,7 @@ app.command("info")(_info.info)
 app.command("run", context_settings=_run.CONTEXT)(_run.run)
 app.command("replay")(_replay.replay)
 app.command("fit")(_fit.fit)
+app.command("measure")(_measure.measure)
 app.command("report")(_report.report)
 app.command("convert")(_convert.convert)
 

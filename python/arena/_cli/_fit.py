@@ -38,6 +38,9 @@ def fit(
     batch_to: Annotated[str | None, typer.Option(help="Batches to predict: 32,64.")] = None,
     growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
+    prices: Annotated[
+        str | None, typer.Option(help='Price table: "a100", "small", "free", or a file of arena measure.')
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Find the smallest cap that a recorded program works under, and the largest batch that fits.
@@ -58,12 +61,13 @@ def fit(
             batch_to=after,
             growth=growth,
             vmm=not plain,
+            prices=prices,
             progress=progress,
         )
     if as_json:
         print(json.dumps(facts(found), indent=1))
     else:
-        show(found, [str(path) for path in traces])
+        show(found, [str(path) for path in traces], ["--prices", prices] if prices else [])
     raise typer.Exit(3 if found.fits is False else 0)
 
 
@@ -90,7 +94,7 @@ def facts(found: Fit) -> dict[str, Any]:
     return {"fits": found.fits, **asdict(found)}
 
 
-def show(found: Fit, traces: list[str]) -> None:
+def show(found: Fit, traces: list[str], priced: list[str]) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
     which = f" of the run with batch {max(found.scaling.batches)}" if found.scaling else ""
     console.print(
@@ -104,7 +108,8 @@ def show(found: Fit, traces: list[str]) -> None:
     console.print(table(["", "× live", ""], [[size(cap), times(cap, found), text] for cap, text in rows]))
     for cap in found.exceptions:
         console.print(f"but {size(cap)} does not work, although less does: take more than that")
-    console.print("\nwhat a cap costs: driver time by the price table, and of it in the second half")
+    console.print("\nwhat a cap costs: driver time in all, and of it in the second half")
+    console.print(f"by the price table {found.prices}")
     console.print(points_table(found))
     console.print(f"\n{cards(found)}")
     if found.scaling:
@@ -112,7 +117,7 @@ def show(found: Fit, traces: list[str]) -> None:
     if found.limit is not None and not found.scaling:
         verdict = "fits" if found.fits else "does not fit"
         console.print(f"\n{verdict} within {size(found.limit)}: it needs {size(found.smallest_cap)}")
-    console.print(f"\nNext: {following(found, traces)}")
+    console.print(f"\nNext: {following(found, traces, priced)}")
 
 
 def times(cap: int, found: Fit) -> str:
@@ -203,11 +208,12 @@ def quality(found: Fit) -> str:
     return f"predicted from the others, batch {worst} would be off by {abs(miss):.2%}, the worst"
 
 
-def following(found: Fit, traces: list[str]) -> str:
+def following(found: Fit, traces: list[str], priced: list[str]) -> str:
     if found.scaling and found.largest and found.largest.batch:
         least, most = max(1, found.largest.at_least), found.largest.at_most or 4 * found.largest.batch
         return f"try it for real, with arena.largest_batch(function, {least}, {most})"
     if found.scaling:
         batches = ",".join(map(str, found.scaling.batches))
-        return arena_command("fit", *traces, "--batch-from", batches, "--device", "24GiB")
-    return arena_command("replay", traces[0], "--cap", exact_size(found.comfortable_cap), "--save", "report.html")
+        return arena_command("fit", *traces, "--batch-from", batches, "--device", "24GiB", *priced)
+    cap = exact_size(found.comfortable_cap)
+    return arena_command("replay", traces[0], "--cap", cap, *priced, "--save", "report.html")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -34,9 +35,9 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] 
         f"driver: {driver['path']}, {kind}, CUDA {driver['version'] // 1000}.{driver['version'] % 1000 // 10}"
     )
     for device in facts["devices"]:
-        vmm = "virtual memory" if device["virtual_memory"] else "no virtual memory"
-        free = f"{format_size(device['free'])} of {format_size(device['total'])} free"
-        console.print(f"device {device['number']}: {device['name']}, {free}, {vmm}")
+        console.print(f"device {device['number']}: {device['name']}, {_memory_in_words(device)}")
+        for line in _notes(device):
+            console.print(f"  {line}")
         table = Table(box=None, padding=(0, 2))
         for title in ("setting", "in force", "from"):
             table.add_column(title)
@@ -54,18 +55,58 @@ def gather() -> dict[str, Any]:
         "arena": __version__,
         "python": platform.python_version(),
         "driver": {"path": driver.path, "version": driver.version, "simulated": driver.is_simulated},
-        "devices": [
-            {
-                "number": device.number,
-                "name": device.name,
-                "total": device.total,
-                "free": device.free,
-                "virtual_memory": device.virtual_memory,
-                "settings": [
-                    {"name": name, "bytes": resolve(name, None, device.total), "source": source_of(name)}
-                    for name in SETTINGS
-                ],
-            }
-            for device in driver.devices()
-        ],
+        "devices": [_facts(driver, device) for device in driver.devices()],
     }
+
+
+def _facts(driver: _core.Driver, device: _core.DeviceInfo) -> dict[str, Any]:
+    sizes = {name: resolve(name, None, device.total) for name in SETTINGS}
+    return {
+        "number": device.number,
+        "name": device.name,
+        "total": device.total,
+        "free": device.free,
+        "problem": device.problem,
+        "virtual_memory": device.virtual_memory,
+        "integrated": device.integrated,
+        "rdma": device.rdma,
+        "peers": device.peers,
+        **_start(driver, device, sizes["cap"]),
+        "settings": [{"name": name, "bytes": sizes[name], "source": source_of(name)} for name in SETTINGS],
+    }
+
+
+def _start(driver: _core.Driver, device: _core.DeviceInfo, cap: int) -> dict[str, Any]:
+    """How an arena starts there, which a device that is not to be had cannot tell. Takes addresses, but no memory."""
+    if device.problem:
+        return {"addresses": None, "remark": ""}
+    pool = _core.Arena(driver, device.number, cap=cap, reserve=0, headroom=0, growth=64 << 20)
+    facts = {"addresses": pool.addresses, "remark": pool.remark}
+    pool.close()
+    return facts
+
+
+def _memory_in_words(device: dict[str, Any]) -> str:
+    vmm = "virtual memory" if device["virtual_memory"] else "no virtual memory"
+    total = format_size(device["total"])
+    return f"{total}, {vmm}" if device["free"] is None else f"{format_size(device['free'])} of {total} free, {vmm}"
+
+
+def _notes(device: dict[str, Any]) -> Iterator[str]:
+    """What else is good to know of a device."""
+    if device["problem"]:
+        yield f"unavailable: {device['problem']}"
+    if device["addresses"] and not device["remark"]:
+        cap = next(setting["bytes"] for setting in device["settings"] if setting["name"] == "cap")
+        yield f"addresses: {format_size(device['addresses'])}, {device['addresses'] / max(cap, 1):.3g} times the cap"
+    if device["remark"]:
+        yield f"note: {device['remark']}"
+    if device["peers"]:
+        yield f"peers that can access its memory: {', '.join(map(str, device['peers']))}"
+    if device["rdma"]:
+        yield "GPUDirect RDMA: supported"
+    if device["integrated"]:
+        yield (
+            "shares the host's memory: what is free here leaves out files that the host has cached and would drop, so "
+            "headroom= keeps more free than it says, and other programs of the host take from the same memory"
+        )

@@ -38,6 +38,9 @@ def replay(
     headroom: Annotated[list[str] | None, typer.Option(help="What is left free on the device.")] = None,
     growth: Annotated[list[str] | None, typer.Option(help="The largest piece taken at a time.")] = None,
     device: Annotated[list[str] | None, typer.Option(help='"sim:8GiB", or the number of a real device.')] = None,
+    prices: Annotated[
+        list[str] | None, typer.Option(help='Price table: "a100", "small", "free", or a file of arena measure.')
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
     vmm: Annotated[bool, typer.Option("--vmm", help="With virtual memory: the default; after --plain, both.")] = False,
     compare: Annotated[
@@ -55,6 +58,7 @@ def replay(
     """
     given: dict[str, list[Any]] = {"cap": cap or [], "headroom": headroom or [], "growth": growth or []}
     given["device"] = [as_device(name) for name in device or ()]
+    given["prices"] = list(prices or ())
     given["vmm"] = [True, False] if plain and vmm else [not plain]
     if compare or len(traces) > 1 or any(len(values) > 1 for values in given.values()):
         _compare.compare(traces, {name: values for name, values in given.items() if values}, save, force, as_json)
@@ -69,7 +73,8 @@ def replay(
     if as_json:
         print(json.dumps({**facts(done), "report": str(written) if written else None}, indent=1))
     else:
-        show(done, written, [str(trace), *(("--device", device[0]) if device else ())])
+        again = [str(trace), *(("--device", device[0]) if device else ()), *(("--prices", prices[0]) if prices else ())]
+        show(done, written, again)
     raise typer.Exit(0 if done.fits else 3)
 
 
@@ -90,6 +95,7 @@ def facts(done: Replayed) -> dict[str, Any]:
         "requested": done.error.requested if done.error else None,
         "largest": done.error.largest if done.error else None,
         "priced_ms": done.priced_ms,
+        "prices": done.prices,
         "stats": _figures(done.stats),
         "moment": done.report.moment,
         "peak": dataclasses.asdict(done.peak),
@@ -117,9 +123,10 @@ def show(done: Replayed, written: Path | None, again: list[str]) -> None:
     if done.report.timeline:
         for row in timeline(done.report.timeline):
             console.print(row)
-    priced = f", {done.priced_ms:.1f} ms of driver time by its price table" if done.priced_ms is not None else ""
     console.print(f"peaks: {size(stats.peak_live)} live, {size(stats.peak_reserved)} reserved")
-    console.print(f"{stats.driver_calls:,} driver calls, {stats.maps:,} maps, {stats.rebacked:,} re-backings{priced}")
+    console.print(f"{stats.driver_calls:,} driver calls, {stats.maps:,} maps, {stats.rebacked:,} re-backings")
+    if done.priced_ms is not None:
+        console.print(f"{done.priced_ms:.1f} ms of driver time by the price table {done.prices}")
     if written:
         console.print(f"wrote {written}")
     console.print(f"Next: {following(done, written, again)}")

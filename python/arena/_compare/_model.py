@@ -72,6 +72,7 @@ class Run:
             "requested": error.requested if error else None,
             "largest": error.largest if error else None,
             "priced_ms": self.done.priced_ms,
+            "prices": self.done.prices,
             "stats": _figures(self.done.stats),
         }
 

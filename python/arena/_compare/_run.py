@@ -38,6 +38,7 @@ def run(
     traces: Sequence[Source], settings: dict[str, Any], play: Play, read: Callable[[Any], Trace] = Trace.read
 ) -> Comparison:
     """The same, with somebody else's way to read and to play."""
+    settings = {name: _plain(value) for name, value in settings.items()}
     several = {name: list(value) for name, value in settings.items() if isinstance(value, (list, tuple))}
     single = {name: value for name, value in settings.items() if name not in several}
     variants = [dict(zip(several, values, strict=True)) for values in itertools.product(*several.values())]
@@ -64,7 +65,16 @@ def _named(traces: Sequence[Source]) -> list[tuple[str, Source]]:
     return list(zip(names, traces, strict=True))
 
 
+def _plain(value: Any) -> Any:
+    """Paths as text: settings are shown, and saved."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _word(key: str, value: object) -> str:
     if key == "vmm":
         return "virtual memory" if value else "plain"
+    if key == "prices":
+        return f"prices {Path(str(value)).name}"
     return f"{key} {value}"

@@ -20,7 +20,16 @@ def caption(found: Comparison) -> str:
         if all(run.done.priced_ms is not None for run in fit):
             words = "takes the least driver time", "take the same driver time"
             sentences.append(_least(fit, *words, _priced, lambda value: f"{value:.1f} ms"))
+    sentences += _price_tables(found)
     return " ".join(sentences)
+
+
+def _price_tables(found: Comparison) -> list[str]:
+    labels = {run.letter: run.done.prices for run in found.runs if run.done.prices is not None}
+    if len(set(labels.values())) == 1:
+        return [f"Driver time is by the price table {next(iter(labels.values()))}."]
+    tables = ", ".join(f"{letter} {label}" for letter, label in labels.items())
+    return [f"Driver time is by different price tables: {tables}."] if labels else []
 
 
 def _fits(found: Comparison, fit: list[Run]) -> str:

@@ -64,8 +64,7 @@ class Replays:
         self.points: dict[int, Point] = {}
         self.touched = 0  # the most bytes of granules that live blocks touched without a cap, as far as samples show
         self.driver, self.device = find_device(f"sim:{LARGEST}")
-        info = next(info for info in self.driver.devices() if info.number == self.device)
-        self.granule = info.granularity
+        self.granule = _core.describe_device(self.driver, self.device).granularity
 
     def run(self, cap: int = LARGEST) -> Point:
         if cap not in self.points:
@@ -84,7 +83,9 @@ class Replays:
         return point
 
     def _replay(self, cap: int) -> Point:
-        pool = _core.Arena(self.driver, self.device, cap, reserve=0, headroom=0, growth=self.growth, vmm=self.vmm)
+        pool = _core.Arena(
+            self.driver, self.device, cap, reserve=0, headroom=0, growth=self.growth, vmm=self.vmm, peers=[]
+        )
         try:
             begin = sim.clock()
             every = len(self.trace) // (SAMPLES if cap == LARGEST else 1)

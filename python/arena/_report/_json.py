@@ -29,7 +29,7 @@ def read(data: Any) -> Report:
     if data.get("version") != VERSION:
         raise UsageError(f"this report is of version {data.get('version')!r}; this arena reads {VERSION}")
     fields = {name: value for name, value in data.items() if name not in ("format", "version", "blocks")}
-    report: Report = _with_later_reasons(make(Report, fields, "report"))
+    report: Report = _with_later_facts(_with_later_reasons(make(Report, fields, "report")))
     _check(report)
     _check_timeline(report.timeline)
     return dataclasses.replace(report, _pieces=make(list[Block], data.get("blocks"), "report.blocks"))
@@ -45,7 +45,25 @@ def _with_later_reasons(report: Report) -> Report:
     return dataclasses.replace(report, account=account, peak=peak, timeline=timeline)
 
 
-DEVICE = {"number": int, "name": str, "simulated": bool, "total": int, "free": int, "others": int}
+DEVICE = {
+    "number": int,
+    "name": str,
+    "simulated": bool,
+    "total": int,
+    "free": int,
+    "outside": int,
+    "addresses": int,
+    "peers": list[int],
+    "remark": str,
+}
+
+
+def _with_later_facts(report: Report) -> Report:
+    """Reports from before a fact of the device was told have none; what is outside of the arena was called others."""
+    device = dict(report.device)
+    if "others" in device:
+        device.setdefault("outside", device.pop("others"))
+    return dataclasses.replace(report, device={"addresses": 0, "peers": [], "remark": "", **device})
 
 
 def _check(report: Report) -> None:

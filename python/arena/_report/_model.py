@@ -140,7 +140,9 @@ class Report:
     arena: str
     """The version of arena."""
     device: dict[str, Any]
-    """``number``, ``name``, ``simulated``, ``total``, ``free``, and what ``others`` hold."""
+    """``number``, ``name``, ``simulated``, ``total``, ``free``; ``outside``: bytes in use outside this arena, by this
+    process's CUDA context and libraries, other arenas and other processes; ``addresses``: bytes of addresses reserved
+    for virtual memory; ``peers``: devices that may access the memory; ``remark``: what is not as usual, and why."""
     plain: bool
     granule: int
     account: dict[str, int]

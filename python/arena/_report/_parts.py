@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from .._account import REASONS, STATES
 from .._sizes import format_size
 from ._model import Holder, Report, Segment
-from ._text import by_low, squeeze
+from ._text import OUTSIDE, addresses_in_words, by_low, squeeze
 
 __all__ = [
     "account_table",
@@ -41,7 +41,7 @@ TONES = {
     "releasable": "#1f9a72",
     "stranded": "#d9661f",
     "spare": "#6b6b6b",
-    "others": "#8a8a8a",
+    "outside": "#8a8a8a",
     "hole": "#8883",
 }
 PATTERNS = {
@@ -52,7 +52,7 @@ PATTERNS = {
     "releasable": "repeating-linear-gradient(0deg,var(--stripe,#fff8) 0 1.5px,transparent 1.5px 5px)",
     "stranded": "repeating-linear-gradient(135deg,var(--stripe,#fff8) 0 2px,transparent 2px 6px)",
     "spare": "repeating-linear-gradient(45deg,var(--stripe,#fff8) 0 1px,transparent 1px 4px)",
-    "others": "repeating-linear-gradient(45deg,#0006 0 2px,transparent 2px 4px)",
+    "outside": "repeating-linear-gradient(45deg,#0006 0 2px,transparent 2px 4px)",
 }
 MEANINGS = {
     "external": "Of the free bytes, those that lie beside live blocks: they cannot be returned.",
@@ -129,10 +129,11 @@ def headline(report: Report, tag: str = "h1") -> str:
     device = report.device
     name = device["name"] or f"device {device['number']}"
     kind = "plain segments" if report.plain else f"granules of {format_size(report.granule)}"
+    remark = f'<p class="remark" style="margin:.4em 0">Note: {text(device["remark"])}.</p>' if device["remark"] else ""
     return (
         f'<{tag} style="font-weight:600">What arena holds on {name_of(name)}</{tag}>'
         f'<div class="made" style="opacity:.8">arena {text(report.arena)}, device {text(str(device["number"]))}, '
-        f"{kind}, {text(report.made.replace('T', ' '))}</div>"
+        f"{kind}, {text(report.made.replace('T', ' '))}</div>{remark}"
     )
 
 
@@ -184,14 +185,14 @@ def bars(report: Report, chips: bool = True) -> str:
     blocked = max(0, account["cap"] - max(limit, account["reserved"]))
     now = [(name, account[name], f"{name} {size(account[name])}") for name in REASONS]
     now.append(("", account["cap"] - account["reserved"] - blocked, "can still be reserved"))
-    now.append(("others", blocked, f"{size(blocked)} out of reach: others hold it, or headroom"))
+    now.append(("outside", blocked, f"{size(blocked)} out of reach: in use outside this arena, or headroom"))
     then = [(name, peak[name], f"{name} {size(peak[name])}") for name in REASONS]
     kept = min(account["headroom"], device["free"])
     places = [
         ("requested", account["reserved"], f"this arena {size(account['reserved'])}"),
         ("", device["free"] - kept, f"free {size(device['free'])}"),
         ("spare", kept, f"headroom {size(kept)}"),
-        ("others", device["others"], f"others {size(device['others'])}"),
+        ("outside", device["outside"], f"outside this arena {size(device['outside'])}"),
     ]
     total = max(device["total"], 1)
     words = ", ".join(label for _, value, label in places if value > 0)
@@ -261,8 +262,11 @@ def account_table(report: Report) -> str:
     if account["headroom"]:
         bound += f", with a headroom of {account['headroom']:,}"
     rows.append(("= reserved", f"{account['reserved']:,}", size(account["reserved"]), "", bound))
-    held = f"{device['free']:,} free, {device['others']:,} held by others"
-    rows.append(("device", f"{device['total']:,}", size(device["total"]), "", held))
+    rows.append(("device", f"{device['total']:,}", size(device["total"]), "", f"{device['free']:,} free"))
+    rows.append(("outside", f"{device['outside']:,}", size(device["outside"]), "", OUTSIDE))
+    if device["addresses"]:
+        words = addresses_in_words(report)
+        rows.append(("addresses", f"{device['addresses']:,}", size(device["addresses"]), "", words))
     head = ("Reason", "Bytes", "Size", "Share", "In words")
     return table("Every reserved byte has one reason", head, rows, kind="account", words=(0, 4))
 

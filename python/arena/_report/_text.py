@@ -79,6 +79,8 @@ def head(report: Report) -> Text:
     name = f"device {device['number']}" + (f" ({device['name']})" if device["name"] else "")
     kind = "plain segments" if report.plain else f"granules of {format_size(report.granule)}"
     text = Text(f"arena {report.arena} on {name}, {kind}, {report.made}", style="bold")
+    if device["remark"]:
+        text.append(f"\nNote: {device['remark']}.")
     if report.moment:
         text.append(f"\n{report.moment}")
     if report.verdict:
@@ -103,10 +105,20 @@ def account_table(report: Report) -> Table:
     bound = f"of a cap of {cap:,}" + (f", headroom {headroom:,}" if headroom else "")
     table.add_row("= reserved", f"{reserved:,}", "", bound)
     device = report.device
-    table.add_row(
-        "  device", f"{device['total']:,}", "", f"{device['free']:,} free, {device['others']:,} held by others"
-    )
+    table.add_row("  device", f"{device['total']:,}", "", f"{device['free']:,} free")
+    table.add_row("  outside", f"{device['outside']:,}", "", OUTSIDE)
+    if device["addresses"]:
+        table.add_row("  addresses", f"{device['addresses']:,}", "", addresses_in_words(report))
     return table
+
+
+OUTSIDE = "in use outside this arena: CUDA context, libraries, others"
+
+
+def addresses_in_words(report: Report) -> str:
+    times = f"{report.device['addresses'] / max(report.account['cap'], 1):.3g} times the cap"
+    peers = report.device["peers"]
+    return f"{times}, open to device{'s' * (len(peers) > 1)} {', '.join(map(str, peers))}" if peers else times
 
 
 def account_lines(report: Report) -> list[str]:

@@ -220,7 +220,8 @@ class Trace:
     def replay(self, **settings: Any) -> Replayed:
         """Run it through an arena of its own; see :class:`Replayed`. Settings are those of :class:`Arena`.
 
-        Without ``device`` it runs on a simulated device of the size of the recorded one, or of 80 GiB.
+        Without ``device`` it runs on a simulated device of the size of the recorded one, or of 80 GiB. ``prices`` is
+        the price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
         """
         from ._replay import replay
 

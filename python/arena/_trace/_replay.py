@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, sim
+from .._prices import Prices, using
 from .._report import Report, _timeline
 from .._report._model import line_text
 from .._sizes import format_size
 from .._snapshot import Piece, Snapshot
-from ..errors import OutOfMemoryError
+from ..errors import OutOfMemoryError, UsageError
 from ._read import Trace
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Replayed:
     """The account over time, in seconds of the recorded run: no more than 2,000, and none of the peaks is missing."""
     priced_ms: float | None
     """Driver time by the simulated device's price table, in milliseconds; none on a real device."""
+    prices: str | None
+    """Which price table that was: ``a100``, or the name of a file and what it was measured on."""
     peak: Peak
     _report: Callable[[], Report] = dataclasses.field(repr=False)
     _end: Callable[[], Report] = dataclasses.field(repr=False)
@@ -79,14 +82,25 @@ class Replayed:
         return self.stats.peak_reserved
 
 
-def replay(trace: Trace, *, progress: Callable[[int, int], object] | None = None, **settings: Any) -> Replayed:
+def replay(
+    trace: Trace,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+    prices: Prices | None = None,
+    **settings: Any,
+) -> Replayed:
     """Run a trace; ``progress`` is called with the events played and their number."""
     from .._arena import Arena
 
     settings.setdefault("device", f"sim:{trace.facts.get('device', {}).get('total', 80 << 30)}")
     pool = Arena(**settings)
     try:
-        return Run(trace, pool, progress).whole()
+        if pool.is_simulated:
+            with using(prices, vmm=pool.vmm) as table:
+                return Run(trace, pool, progress, table.label).whole()
+        if prices is not None:
+            raise UsageError(f"prices={str(prices)!r}: only simulated devices have prices; leave it out on a real one")
+        return Run(trace, pool, progress, None).whole()
     finally:
         pool.close()
 
@@ -94,9 +108,11 @@ def replay(trace: Trace, *, progress: Callable[[int, int], object] | None = None
 class Run:
     """A trace that is being replayed."""
 
-    def __init__(self, trace: Trace, pool: Arena, progress: Callable[[int, int], object] | None) -> None:
+    def __init__(
+        self, trace: Trace, pool: Arena, progress: Callable[[int, int], object] | None, prices: str | None
+    ) -> None:
         lines = {number: _core.number_of_lines(found) for number, found in trace.lines.items() if found}
-        self._trace, self._pool, self._progress = trace, pool, progress
+        self._trace, self._pool, self._progress, self._prices = trace, pool, progress, prices
         self._core = _core.Replay(trace._core, pool._open, max(1, -(-len(trace) // BUCKETS)), lines)
         self._timed = trace.timed and len(trace) > 0 and trace[-1].time > 0
 
@@ -121,6 +137,7 @@ class Run:
             stats=self._pool.stats(),
             samples=[(at / 1e9, stats) for _, at, stats in samples],
             priced_ms=priced / 1000 if self._pool.is_simulated else None,
+            prices=self._prices,
             peak=Peak(event, time / 1e9, live, reserved),
             _report=report,
             _end=end,

@@ -1,0 +1,184 @@
+"""Several devices: who may access the memory, whose context is touched, and whose work is waited for."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import arena
+from arena import UsageError, sim
+
+from ..simulated.conftest import fresh
+from ..simulated.cu import ILLEGAL_ADDRESS, SUCCESS, Cu
+from ..simulated.test_streams import SLOW
+from .conftest import GIB, MIB, MakeArena
+
+Machine = Callable[..., "Devices"]
+RDMA_CAPABLE = 15  # a pointer attribute
+
+
+class Devices:
+    """A machine of several devices, with their primary contexts, started when they are first asked for."""
+
+    def __init__(self, make: MakeArena) -> None:
+        self.cu = Cu()
+        self.cu.ok("cuInit", 0)
+        self.make = make
+        self.contexts: dict[int, int] = {}
+
+    def use(self, device: int) -> Cu:
+        if device not in self.contexts:
+            self.contexts[device] = self.cu.start(device)
+        self.cu.ok("cuCtxSetCurrent", self.contexts[device])
+        return self.cu
+
+    def fill_from(self, device: int, buffer: arena.Buffer) -> str:
+        """What becomes of a kernel on a device that writes to the buffer."""
+        cu = self.use(device)
+        result = cu.cuMemsetD8Async(buffer.ptr, 1, buffer.nbytes, 0)
+        return result if result != SUCCESS else cu.cuStreamSynchronize(0)
+
+    def active(self) -> list[int]:
+        """The devices whose primary context is there."""
+        return [device for device in range(sim.settings().devices) if self._is_active(device)]
+
+    def _is_active(self, device: int) -> bool:
+        flags, is_active = ctypes.c_uint(), ctypes.c_int()
+        self.cu.ok("cuDevicePrimaryCtxGetState", device, ctypes.byref(flags), ctypes.byref(is_active))
+        return bool(is_active.value)
+
+
+@pytest.fixture
+def machine(make: MakeArena) -> Machine:
+    def build(**settings: Any) -> Devices:
+        fresh(**settings)
+        return Devices(make)
+
+    return build
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_every_device_that_can_may_access_the_memory(machine: Machine, count: int) -> None:
+    devices = machine(devices=count)
+    buffer = devices.make(device=1, cap="64MiB").allocate(4 * MIB)
+    for device in range(count):
+        assert devices.fill_from(device, buffer) == SUCCESS
+    others = [device for device in range(count) if device != 1]
+    assert devices.make(device=1, cap="64MiB").peers == others
+
+
+@pytest.mark.parametrize("peers", [[], [2]])
+def test_only_the_chosen_peers_may_access_the_memory(machine: Machine, peers: list[int]) -> None:
+    devices = machine(devices=3)
+    pool = devices.make(cap="64MiB", peers=peers)
+    buffer = pool.allocate(MIB)
+    assert pool.peers == peers
+    for device in (1, 2):
+        assert devices.fill_from(device, buffer) == (SUCCESS if device in peers else ILLEGAL_ADDRESS)
+
+
+def test_devices_without_peer_access_are_left_out(machine: Machine) -> None:
+    devices = machine(devices=4, peers=[(0, 1), (2, 3)])
+    buffer = devices.make(device=2, cap="64MiB").allocate(MIB)
+    assert [devices.make(device=device, cap="64MiB").peers for device in range(4)] == [[1], [0], [3], [2]]
+    assert devices.fill_from(3, buffer) == SUCCESS
+    assert devices.fill_from(0, buffer) == ILLEGAL_ADDRESS
+
+
+def test_memory_that_was_moved_or_came_later_is_open_to_peers_as_well(machine: Machine) -> None:
+    devices = machine(devices=2)
+    pool = devices.make(cap="128MiB", growth="8MiB", compact=True)
+    first = pool.allocate(2 * MIB)
+    pool.trim(compact=True)
+    later = pool.allocate(16 * MIB)
+    assert pool.stats().rebacked == 1
+    assert [devices.fill_from(1, block) for block in (first, later)] == [SUCCESS, SUCCESS]
+
+
+@pytest.mark.parametrize(
+    ("peers", "text"),
+    [
+        ([3], r"peers=\[3\]: 3 is not the number of another device; there are 3, counted from 0, .* on device 0"),
+        ([0], r"peers=\[0\]: 0 is not the number of another device"),
+        ([True], r"peers=\[True\]: True is not the number of another device"),
+        (["1"], r"peers=\['1'\]: '1' is not the number of another device"),
+        (1, r"peers=1 is not accepted; write numbers of other devices: \[1, 2\], or \[\]"),
+        ([2], r"peers: device 2 cannot access the memory of device 0; devices that can: 1"),
+    ],
+)
+def test_a_peer_that_cannot_be_is_named(machine: Machine, peers: Any, text: str) -> None:
+    devices = machine(devices=3, peers=[(0, 1)])
+    with pytest.raises(UsageError, match=text):
+        devices.make(peers=peers)
+
+
+def test_an_arena_touches_no_device_but_its_own(machine: Machine) -> None:
+    devices = machine(devices=8, exclusive=[5])
+    buffer = devices.make(device=3, cap="64MiB").allocate(MIB)
+    assert devices.active() == [3]
+    assert devices.fill_from(3, buffer) == SUCCESS
+
+
+def test_a_device_that_another_process_has_to_itself_is_no_peer(machine: Machine) -> None:
+    devices = machine(devices=3, exclusive=[1])
+    pool = devices.make(cap="64MiB")
+    buffer = pool.allocate(MIB)
+    assert pool.peers == [2]
+    assert devices.fill_from(2, buffer) == SUCCESS
+    with pytest.raises(arena.DriverError, match="DEVICE_UNAVAILABLE"):
+        devices.make(cap="64MiB", peers=[1]).allocate(MIB)
+
+
+def test_a_device_that_is_not_to_be_had_is_described_all_the_same(machine: Machine) -> None:
+    machine(devices=3, exclusive=[1])
+    free, taken, other = arena.Driver.open("sim").devices()
+    assert taken.free is None
+    assert "CUDA_ERROR_DEVICE_UNAVAILABLE" in taken.problem
+    assert (taken.total, taken.peers) == (8 * GIB, [0, 2])
+    assert (free.free, free.problem, other.free) == (8 * GIB, "", 8 * GIB)
+
+
+def test_work_of_another_device_is_waited_for_before_data_is_moved(machine: Machine) -> None:
+    devices = machine(devices=3)
+    pool = devices.make(cap="128MiB", growth="8MiB", compact=True)
+    block = pool.allocate(2 * MIB)
+    assert pool.stats().reserved == 8 * MIB
+    cu = devices.use(1)
+    stream = cu.stream()
+    with sim.temporarily(delay=SLOW):
+        cu.ok("cuMemsetD8Async", block.ptr, 7, block.nbytes, stream)
+    devices.use(0)
+    pool.trim(compact=True)
+    assert (pool.stats().rebacked, pool.stats().reserved) == (1, 2 * MIB)
+    assert cu.read(block.ptr, block.nbytes) == b"\7" * block.nbytes
+    assert devices.active() == [0, 1]
+    devices.use(1).ok("cuStreamDestroy", stream)
+
+
+@pytest.mark.parametrize("rdma", [True, False])
+def test_memory_is_created_for_rdma_where_the_device_supports_it(machine: Machine, rdma: bool) -> None:
+    devices = machine(rdma=rdma)
+    pool = devices.make(cap="64MiB")
+    buffer = pool.allocate(MIB)
+    assert is_for_rdma(devices.use(0), buffer) == rdma
+
+
+def is_for_rdma(cu: Cu, buffer: arena.Buffer) -> bool:
+    value = ctypes.c_int()
+    cu.ok("cuPointerGetAttribute", ctypes.byref(value), RDMA_CAPABLE, buffer.ptr)
+    return bool(value.value)
+
+
+@pytest.mark.parametrize("reserve", [0, "4MiB"])
+def test_rdma_that_is_promised_and_refused_is_done_without(machine: Machine, reserve: Any) -> None:
+    devices = machine(rdma="broken", devices=2)
+    pool = devices.make(cap="64MiB", reserve=reserve)
+    buffer = pool.allocate(MIB)
+    assert not is_for_rdma(devices.use(0), buffer)
+    assert devices.fill_from(1, buffer) == SUCCESS
+    assert pool.stats().reserved == sim.used()
+    assert pool.peers == [1]
+    pool.validate()
