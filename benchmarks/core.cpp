@@ -227,9 +227,9 @@ class Bench {
     for (std::size_t i = 0; i < count; ++i) {
       const Relaxed relaxed(device);
       static_cast<void>(device.is_capturing(cu::legacy_stream()));
-      handles.push_back(device.create(granule).value());
+      handles.push_back(device.create(granule, false).value());
       device.map(address + i * granule, granule, handles.back());
-      device.set_access(address + i * granule, granule);
+      device.set_access(address + i * granule, granule, {});
     }
     const double taken = now();
     for (std::size_t i = 0; i < count; ++i) {
