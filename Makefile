@@ -52,7 +52,7 @@ SANITIZED_TESTS := $(CHECKED_TESTS) tests/trace/test_trace.py tests/fuzz
 # count mappings of the kernel, which the sanitizer adds to, end in the middle of work, or look at how a child dies, which it
 # changes.
 THREADED_TESTS := tests/arena/test_free_threading.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
-  tests/arena/test_plain.py tests/simulated/test_streams.py tests/simulated/test_capture.py \
+  tests/arena/test_stream_objects.py tests/arena/test_plain.py tests/simulated/test_streams.py tests/simulated/test_capture.py \
   tests/simulated/test_machines.py \
   --deselect tests/arena/test_free_threading.py::test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own \
   --deselect tests/arena/test_plain.py::test_blocks_live_on_plain_segments_under_the_cap

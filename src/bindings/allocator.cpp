@@ -9,6 +9,7 @@
 #include "bindings/buffer.hpp"
 #include "bindings/cupy.hpp"
 #include "bindings/lines.hpp"
+#include "bindings/stream_argument.hpp"
 
 namespace py = pybind11;
 
@@ -150,9 +151,17 @@ PyObject* allocator_malloc(PyObject* self, PyObject* size) {
 struct Wanted {
   Bytes size;
   cu::Stream stream;
+  PyObject* owner;  // of the stream; null for a number, and for a default stream
 };
 
-// What allocate() is asked for; nothing if that takes more than a look.
+// Apart from the rest, which is to be short for a number.
+[[gnu::noinline]] std::optional<Wanted> wanted_on_object(Bytes size, PyObject* given) {
+  const std::optional<cu::Stream> stream = read_stream(given);
+  if (!stream) return std::nullopt;
+  return Wanted{size, *stream, is_default(*stream) ? nullptr : given};
+}
+
+// What allocate() is asked for; nothing if that takes more than a look. Raises what the stream's own code raises.
 std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   if (names != nullptr && PyTuple_GET_SIZE(names) > 0) {
     if (count != 1 || PyTuple_GET_SIZE(names) != 1) return std::nullopt;
@@ -161,10 +170,14 @@ std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, Py
   }
   if (count < 1 || count > 2 || !PyLong_CheckExact(arguments[0])) return std::nullopt;
   const std::optional<Bytes> size = size_from(arguments[0]);
-  if (!size || count == 1) return size ? std::optional(Wanted{*size, nullptr}) : std::nullopt;
-  if (!PyLong_CheckExact(arguments[1])) return std::nullopt;
-  const auto stream = PyLong_AsUnsignedLongLong(arguments[1]);
-  if (stream != ~0ULL || PyErr_Occurred() == nullptr) return Wanted{*size, reinterpret_cast<cu::Stream>(stream)};
+  if (!size) return std::nullopt;
+  if (count == 1) return Wanted{*size, nullptr, nullptr};
+  PyObject* given = arguments[1];
+  if (!PyLong_CheckExact(given)) return wanted_on_object(*size, given);
+  const auto stream = PyLong_AsUnsignedLongLong(given);
+  if (stream != ~0ULL || PyErr_Occurred() == nullptr) {
+    return Wanted{*size, reinterpret_cast<cu::Stream>(stream), nullptr};
+  }
   PyErr_Clear();
   return std::nullopt;
 }
@@ -175,7 +188,9 @@ PyObject* allocate_quickly(Allocator& allocator, const Wanted& wanted) {
     if (allocator.is_watched.load(std::memory_order_relaxed)) return nullptr;
     Source source = allocator.slot.get();
     if (!source.core) return nullptr;
-    Block* block = source.core->try_allocate(wanted.size, wanted.stream, lines::current());
+    Block* block = wanted.owner == nullptr
+                       ? source.core->try_allocate(wanted.size, wanted.stream, lines::current())
+                       : source.core->try_allocate(wanted.size, wanted.stream, wanted.owner, lines::current());
     if (block == nullptr) return nullptr;
     PyObject* made = buffers::new_buffer(std::move(source.core), *block, wanted.size, source.device);
     if (made == nullptr) PyErr_Clear();
@@ -188,6 +203,8 @@ PyObject* allocate_quickly(Allocator& allocator, const Wanted& wanted) {
 PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   if (const std::optional<Wanted> wanted = wanted_by(arguments, count, names)) {
     if (PyObject* made = allocate_quickly(*reinterpret_cast<Allocator*>(self), *wanted)) return made;
+  } else if (PyErr_Occurred() != nullptr) {
+    return nullptr;
   }
   PyObject* slowly = PyObject_GetAttrString(self, "_allocate_slowly");
   if (slowly == nullptr) return nullptr;
@@ -303,6 +320,7 @@ PyObject* new_malloc() {
 }  // namespace
 
 void bind_allocator(py::module_& module) {
+  intern_stream_names();
   const auto type = py::reinterpret_steal<py::object>(new_allocator_type());
   module.attr("Allocator") = type;
   module.attr("malloc") = py::reinterpret_steal<py::object>(new_malloc());

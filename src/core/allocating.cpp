@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kLongestBrief{1};  // a wait in which the wh
 constexpr std::chrono::microseconds kFirstSleep{20}, kLongestSleep{1000};
 constexpr int kPatience = 128;            // rounds in which others may come in between
 constexpr std::uint64_t kSerials = 4096;  // for a front, at a time
-constexpr int kRecordsForWait = 64;       // frees that get an event because one was waited for
+constexpr int kRecordsForWait = 64;       // events behind frees that are worth it because one was waited for
 constexpr int kMostRecords = 4096;
 constexpr int kMostGranules = 1024;  // looked at for a place that nobody else uses
 
@@ -64,7 +64,8 @@ Arena::Request Arena::request(const Call& call, bool may_reback, bool is_last) {
   } else {
     wanted.stream = streams_.index(call.stream);
     const StreamKey key = streams_.key(wanted.stream);
-    wanted.front = &fronts_.of(wanted.stream, key, streams_.next_mark(wanted.stream));
+    const std::uint64_t mark = streams_.next_mark(wanted.stream);
+    wanted.front = &fronts_.of(wanted.stream, key, mark, streams_.owner(wanted.stream));
   }
   if (is_any_entered()) {
     wanted.scope = current_scope(id_);
@@ -134,9 +135,21 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   return try_allocate_with_lock(asked);
 }
 
+// The same for an owner that is kept already: by that alone a number is known to be still the same stream's.
+Block* Arena::try_allocate(Bytes size, cu::Stream stream, const void* owner, Line line) {
+  if (is_inherited()) return nullptr;
+  const Front* front = fronts_.find({stream, 0});
+  if (front == nullptr || !front->is_owned_by(owner)) return nullptr;
+  const Call asked = call(size, stream, line);
+  if (asked.front != front) return nullptr;
+  if (Block* block = take_directly(asked)) return block;
+  return try_allocate_with_lock(asked);
+}
+
 Block* Arena::try_allocate_with_lock(const Call& asked) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || asked.capture || is_over_limit() || streams_.are_many()) return nullptr;
+  if (!asked.front->serves(asked.stream)) return nullptr;  // let go since it was looked up
   const Request wanted = request(asked, false, true);
   if (wanted.scope && wanted.scope->exceeded_by(wanted.rounded) != nullptr) return nullptr;
   if (wanted.graph) {
@@ -299,7 +312,7 @@ std::optional<Offset> Arena::back_anew(const Demand& demand, Lock& held) {
 // Makes the request's stream wait for the last users of a place. False if the lock was let go meanwhile.
 bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
   if (!must_wait(wanted, offset)) return true;
-  const Marks marks = gaps_.marks_at(offset);
+  const Marks marks = backing_->marks_in(backing_->span_of(offset, wanted.rounded), gaps_.marks_at(offset));
   streams_.poll(marks, Means::kContexts);
   if (streams_.order(wanted.stream, marks)) {
     records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords);

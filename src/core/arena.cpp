@@ -336,6 +336,7 @@ void Arena::trim_to(Bytes keep, Lock& held, bool may_wait) {
     throw;
   }
   moved_.notify_all();
+  backing_->forget_refusal();  // what went back can be had again
   tell_reserved();
   set_fronts();
   check_if_told();

@@ -58,6 +58,8 @@ class Arena {
   void free(std::uint64_t address);
   // The same where neither the lock nor the driver has to be waited for; otherwise they do nothing, and say so.
   Block* try_allocate(Bytes size, cu::Stream stream, Line line = 0);
+  // The same only if the stream is kept, and by this owner.
+  Block* try_allocate(Bytes size, cu::Stream stream, const void* owner, Line line);
   bool try_free(Block& block);
   // The live block at an address. Throws UsageError if there is none.
   Block& find(std::uint64_t address);
@@ -261,8 +263,9 @@ class Arena {
   mutable Mutex mutex_{is_laid_, [this] { pick_up(); }};
   Fronts fronts_;
   std::vector<Laid> laid_;
-  bool has_much_room_ = false;         // under the cap
-  Bytes left_ = 0;                     // under the cap
+  bool has_much_room_ = false;         // under the cap, or of what the device had
+  Bytes left_ = 0;                     // of the same
+  Bytes full_at_ = ~Bytes{0};          // what was reserved when the device last had no more
   std::condition_variable_any moved_;  // memory came or went without the lock
   Device device_;
   ArenaSettings settings_;
@@ -282,7 +285,7 @@ class Arena {
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
-  int records_left_ = 64;  // how many frees are still worth an event: each wait that one was there for earns more
+  int records_left_ = 64;  // events that are recorded although nobody may ever wait for them: each wait earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 

@@ -145,6 +145,20 @@ bool Backing::is_shared(StreamIndex user, Span span) const {
   return false;
 }
 
+// The last mark of each stream in these granules, which may be beside the gap: in the gap it is no later than the gap's own.
+Marks Backing::marks_in(Span span, const Marks& marks) const {
+  Marks found;
+  const Granules end = std::min<Granules>(span.end, last_marks_.size());
+  for (Granules g = span.begin; g < end; ++g) {
+    const Mark last = last_marks_[g];
+    if (last.number == kSeveral.number) return marks;
+    for (const Mark mark : marks) {
+      if (mark.stream == last.stream && last.number > 0) found.add({mark.stream, std::min(mark.number, last.number)});
+    }
+  }
+  return found;
+}
+
 std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const {
   Offset begin = gap.begin;
   const Granules last = std::min(backed_end_, unit_.count(unit_.up(gap.end)));
@@ -161,16 +175,24 @@ std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, B
 
 void Backing::leave(Span span, const Marks& marks) {
   ++version_;
+  const Mark mark = *marks.begin();
+  const bool is_only = marks.count() == 1;
+  Index joined = kNone;
   for (Granules g = span.begin; g < span.end; ++g) {
-    const Index index = granules_[g].handle;
+    Granule& granule = granules_[g];
+    const Index index = granule.handle;
     if (index != kNone) {
-      note_mark(g, marks);
-      handles_[index].marks.join(marks);
-      if (handles_[index].marks.count() > kFewMarks) streams_.reached(handles_[index].marks);  // forgets some
+      note_mark(g, mark, is_only);
+      if (index != joined) {
+        Marks& all = handles_[index].marks;
+        all.join(marks);
+        if (all.count() > kFewMarks) streams_.reached(all);  // forgets some
+        joined = index;
+      }
     }
-    if (--granules_[g].blocks > 0) continue;
+    if (--granule.blocks > 0) continue;
     --touched_granules_;
-    granules_[g].lost = false;
+    granule.lost = false;
     if (index == kNone) continue;
     if (handles_[index].pins > 0) ++pinned_granules_;
     if (--handles_[index].touched == 0) set_idle(index);

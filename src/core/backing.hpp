@@ -133,6 +133,8 @@ class Backing {
     return streams_.must_wait(user, marks) && is_shared(user, span);
   }
   bool is_shared(StreamIndex user, Span span) const;
+  // Of the marks of a gap, those that concern a span in it.
+  Marks marks_in(Span span, const Marks& marks) const;
   // The lowest place in a gap that is backed and has nobody to wait for. Looks at no more granules than are `left`.
   std::optional<Offset> find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const;
   // What backs the span may not change while it is pinned.
@@ -232,12 +234,14 @@ class Backing {
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
   void note_peak();
-  void note_mark(Granules granule, const Marks& marks) {
+  // A block left a granule of which `mark` is the last one that it made, and the only one or one of several.
+  void note_mark(Granules granule, Mark mark, bool is_only) {
     Mark& last = last_marks_[granule];
-    Mark mark = *marks.begin();
-    // What a front kept is put down after what was freed later.
-    if (last.stream == mark.stream) mark.number = std::max(mark.number, last.number);
-    const bool is_only = marks.count() == 1 && (last.stream == mark.stream || streams_.reached(last));
+    if (last.stream == mark.stream) {
+      mark.number = std::max(mark.number, last.number);  // what a front kept is put down after what was freed later
+    } else {
+      is_only &= streams_.reached(last);
+    }
     last = is_only ? mark : kSeveral;
   }
   bool is_shared(StreamIndex user, Granules granule) const {

@@ -18,9 +18,10 @@ void SpinLock::wait() {
   }
 }
 
-void Front::serve(StreamKey stream) {
+void Front::serve(StreamKey stream, const void* owner) {
   handle_ = stream.stream;
   tag_ = stream.tag;
+  owner_ = owner;
 }
 
 Block* Front::pop(Bytes rounded) {
@@ -48,12 +49,16 @@ Block* Front::miss(Bytes rounded) {
   const auto cost = [](const Bin& bin) { return 2 * bin.worth + (bin.first != nullptr); };
   Bin* bin = &bins_[hash(rounded)];
   Bin* least = bin;
+  std::uint32_t lowest = cost(*bin);
   for (const Bin* end = bin + kProbes; bin != end; ++bin) {
     if (bin->size == rounded) {
       bin->worth = std::min(bin->worth + 1, kMostWorth);
       return nullptr;
     }
-    if (cost(*bin) < cost(*least)) least = bin;
+    if (const std::uint32_t its = cost(*bin); its < lowest) {
+      least = bin;
+      lowest = its;
+    }
   }
   if (least->worth > 0) {
     least->worth = least->worth - 1;
@@ -128,7 +133,7 @@ void Fronts::publish(Front& front, StreamKey stream) {
   place->store(&front, std::memory_order_release);
 }
 
-Front& Fronts::of(StreamIndex index, StreamKey stream, std::uint64_t mark) {
+Front& Fronts::of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner) {
   if (index >= kMost) return none_;
   while (all_.size() <= index) {
     all_.push_back(std::make_unique<Front>(static_cast<StreamIndex>(all_.size())));
@@ -138,7 +143,7 @@ Front& Fronts::of(StreamIndex index, StreamKey stream, std::uint64_t mark) {
   if (front.serves(stream)) return front;
   {
     const std::lock_guard held(front.lock());
-    front.serve(stream);
+    front.serve(stream, owner);
     front.set_mark(mark);
   }
   publish(front, stream);

@@ -85,7 +85,11 @@ class alignas(64) Front {
   bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
     return handle_ == stream.stream && tag_ == stream.tag;
   }
-  void serve(StreamKey stream);  // another one from now on; nobody, if it is the key that is made of nothing
+  // Whether the stream is kept by this owner. Also without a lock: an owner that is alive, and was kept a moment ago, still
+  // has the same stream.
+  bool is_owned_by(const void* owner) const { return owner_ == owner; }
+  // Another stream from now on, and what is kept for it; nobody, if it is the key that is made of nothing.
+  void serve(StreamKey stream, const void* owner = nullptr);
   // What is kept from now on is freed before the mark of this number. To be set before an event is recorded that covers
   // lower ones: what is freed at the same moment, in another thread, then either has a higher one or is covered.
   void set_mark(std::uint64_t number) { mark_.store(number); }
@@ -171,6 +175,7 @@ class alignas(64) Front {
   Glanced<std::uint64_t> tag_{0};
   std::uint64_t hits_ = 0, allocations_ = 0;
   Serials serials_;
+  Glanced<const void*> owner_{nullptr};  // of its stream, while the arena keeps it
   std::array<Bin, kBins + kProbes - 1> bins_;
 };
 
@@ -186,7 +191,7 @@ class Fronts {
   Front* find(StreamKey stream) const;
   // The front of a stream, made if there is none, with its new stream if the index was another's before. What it keeps is
   // freed before the mark.
-  Front& of(StreamIndex index, StreamKey stream, std::uint64_t mark);
+  Front& of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner = nullptr);
   // A stream is gone: its front takes and gives no more, until it serves another.
   void forget(StreamIndex index);
   void set_mark(StreamIndex index, std::uint64_t number) {

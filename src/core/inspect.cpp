@@ -266,6 +266,7 @@ void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Bytes p
   ask_device(wanted, held);
   if (verdict.empty()) verdict = why_full(wanted.rounded);
   note_peak();
+  set_fronts();
   if (wanted.is_last) {
     ++failures_;
     if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});

@@ -7,7 +7,7 @@
 namespace arena {
 namespace {
 
-constexpr Granules kMuchRoom = 8;  // times what is reserved, under the cap
+constexpr Bytes kMuchRoom = 8;  // times what is reserved, under the cap
 
 }  // namespace
 
@@ -80,7 +80,10 @@ void Arena::put_down(Block& block) {
   if (!block.ordinary) {
     let_go(block);
   } else {
-    put_among_gaps(block, Marks(mark_of(block)));
+    const bool was_kept = block.mark != 0;  // an event behind its free would come too late
+    const Marks marks(mark_of(block));
+    if (block.size > left_ && !was_kept) record_contended(marks);
+    put_among_gaps(block, marks);
   }
   blocks_.remove(block);
 }
@@ -92,24 +95,30 @@ void Arena::let_go(Block& block) {
   if (block.graph) return give_to_graph(block);
   Marks marks(mark_of(block));
   for (const StreamIndex other : block.others) marks.add(streams_.mark(other));
+  if (block.size > left_) record_contended(marks);
   put_among_gaps(block, marks);
 }
 
 void Arena::put_among_gaps(const Block& block, const Marks& marks) {
-  if (block.size > left_) record_contended(marks);
   backing_->leave(backing_->span_of(block.offset, block.size), marks);
   gaps_.add({block.offset, block.offset + block.size}, marks);
 }
 
 // There is no new memory for as much as is freed here, so another stream may have to wait for it. Then an event right behind
-// the free is worth its price, as long as such events are waited for.
+// the free is worth its price, if there is another stream and the event is one of the stream's own. Events of whole contexts
+// cost more and disturb captures, and another stream may never come: those are recorded as long as they are waited for.
 void Arena::record_contended(const Marks& marks) {
-  if (records_left_ <= 0) return;
-  --records_left_;
-  quietly([&] {
-    const Relaxed relaxed(device_);
-    for (const Mark mark : marks) streams_.record_now(mark);
-  });
+  const bool has_others = streams_.count() > 1;
+  for (const Mark mark : marks) {
+    if (!has_others || !streams_.can_name(mark.stream)) {
+      if (records_left_ == 0) continue;
+      --records_left_;
+    }
+    quietly([&] {
+      const Relaxed relaxed(device_);
+      streams_.record_now(mark);
+    });
+  }
 }
 
 bool Arena::empty_front(Front& front, Front::Which which) {
@@ -156,8 +165,15 @@ void Arena::pick_up() {
 void Arena::set_fronts() {
   using enum Front::Keeps;
   const bool direct = !observer_ && !settings_.validates && !is_over_limit() && !is_laid_;
-  has_much_room_ = kMuchRoom * backing_->reserved() <= in_granules(settings_.cap);
-  left_ = settings_.cap - std::min(settings_.cap, backing_->reserved() * backing_->granule());
+  const Bytes reserved = backing_->reserved() * backing_->granule();
+  if (backing_->was_refused()) {
+    full_at_ = reserved;
+  } else if (reserved > full_at_) {
+    full_at_ = ~Bytes{0};
+  }
+  const Bytes most = std::min(settings_.cap, full_at_);
+  left_ = most - std::min(most, reserved);
+  has_much_room_ = kMuchRoom * reserved <= most;
   fronts_.set_policy(direct, is_over_limit() ? kNone : has_much_room_ ? kAll : kSmall);
 }
 

@@ -40,7 +40,11 @@ class Marks {
     }
   }
   void join(const Marks& other) {
-    for (const Mark mark : other) add(mark);
+    if (other.several_) {
+      for (const Mark mark : *other.several_) add(mark);
+    } else if (other.only_.number > 0) {
+      add(other.only_);
+    }
   }
   template <typename Predicate>
   void drop_if(const Predicate& predicate) {
@@ -61,7 +65,7 @@ class Marks {
   static Several copy_of(const Marks& other) {
     return other.several_ ? std::make_unique<std::vector<Mark>>(*other.several_) : nullptr;
   }
-  void add_to_several(Mark mark) {
+  [[gnu::noinline]] void add_to_several(Mark mark) {
     if (!several_) several_ = std::make_unique<std::vector<Mark>>(1, only_);
     for (Mark& mine : *several_) {
       if (mine.stream != mark.stream) continue;

@@ -134,7 +134,7 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, cons
   const Granules at = room_for(count);
   attach(index, at, memory->address);
   handles_[index].accessible = true;
-  for (Granules g = at; g < at + count && !used.empty(); ++g) note_mark(g, used);
+  for (Granules g = at; g < at + count && !used.empty(); ++g) note_mark(g, *used.begin(), used.count() == 1);
   gaps_.add({at * granule_, (at + count) * granule_}, used);
   return at * granule_;
 }

@@ -12,7 +12,6 @@
 namespace arena {
 namespace {
 
-constexpr std::size_t kFewEvents = 16;
 constexpr std::size_t kFewStreams = 64;
 
 // Threads that were numbered and have not ended. Never destroyed: threads end at any time.
@@ -171,7 +170,11 @@ bool Streams::reached(Marks& marks) const {
 }
 
 std::shared_ptr<Streams::EventUse> Streams::new_event(Events& events) {
-  if (events.unused.empty() && events.count >= kFewEvents) collect();  // or a long run would hold more and more of them
+  // Or a long run would hold more and more of them.
+  if (events.unused.empty() && events.count >= events.enough) {
+    collect();
+    events.enough = std::max(kFewEvents, 2 * (events.count - events.unused.size()));
+  }
   if (events.unused.empty()) {
     events.unused.push_back(device_.new_event(events.context));
     ++events.count;
@@ -205,10 +208,10 @@ void Streams::lose(StreamIndex index) {
 }
 
 const Streams::Record* Streams::find_record(Mark mark) const {
-  for (const Record& record : states_[mark.stream].records) {
-    if (record.number >= mark.number) return &record;
-  }
-  return nullptr;
+  const std::deque<Record>& records = states_[mark.stream].records;
+  const auto is_before = [](const Record& record, std::uint64_t number) { return record.number < number; };
+  const auto found = std::lower_bound(records.begin(), records.end(), mark.number, is_before);
+  return found != records.end() ? &*found : nullptr;
 }
 
 // A record that is reached after the mark; null if none can be made now.
@@ -278,6 +281,11 @@ void Streams::record_now(Mark mark) {
   State& state = states_[mark.stream];
   if (state.frees != mark.number) return;
   quietly([&] {
+    if (state.records.size() >= kMostEvents) {
+      ++round_;
+      ask(state);
+    }
+    if (state.records.size() >= kMostEvents) return;
     if (can_use(state)) {
       record_in_stream(state);
     } else if (!has_seen_capture_) {
@@ -308,21 +316,31 @@ bool Streams::order(StreamIndex user, const Marks& marks) {
   return true;
 }
 
-// Records are reached in order, so while the first is not there is nothing to ask about later ones.
+// Once in a round.
+EventStatus Streams::status_of(EventUse& use) {
+  if (use.reached) return EventStatus::kReached;
+  if (use.asked == round_) return EventStatus::kPending;
+  use.asked = round_;
+  const EventStatus status = device_.query(use.event);
+  use.reached = status == EventStatus::kReached;
+  return status;
+}
+
+// Records are reached in order: if the first was, the last that was is found by halving.
 void Streams::ask(State& state) {
-  while (!state.records.empty()) {
-    EventUse& use = *state.records.front().use;
-    if (!use.reached && use.asked == round_) return;
-    const EventStatus status = use.reached ? EventStatus::kReached : device_.query(use.event);
-    use.asked = round_;
-    use.reached = status == EventStatus::kReached;
-    if (status == EventStatus::kPending) return;
+  std::size_t begin = 0, end = state.records.size();  // those before `begin` were reached; from `end` on, none was
+  for (std::size_t at = 0; begin < end; at = begin + (end - begin) / 2) {
+    const EventStatus status = status_of(*state.records[at].use);
     if (status == EventStatus::kReached) {
-      finish_state(state, state.records.front().number);
+      begin = at + 1;
+    } else if (status == EventStatus::kPending) {
+      end = at;
     } else {
-      state.records.pop_front();  // a capture has swallowed it
+      state.records.erase(state.records.begin() + static_cast<std::ptrdiff_t>(at));  // a capture has swallowed it
+      --end;
     }
   }
+  if (begin > 0) finish_state(state, state.records[begin - 1].number);
 }
 
 void Streams::poll(const Marks& marks, Means means) {

@@ -97,7 +97,10 @@ class Streams {
   // Makes `user` wait, on the device, for marks of other streams. False if one cannot be waited for like that: then the
   // host has to wait.
   bool order(StreamIndex user, const Marks& marks);
-  // Records an event right behind a mark that was just made, so that waiting for it covers no later work.
+  // Whether an event can be recorded in the stream itself now.
+  bool can_name(StreamIndex index) const { return can_use(states_[index]); }
+  // Records an event right behind a mark that was just made, so that waiting for it covers no later work; but no more than
+  // kMostEvents that are not known to be reached.
   void record_now(Mark mark);
   // Asks the driver how far the streams of the marks, or all of them, have come.
   void poll(const Marks& marks, Means means);
@@ -139,14 +142,17 @@ class Streams {
   std::uint64_t waits() const { return waits_; }
   cu::Stream stream(StreamIndex index) const { return states_[index].key.stream; }
   StreamKey key(StreamIndex index) const { return states_[index].key; }
+  const void* owner(StreamIndex index) const { return states_[index].owner.get(); }  // null if none is kept
 
  private:
+  static constexpr std::size_t kFewEvents = 16, kMostEvents = 4096;
   // The events of one context. Those in use go back to it with the last record of them.
   struct Events {
     cu::Context context;
     std::shared_ptr<const PrimaryContext> kept;  // null for the arena's own
     std::vector<cu::Event> unused = {};
     std::size_t count = 0;
+    std::size_t enough = kFewEvents;  // so many before it is asked which of them were reached
   };
   struct EventUse {
     EventUse(Events& of, cu::Event one) : events(of), event(one) {}
@@ -191,6 +197,7 @@ class Streams {
   bool record_in_context(State& state);
   void advance(State& state);
   void poll_once(const Marks& marks, Means means);
+  EventStatus status_of(EventUse& use);
   void ask(State& state);
   void finish_state(State& state, std::uint64_t number);
   std::shared_ptr<EventUse> new_event(Events& events);

@@ -76,21 +76,30 @@ from tests.simulated.cu import Cu, MIB
 kind, first, second = sys.argv[1], int(sys.argv[2]) * MIB, int(sys.argv[3]) * MIB
 cu = Cu()
 cu.start()
-pool = arena.Arena(cap="8MiB", growth="2MiB")
+pool = arena.Arena(cap=sys.argv[7], growth="2MiB")
 a, b = new_stream(cu, kind), new_stream(cu, kind)
+if sys.argv[7] != "8MiB":  # others have all but so much of the device
+    cu.out("cuMemAlloc", arena.driver().devices()[0].total - 8 * MIB)
+    for stream in (a, b):
+        with pool.allocate(8 * MIB, stream) as buffer:
+            cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, number_of(stream))
 if sys.argv[4] == "known":
     pool.allocate(512, b).free()
 for _ in range(int(sys.argv[5])):
     pool.allocate(8 * MIB, a).free()
+later = int(sys.argv[6]) * MIB
 seen = threading.Event()
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def host(data):
     if not seen.wait(2):
         print("blocked")
 buffer = pool.allocate(first, a)
+beside = pool.allocate(later, a) if later else None
 cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, number_of(a))
 buffer.free()
 cu.ok("cuLaunchHostFunc", number_of(a), host, 0)
+if beside:
+    beside.free()
 buffer = pool.allocate(second, b)
 cu.ok("cuMemsetD8Async", buffer.ptr, 2, buffer.nbytes, number_of(b))
 cu.ok("cuStreamSynchronize", number_of(b))
@@ -108,7 +117,7 @@ print(sim.races())
     [
         ("known", 0),
         ("new", 0),
-        ("known", 50),  # events are recorded behind 64 frees that nobody waits for, and behind 64 more for each wait
+        ("known", 50),  # with numbers: events are recorded behind 64 frees, and behind 64 more for each wait
     ],
     ids=["two streams known", "the other is new", "after many frees"],
 )
@@ -116,9 +125,27 @@ def test_a_stream_waits_for_what_was_freed_and_not_for_what_came_later(
     kind: str, sizes: tuple[int, int], second: str, frees: int
 ) -> None:
     """A function in the first stream waits for the second one's work, which must not wait for the function."""
-    arguments = (kind, *map(str, sizes), second, str(frees))
+    check_no_deadlock(kind, *map(str, sizes), second, str(frees), "0", "8MiB")
+
+
+def check_no_deadlock(*arguments: str) -> None:
     done = run(NO_DEADLOCK, *arguments, timeout=60, ARENA_DRIVER="sim", CUDASIM_RACES="1", CUDASIM_DELAY="1000")
     assert (done.stdout, done.stderr) == ("True\n[]\n", "")
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (6, 4)], ids=["the same", "in parts"])
+def test_a_stream_waits_for_no_later_work_however_many_frees_nobody_waited_for(sizes: tuple[int, int]) -> None:
+    check_no_deadlock("object", *map(str, sizes), "known", "500", "0", "8MiB")
+
+
+@both_kinds
+def test_a_stream_does_not_wait_for_what_was_freed_later_beside_its_memory(kind: str) -> None:
+    check_no_deadlock(kind, "4", "4", "new", "0", "4", "8MiB")
+
+
+@both_kinds
+def test_a_stream_waits_for_no_later_work_where_the_device_has_less_than_the_cap(kind: str) -> None:
+    check_no_deadlock(kind, "8", "8", "known", "0", "0", "64MiB")
 
 
 @both_kinds
