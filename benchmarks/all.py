@@ -118,14 +118,17 @@ def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Real programs\n"
     yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that,"
     yield "on [recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
+    yield "Where other threads launch work, as in notebooks and services, live data is never moved; in programs of one"
+    yield "thread it is, when nothing else makes room.\n"
+    modes = [{result["trace"]: result for result in results if result["moving"] is moving} for moving in (False, True)]
     rows = []
-    for result in results:
-        best, pytorch = traces.BASELINES[result["trace"]]
-        other = "does not fit" if pytorch is None else f"{pytorch:.1f}"
-        rows.append(
-            [result["trace"], f"{result['smallest_cap']:.3f}", f"{best:.3f}", f"{result['priced_ms']:.1f}", other]
-        )
-    yield from table(["", "arena's cap", "best of the others", "arena, ms", "PyTorch's expandable segments, ms"], rows)
+    for name, (best, pytorch) in traces.BASELINES.items():
+        still, moving = (mode[name] for mode in modes)
+        caps = [f"{mode['smallest_cap']:.3f}" for mode in (still, moving)]
+        times = [f"{mode['priced_ms']:.1f}" for mode in (still, moving)]
+        rows.append([name, *caps, f"{best:.3f}", *times, "does not fit" if pytorch is None else f"{pytorch:.1f}"])
+    titles = ["cap without moving", "moving", "best of the others", "ms without moving", "moving"]
+    yield from table(["", *titles, "PyTorch's expandable segments, ms"], rows)
 
 
 def of_streams(found: dict[str, Any] | None) -> Iterator[str]:

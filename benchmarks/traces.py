@@ -5,6 +5,7 @@
 Replays recorded traces of real programs (see traces/README.md) through arena.Arena on the simulated driver and prints,
 for each: the smallest cap that works ÷ the peak of live bytes, and the priced driver time at a cap of 1.2 × that peak,
 each beside the best of CuPy's pool, PyTorch with and without expandable segments, TensorFlow's BFC and RMM's two pools.
+Twice: without moving live data, as in programs with threads, and with, as in programs of one thread.
 The streams of a trace are streams here, idle ones: what is measured is memory and driver calls, not overlap.
 """
 
@@ -50,6 +51,7 @@ class Trace:
 class Result:
     trace: str
     peak_live: int
+    moving: bool
     smallest_cap: float
     priced_ms: float
     second_half_ms: float
@@ -89,7 +91,7 @@ class Replayer:
         for stream in self.streams:
             lib.cuStreamCreate(ctypes.byref(stream), 1)
 
-    def run(self, trace: Trace, cap: int) -> tuple[arena.Stats, float, float] | None:
+    def run(self, trace: Trace, cap: int, moving: bool) -> tuple[arena.Stats, float, float] | None:
         """The figures, the priced time and that of the second half; nothing if it does not fit."""
         sim.reset_counts()
         core = arena._core.Arena(self.driver, 0, cap=cap, reserve=0, headroom=0, growth=64 * MIB)
@@ -101,33 +103,43 @@ class Replayer:
                 core.free(blocks.pop(number))
             else:
                 try:
-                    blocks[number] = core.allocate(size, streams[stream], True)
+                    blocks[number] = core.allocate(size, streams[stream], moving)
                 except arena.OutOfMemoryError:
                     return None
             if step == middle:
                 half = sim.clock()
         return core.stats(), sim.clock() / 1000, (sim.clock() - half) / 1000
 
-    def smallest_cap(self, trace: Trace) -> int:
+    def smallest_cap(self, trace: Trace, moving: bool) -> int:
         low, high = trace.peak // GRANULE, trace.peak * 2 // GRANULE
         while low < high:
             middle = (low + high) // 2
-            if self.run(trace, middle * GRANULE) is None:
+            if self.run(trace, middle * GRANULE, moving) is None:
                 low = middle + 1
             else:
                 high = middle
         return low * GRANULE
 
-    def measure(self, trace: Trace) -> Result:
-        cap = self.smallest_cap(trace)
+    def measure(self, trace: Trace, moving: bool) -> Result:
+        cap = self.smallest_cap(trace, moving)
         begin = time.perf_counter()
-        found = self.run(trace, trace.peak * 12 // 10)
+        found = self.run(trace, trace.peak * 12 // 10, moving)
         seconds = time.perf_counter() - begin
         if found is None:
             raise SystemExit(f"{trace.name} does not fit under a cap of 1.2 × its peak of live bytes")
         stats, priced, second = found
-        ratio = cap / trace.peak
-        return Result(trace.name, trace.peak, ratio, priced, second, stats.maps, stats.rebacked, stats.waits, seconds)
+        return Result(
+            trace=trace.name,
+            peak_live=trace.peak,
+            moving=moving,
+            smallest_cap=cap / trace.peak,
+            priced_ms=priced,
+            second_half_ms=second,
+            maps=stats.maps,
+            rebacked=stats.rebacked,
+            waits=stats.waits,
+            seconds=seconds,
+        )
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -160,8 +172,13 @@ def main() -> int:
     options = parser.parse_args()
     paths = options.traces or [FOLDER / f"{name}.csv.gz" for name in BASELINES]
     replayer = Replayer()
-    results = [replayer.measure(read(path)) for path in paths]
-    show(results)
+    traces = [read(path) for path in paths]
+    results = []
+    for moving, title in ((False, "without moving live data"), (True, "moving live data where nothing else helps")):
+        print(title)
+        results += (found := [replayer.measure(trace, moving) for trace in traces])
+        show(found)
+        print()
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
         print(f"wrote {options.json}")

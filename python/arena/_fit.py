@@ -73,6 +73,8 @@ class Fit:
     """What some caps cost, the last without a cap."""
     prices: str
     """The price table of that: ``a100``, or the name of a file and what it was measured on."""
+    compact: bool
+    """Whether live data was moved where nothing else made room."""
     cards: tuple[Card, ...]
     limit: int | None
     """What ``cap`` and ``device`` leave for the arena; none if neither was given."""
@@ -106,6 +108,7 @@ def fit(
     batch_to: int | Sequence[int] | None = None,
     growth: Size | None = None,
     vmm: bool = True,
+    compact: bool = True,
     prices: Prices | None = None,
     progress: Progress | None = None,
 ) -> Fit:
@@ -114,8 +117,9 @@ def fit(
     ``cap`` and ``device`` (a number, ``"sim:8GiB"``, or the size of a card, ``"24GiB"``) are a limit to judge by;
     ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more batch
     sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
-    ``batch_to``, and the largest batch within the limit. Replays run on a simulated device. ``prices`` is the price
-    table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
+    ``batch_to``, and the largest batch within the limit. Replays run on a simulated device. ``compact`` says whether
+    live data may be moved there: it may in programs of one thread, and not where others launch work. ``prices`` is the
+    price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
 
     >>> import arena, tempfile
     >>> pool = arena.Arena(device="sim:8GiB")
@@ -132,14 +136,15 @@ def fit(
     sources = [traces] if isinstance(traces, (Trace, str, PathLike)) else list(traces)
     given, targets = _batches("batch_from", batch_from), _batches("batch_to", batch_to)
     _check(sources, given, targets)
-    if not isinstance(vmm, bool):
-        raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
+    for name, value in (("vmm", vmm), ("compact", compact)):
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}={value!r} is not accepted; write True or False")
     limit = _limit(cap, device, outside)
     read = [source if isinstance(source, Trace) else Trace.read(source) for source in sources]
     piece = resolve("growth", growth, LARGEST)
 
     def replays_of(trace: Trace, before: int) -> Replays:
-        return Replays(trace, growth=piece, vmm=vmm, progress=progress, before=before)
+        return Replays(trace, growth=piece, vmm=vmm, compact=compact, progress=progress, before=before)
 
     with using(prices, vmm=vmm) as table:
         model = predictor = None
@@ -160,6 +165,7 @@ def fit(
             exceptions=exceptions,
             points=points,
             prices=table.label,
+            compact=compact,
             cards=_cards(smallest, comfortable, outside),
             limit=limit,
             scaling=_scaling(model) if model else None,

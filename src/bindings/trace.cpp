@@ -162,10 +162,14 @@ void bind_trace(py::module_& module) {
           py::arg("thread"), py::arg("time"), py::arg("action"), py::arg("pointer"), py::arg("size"), py::arg("stream"),
           "Append the events of a row: 0 allocates, 1 frees, 2 is a failure.");
   py::class_<Replay>(module, "Replay", "A trace that runs through an arena.")
-      .def(py::init<std::shared_ptr<const Trace>, std::shared_ptr<Arena>, std::uint64_t,
-                    std::unordered_map<Line, Line>>(),
+      .def(py::init([](std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
+                       std::unordered_map<Line, Line> lines, bool compact) {
+             const WithoutGil without_gil;
+             const auto moving = compact ? Replay::Moving::kAllowed : Replay::Moving::kForbidden;
+             return std::make_unique<Replay>(std::move(trace), std::move(arena), every, std::move(lines), moving);
+           }),
            py::arg("trace"), py::arg("arena"), py::arg("every"), py::arg("lines") = std::unordered_map<Line, Line>(),
-           py::call_guard<WithoutGil>())
+           py::arg("compact") = true)
       .def("step", &Replay::step, py::arg("events"), py::call_guard<WithoutGil>(),
            "Go on for some events; False at the end.")
       .def("origins", &origins_of, py::arg("addresses"), "(nanoseconds, stream) of the allocations of live blocks.")

@@ -11,11 +11,12 @@ constexpr std::uint64_t kLegacy = 1;
 }  // namespace
 
 Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-               std::unordered_map<Line, Line> lines)
+               std::unordered_map<Line, Line> lines, Moving moving)
     : trace_(std::move(trace)),
       arena_(std::move(arena)),
       lines_(std::move(lines)),
       every_(std::max<std::uint64_t>(1, every)),
+      moving_(moving),
       blocks_(*trace_),
       extremes_(find_extremes(*trace_, every_)) {
   make_streams();
@@ -114,7 +115,7 @@ void Replay::allocate(const TraceEvent& event) {
   release(event.block);  // a number that comes again: what a file says need not make sense
   keep_stream(event);
   try {
-    Block& block = arena_->allocate(event.size, stream_of(event), true, line_of(event));
+    Block& block = arena_->allocate(event.size, stream_of(event), moving_ == Moving::kAllowed, line_of(event));
     blocks_.at(event.block) = {&block, next_};
     live_ += block.size;
   } catch (const OutOfMemory& error) {

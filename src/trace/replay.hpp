@@ -45,9 +45,11 @@ struct Misfit {
 class Replay {
  public:
   // Of every so many events it samples the account when the most and the least was live, and when the most was
-  // reserved; and after the last. `lines` are what the arena shall call the lines of the trace.
+  // reserved; and after the last. `lines` are what the arena shall call the lines of the trace. Live data is moved if
+  // that is allowed, and nothing else makes room.
+  enum class Moving { kAllowed, kForbidden };
   Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-         std::unordered_map<Line, Line> lines);
+         std::unordered_map<Line, Line> lines, Moving moving);
   // Frees what is live, and the streams.
   ~Replay();
   Replay(const Replay&) = delete;
@@ -77,7 +79,7 @@ class Replay {
   void release(std::uint64_t block);    // if it is live
   void end_scope(std::uint64_t scope);  // if it was begun
   void watch(const TraceEvent& event);
-  Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats()}; }
+  Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats(moving_ == Moving::kAllowed)}; }
   void finish_bucket();
   cu::Stream stream_of(const TraceEvent& event) const { return streams_[event.stream % streams_.size()].get(); }
   Line line_of(const TraceEvent& event) const;
@@ -92,6 +94,7 @@ class Replay {
   std::vector<std::shared_ptr<cu::StreamTag>> streams_;  // for those of the trace, in turn
   std::unordered_map<Line, Line> lines_;
   std::uint64_t every_;
+  Moving moving_;
   std::uint64_t next_ = 0;
   ByBlock<Held> blocks_;
   Bytes live_ = 0;

@@ -20,6 +20,7 @@ from .._next import arena_command, exact_size
 from .._numbers import as_device, is_number
 from .._sizes import format_size as size
 from ..errors import UsageError
+from ._moving import NO_COMPACT, assumed
 from ._reading import read_trace
 
 __all__ = ["fit"]
@@ -38,6 +39,7 @@ def fit(
     batch_to: Annotated[str | None, typer.Option(help="Batches to predict: 32,64.")] = None,
     growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
+    no_compact: Annotated[bool, typer.Option("--no-compact", help=NO_COMPACT)] = False,
     prices: Annotated[
         str | None, typer.Option(help='Price table: "a100", "small", "free", or a file of arena measure.')
     ] = None,
@@ -61,13 +63,15 @@ def fit(
             batch_to=after,
             growth=growth,
             vmm=not plain,
+            compact=not no_compact,
             prices=prices,
             progress=progress,
         )
     if as_json:
         print(json.dumps(facts(found), indent=1))
     else:
-        show(found, [str(path) for path in traces], ["--prices", prices] if prices else [])
+        chosen = [*(["--prices", prices] if prices else []), *(["--no-compact"] if no_compact else [])]
+        show(found, [str(path) for path in traces], chosen)
     raise typer.Exit(3 if found.fits is False else 0)
 
 
@@ -94,12 +98,11 @@ def facts(found: Fit) -> dict[str, Any]:
     return {"fits": found.fits, **asdict(found)}
 
 
-def show(found: Fit, traces: list[str], priced: list[str]) -> None:
+def show(found: Fit, traces: list[str], chosen: list[str]) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
     which = f" of the run with batch {max(found.scaling.batches)}" if found.scaling else ""
-    console.print(
-        f"{found.events:,} events{which}, {size(found.peak_live)} live at the peak; {found.replays} replays\n"
-    )
+    console.print(f"{found.events:,} events{which}, {size(found.peak_live)} live at the peak; {found.replays} replays")
+    console.print(f"{assumed(found.compact)}\n")
     rows = [
         (found.smallest_cap, "the smallest cap that works"),
         (found.comfortable_cap, "from here on remapping is rare"),
@@ -117,7 +120,7 @@ def show(found: Fit, traces: list[str], priced: list[str]) -> None:
     if found.limit is not None and not found.scaling:
         verdict = "fits" if found.fits else "does not fit"
         console.print(f"\n{verdict} within {size(found.limit)}: it needs {size(found.smallest_cap)}")
-    console.print(f"\nNext: {following(found, traces, priced)}")
+    console.print(f"\nNext: {following(found, traces, chosen)}")
 
 
 def times(cap: int, found: Fit) -> str:
@@ -208,12 +211,12 @@ def quality(found: Fit) -> str:
     return f"predicted from the others, batch {worst} would be off by {abs(miss):.2%}, the worst"
 
 
-def following(found: Fit, traces: list[str], priced: list[str]) -> str:
+def following(found: Fit, traces: list[str], chosen: list[str]) -> str:
     if found.scaling and found.largest and found.largest.batch:
         least, most = max(1, found.largest.at_least), found.largest.at_most or 4 * found.largest.batch
         return f"try it for real, with arena.largest_batch(function, {least}, {most})"
     if found.scaling:
         batches = ",".join(map(str, found.scaling.batches))
-        return arena_command("fit", *traces, "--batch-from", batches, "--device", "24GiB", *priced)
+        return arena_command("fit", *traces, "--batch-from", batches, "--device", "24GiB", *chosen)
     cap = exact_size(found.comfortable_cap)
-    return arena_command("replay", traces[0], "--cap", cap, *priced, "--save", "report.html")
+    return arena_command("replay", traces[0], "--cap", cap, *chosen, "--save", "report.html")

@@ -21,6 +21,7 @@ from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
 from . import _compare
+from ._moving import NO_COMPACT, assumed
 from ._reading import read_trace
 
 __all__ = ["replay"]
@@ -43,6 +44,10 @@ def replay(
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
     vmm: Annotated[bool, typer.Option("--vmm", help="With virtual memory: the default; after --plain, both.")] = False,
+    no_compact: Annotated[bool, typer.Option("--no-compact", help=NO_COMPACT)] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Moving live data: the default; after --no-compact, both.")
+    ] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Side by side: several traces, or options that are given several times.")
     ] = False,
@@ -60,9 +65,10 @@ def replay(
     given["device"] = [as_device(name) for name in device or ()]
     given["prices"] = list(prices or ())
     given["vmm"] = [True, False] if plain and vmm else [not plain]
+    given["compact"] = [True, False] if compact and no_compact else [not no_compact]
     if compare or len(traces) > 1 or any(len(values) > 1 for values in given.values()):
         _compare.compare(traces, {name: values for name, values in given.items() if values}, save, force, as_json)
-    settings: dict[str, Any] = {name: values[0] for name, values in given.items() if values} | {"compact": True}
+    settings: dict[str, Any] = {name: values[0] for name, values in given.items() if values}
     trace = traces[0]
     if save:
         check(save, overwrite=force, endings=REPORTS)
@@ -74,6 +80,7 @@ def replay(
         print(json.dumps({**facts(done), "report": str(written) if written else None}, indent=1))
     else:
         again = [str(trace), *(("--device", device[0]) if device else ()), *(("--prices", prices[0]) if prices else ())]
+        again += ["--no-compact"] if no_compact else []
         show(done, written, again)
     raise typer.Exit(0 if done.fits else 3)
 
@@ -96,6 +103,7 @@ def facts(done: Replayed) -> dict[str, Any]:
         "largest": done.error.largest if done.error else None,
         "priced_ms": done.priced_ms,
         "prices": done.prices,
+        "compact": done.compact,
         "stats": _figures(done.stats),
         "moment": done.report.moment,
         "peak": dataclasses.asdict(done.peak),
@@ -117,6 +125,7 @@ def show(done: Replayed, written: Path | None, again: list[str]) -> None:
         asked, largest = size(done.error.requested), size(done.error.largest)
         console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
         console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
+    console.print(assumed(done.compact))
     console.print(done.report.moment)
     for line in held(done):
         console.print(line)
@@ -136,7 +145,7 @@ def following(done: Replayed, written: Path | None, again: list[str]) -> str:
     if written:
         return next_after(written)
     if not done.fits:
-        return arena_command("fit", again[0])
+        return arena_command("fit", again[0], *(["--no-compact"] if not done.compact else []))
     return arena_command("replay", *again, "--cap", exact_size(done.stats.peak_reserved), "--save", "report.html")
 
 

@@ -75,6 +75,8 @@ def _plain(value: Any) -> Any:
 def _word(key: str, value: object) -> str:
     if key == "vmm":
         return "virtual memory" if value else "plain"
+    if key == "compact":
+        return "moving allowed" if value else "moving forbidden"
     if key == "prices":
         return f"prices {Path(str(value)).name}"
     return f"{key} {value}"

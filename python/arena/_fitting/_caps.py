@@ -53,12 +53,14 @@ class Replays:
         *,
         growth: int = 64 << 20,
         vmm: bool = True,
+        compact: bool = True,
         progress: Progress | None = None,
         before: int = 0,
     ) -> None:
         self.trace = trace
         self.growth = growth
         self.vmm = vmm
+        self.compact = compact
         self.progress = progress
         self.before = before  # replays of other traces, for the count that progress shows
         self.points: dict[int, Point] = {}
@@ -89,7 +91,7 @@ class Replays:
         try:
             begin = sim.clock()
             every = len(self.trace) // (SAMPLES if cap == LARGEST else 1)
-            running = _core.Replay(self.trace._core, pool, max(1, every))
+            running = _core.Replay(self.trace._core, pool, max(1, every), compact=self.compact)
             running.step(len(self.trace) // 2)
             half, middle = pool.stats(), sim.clock()
             running.step(len(self.trace))

@@ -57,6 +57,8 @@ class Replayed:
     """Driver time by the simulated device's price table, in milliseconds; none on a real device."""
     prices: str | None
     """Which price table that was: ``a100``, or the name of a file and what it was measured on."""
+    compact: bool
+    """Whether live data was moved where nothing else made room."""
     peak: Peak
     _report: Callable[[], Report] = dataclasses.field(repr=False)
     _end: Callable[[], Report] = dataclasses.field(repr=False)
@@ -113,7 +115,9 @@ class Run:
     ) -> None:
         lines = {number: _core.number_of_lines(found) for number, found in trace.lines.items() if found}
         self._trace, self._pool, self._progress, self._prices = trace, pool, progress, prices
-        self._core = _core.Replay(trace._core, pool._open, max(1, -(-len(trace) // BUCKETS)), lines)
+        every = max(1, -(-len(trace) // BUCKETS))
+        self._compact = pool._compact is not False
+        self._core = _core.Replay(trace._core, pool._open, every, lines, self._compact)
         self._timed = trace.timed and len(trace) > 0 and trace[-1].time > 0
 
     def whole(self) -> Replayed:
@@ -138,6 +142,7 @@ class Run:
             samples=[(at / 1e9, stats) for _, at, stats in samples],
             priced_ms=priced / 1000 if self._pool.is_simulated else None,
             prices=self._prices,
+            compact=self._compact,
             peak=Peak(event, time / 1e9, live, reserved),
             _report=report,
             _end=end,
