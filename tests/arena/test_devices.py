@@ -158,6 +158,55 @@ def test_work_of_another_device_is_waited_for_before_data_is_moved(machine: Mach
     devices.use(1).ok("cuStreamDestroy", stream)
 
 
+class Capture:
+    """A blocking stream of device 1 that is being captured."""
+
+    def __init__(self, devices: Devices) -> None:
+        self.devices = devices
+        cu = devices.use(1)
+        self.stream = cu.stream(non_blocking=False)
+        cu.ok("cuStreamBeginCapture", self.stream, 2)
+        devices.use(0)
+
+    def end(self) -> str:
+        cu, graph = self.devices.use(1), ctypes.c_uint64()
+        result = cu.cuStreamEndCapture(self.stream, ctypes.byref(graph))
+        if graph.value:
+            cu.ok("cuGraphDestroy", graph.value)
+        cu.ok("cuStreamDestroy", self.stream)
+        self.devices.use(0)
+        return result
+
+
+def test_a_capture_on_another_device_survives_that_data_cannot_be_moved_now(machine: Machine) -> None:
+    devices = machine(devices=2)
+    pool = devices.make(cap="16MiB", growth="8MiB", compact=True)
+    blocks = [pool.allocate(2 * MIB) for _ in range(8)]
+    del blocks[1::2]
+    capture = Capture(devices)
+    with pytest.raises(UsageError, match="a stream is being captured"):
+        pool.trim(compact=True)
+    assert capture.end() == SUCCESS
+    pool.trim(compact=True)
+    assert pool.stats().reserved == 8 * MIB
+
+
+def test_a_capture_on_another_device_survives_that_memory_of_its_streams_is_needed(machine: Machine) -> None:
+    devices = machine(devices=2)
+    pool = devices.make(cap="4MiB", growth="2MiB")
+    user = devices.use(1).stream()
+    devices.use(0)
+    block = pool.allocate(4 * MIB)
+    block.record_stream(user)
+    capture = Capture(devices)
+    block.free()
+    with pytest.raises(arena.OutOfMemoryError, match="a stream is being captured"):
+        pool.allocate(4 * MIB)
+    assert capture.end() == SUCCESS
+    pool.allocate(4 * MIB).free()
+    devices.use(1).ok("cuStreamDestroy", user)
+
+
 @pytest.mark.parametrize("rdma", [True, False])
 def test_memory_is_created_for_rdma_where_the_device_supports_it(machine: Machine, rdma: bool) -> None:
     devices = machine(rdma=rdma)
