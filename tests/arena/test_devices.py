@@ -141,6 +141,18 @@ def test_a_device_that_is_not_to_be_had_is_described_all_the_same(machine: Machi
     assert (free.free, free.problem, other.free) == (8 * GIB, "", 8 * GIB)
 
 
+@pytest.mark.parametrize("call", ["cuDeviceCanAccessPeer", "cuDeviceGetAttribute"])
+def test_a_device_that_the_driver_says_nothing_about_is_no_peer(machine: Machine, call: str) -> None:
+    devices = machine(devices=3)
+    pool = devices.make(cap="64MiB")
+    before = sim.call_table()
+    arena._core.describe_device(arena.Driver.open("sim"), 0)
+    asked = sim.call_table()[call] - before[call]
+    sim.fail(call, "CUDA_ERROR_UNKNOWN", nth=asked)  # the last question is about device 2
+    assert arena._core.describe_device(arena.Driver.open("sim"), 0).peers == [1]
+    assert pool.peers == [1, 2]
+
+
 def test_work_of_another_device_is_waited_for_before_data_is_moved(machine: Machine) -> None:
     devices = machine(devices=3)
     pool = devices.make(cap="128MiB", growth="8MiB", compact=True)
