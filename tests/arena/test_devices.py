@@ -243,3 +243,14 @@ def test_rdma_that_is_promised_and_refused_is_done_without(machine: Machine, res
     assert pool.stats().reserved == sim.used()
     assert pool.peers == [1]
     pool.validate()
+
+
+def test_rdma_is_done_without_although_the_driver_did_not_take_a_handle_back_at_first(machine: Machine) -> None:
+    devices = machine(rdma="broken")
+    pool = devices.make(cap="64MiB", reserve="4MiB")
+    sim.fail("cuMemRelease", "CUDA_ERROR_UNKNOWN")
+    with pytest.raises(arena.DriverError, match="cuMemRelease"):
+        pool.allocate(MIB)
+    buffer = pool.allocate(MIB)
+    assert not is_for_rdma(devices.use(0), buffer)
+    pool.validate()
