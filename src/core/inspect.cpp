@@ -254,8 +254,10 @@ std::string Arena::why_full(Bytes rounded) const {
   const Bytes left = most * granule > reserved ? most * granule - reserved : 0;
   if (backing_->moving() > 0) return "memory is on its way";
   if (plain_ && reserved - counts().live + left >= rounded) return "fragmented";
+  const std::optional<Place> place = gaps_.find(block_size(rounded));  // reserve() rounds nothing
+  const Granules fixed = backing_->touched() + backing_->pinned();
+  if (!plain_ && !place && fixed + backing_->span_of(0, rounded).count() <= most) return "too few addresses";
   if (backing_->pinned() > 0) {
-    const std::optional<Place> place = gaps_.find(block_size(rounded));  // reserve() rounds nothing
     if (place && backing_->touched() + place->new_granules <= most) return "pinned memory kept";
   }
   if (most < capped) return settings_.headroom > 0 ? "headroom kept" : "device full";

@@ -69,6 +69,22 @@ def test_a_raised_cap_that_gets_no_addresses_leaves_the_cap_as_it_was(make: Make
     check(pool)
 
 
+def test_a_request_that_finds_memory_but_no_addresses_in_one_piece_says_so(make: MakeArena) -> None:
+    sim.configure(address_space="80MiB")
+    with pytest.warns(RuntimeWarning, match="72 MiB of addresses, 9/8 times the cap"):
+        pool = make(cap="64MiB", growth="2MiB")
+    blocks = sorted((pool.allocate(2 * MIB) for _ in range(32)), key=lambda block: block.ptr)
+    kept = blocks.pop(16)
+    for block in blocks:
+        block.free()
+    with pytest.raises(OutOfMemoryError, match="Next: free what lies between") as caught:
+        pool.allocate(44 * MIB)
+    assert (caught.value.verdict, caught.value.largest) == ("too few addresses", 38 * MIB)
+    kept.free()
+    pool.allocate(44 * MIB).free()
+    check(pool)
+
+
 # Refusals
 
 
