@@ -14,6 +14,7 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
+from .. import forked
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .conftest import GIB, MIB, MakeArena, check
@@ -207,3 +208,34 @@ def test_an_integrated_device_says_that_it_is_one(make: MakeArena) -> None:
     [device] = arena.Driver.open("sim").devices()
     assert device.integrated
     assert device.free == 6 * GIB  # the files that the host has cached do not count as free
+
+
+# A driver that waits
+
+
+def test_whoever_asks_for_facts_does_not_keep_a_function_of_a_stream_from_the_interpreter() -> None:
+    """Opening memory may wait for the device, which waits for that function, which waits for the GIL."""
+    code = """
+import ctypes, threading, time
+import arena
+from arena import sim
+from tests.simulated.cu import Cu
+
+sim.configure(sync_unmap=True)
+pool = arena.Arena(cap="64MiB", growth="2MiB")
+pool.allocate(1 << 20)
+cu = Cu()
+cu.start()
+began, go_on = threading.Event(), threading.Event()
+host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: (began.set(), go_on.wait(10)))
+cu.ok("cuLaunchHostFunc", cu.stream(), host, None)
+began.wait()
+asking = threading.Thread(target=pool.allocate, args=(8 << 20,))
+asking.start()
+time.sleep(0.3)  # it has the lock by now
+threading.Timer(0.3, go_on.set).start()
+core = pool._core
+print(pool.peers, core.rdma, core.addresses >> 20, core.remark, asking.join())
+"""
+    done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("[] True 512  None\n", "")
