@@ -52,9 +52,9 @@ Bytes Arena::device_free() const {
 }
 
 // Without the lock: it may take long. A driver that fails to answer does not keep the arena from going on. What came or
-// went at the same time may or may not be in the answer: rather too little is taken to be free.
+// went at the same time, or is about to be gone, may or may not be in the answer: rather too little is taken to be free.
 void Arena::ask_device(Lock& held) {
-  const Bytes before = taken();
+  const Bytes before = taken(), returned = backing_->returned();
   std::optional<Bytes> free;
   {
     const Unlocked unlocked(held);
@@ -62,7 +62,8 @@ void Arena::ask_device(Lock& held) {
   }
   if (!free) return;
   last_free_ = *free;
-  last_taken_ = std::min(before, taken());
+  const Bytes gone = backing_->returned() - returned + backing_->leaving() * backing_->granule();
+  last_taken_ = before - std::min(before, gone);
 }
 
 void Arena::ask_device(const Request& wanted, Lock& held) {

@@ -360,6 +360,7 @@ void Stitched::give_back(Index index) {
     put_spare(index);
     throw;
   }
+  returned_ += handles_[index].count;
   remove_handle(index);
 }
 

@@ -200,6 +200,41 @@ def test_a_request_asks_at_most_once_how_much_is_free(make: MakeArena, cu: Cu, v
     cu.ok("cuMemFree", other)
 
 
+def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeArena, cu: Cu) -> None:
+    """The driver has it already, and says so; the arena has not heard that it is gone."""
+    given_back, go_on = threading.Event(), threading.Event()
+    go_on.set()
+
+    class Segment:
+        def __init__(self, size: int) -> None:
+            self.ptr = cu.alloc(size)
+
+        def __del__(self) -> None:
+            driver = Cu()
+            driver.start()  # this may be another thread
+            driver.ok("cuMemFree", self.ptr)
+            driver.ok("cuDevicePrimaryCtxRelease", 0)
+            given_back.set()
+            go_on.wait(30)
+
+    pool = make(headroom="1GiB", growth="2MiB", upstream=Segment, compact=False)
+    other = cu.alloc(4 * GIB)
+    kept = pool.allocate(GIB)
+    pool.allocate(GIB).free()
+    cu.ok("cuStreamSynchronize", 0)
+    go_on.clear()
+    trimming = threading.Thread(target=pool.trim)
+    trimming.start()
+    assert given_back.wait(30)
+    threading.Timer(0.1, go_on.set).start()
+    with pytest.raises(OutOfMemoryError, match="headroom kept"):
+        core_of(pool).allocate(2 * GIB + 512 * MIB, 0, False)  # of 3 GiB that are free
+    trimming.join()
+    assert pool.stats().device_free == 3 * GIB
+    kept.free()
+    cu.ok("cuMemFree", other)
+
+
 # Devices that share the host's memory
 
 
