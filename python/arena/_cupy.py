@@ -67,10 +67,11 @@ def malloc(pool: Arena, size: SupportsIndex) -> Any:
 
 def _check_device(pool: Arena) -> None:
     """Refuse memory that CuPy's kernels, which run on its current device, could not use."""
+    current, is_known = None, True
     try:
         current = int(cupy.cuda.runtime.getDevice())
-    except cupy.cuda.runtime.CUDARuntimeError:  # no runtime, no device; or what follows will say so
-        current = None
+    except cupy.cuda.runtime.CUDARuntimeError as error:  # no runtime, no device; or what follows will say so
+        is_known = getattr(error, "status", None) in _NO_RUNTIME  # otherwise it may run a real device later
     if current is not None and pool.is_simulated and _core.is_real_driver_here():
         raise errors.UsageError(
             "this arena is simulated, and CuPy runs on a real device, to which simulated addresses mean nothing; "
@@ -82,7 +83,7 @@ def _check_device(pool: Arena) -> None:
             f"`with cupy.cuda.Device({pool.device}):`, make an arena of device {current}, or give CuPy arena.malloc, "
             "which serves the current device"
         )
-    if pool.is_simulated:
+    if pool.is_simulated and is_known:
         _core.allow_simulation()
 
 

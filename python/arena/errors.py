@@ -59,8 +59,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
 
     verdict: str
     """Why: ``"cap reached"``, ``"device full"``, ``"headroom kept"``, ``"budget of scope X reached"``,
-    ``"a stream is being captured"``, ``"re-backing not allowed"``, ``"pinned memory kept"``, or, without virtual
-    memory, ``"fragmented"`` or ``"memory is on its way"``."""
+    ``"a stream is being captured"``, ``"re-backing not allowed"``, ``"pinned memory kept"``, ``"too few addresses"``,
+    or, without virtual memory, ``"fragmented"`` or ``"memory is on its way"``."""
     requested: int
     """The bytes that were asked for."""
     largest: int
@@ -109,6 +109,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
             "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
             "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no "
             "upstream=), where free memory in pieces is never useless.",
+            "too few addresses": "Next: free what lies between the free pieces, or use a smaller cap: the driver gave "
+            "so few addresses for this one that no place is left in one piece, although there is memory.",
             "pinned memory kept": "Next: unpin() what need not stay in its place: moving live data would have made "
             "room.",
             "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "

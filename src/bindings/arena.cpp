@@ -167,6 +167,12 @@ bool is_only_thread() {
 #endif
 }
 
+// A property that waits for the lock: whoever has that may be waiting for a function that needs the GIL.
+template <typename Value>
+py::cpp_function locked(Value (Arena::*get)() const) {
+  return py::cpp_function(get, py::call_guard<WithoutGil>());
+}
+
 PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
   return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
 }
@@ -351,10 +357,10 @@ void bind_arena(py::module_& module) {
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
       .def_property_readonly("id", &Arena::id, "A number of its own.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
-      .def_property_readonly("addresses", &Arena::addresses, "Bytes of addresses reserved for virtual memory.")
-      .def_property_readonly("peers", &Arena::peers, "The other devices that have access to virtual memory.")
-      .def_property_readonly("rdma", &Arena::rdma, "Whether memory is created for GPUDirect RDMA.")
-      .def_property_readonly("remark", &Arena::remark, "What is not as usual on this device, and why.")
+      .def_property_readonly("addresses", locked(&Arena::addresses), "Bytes of addresses reserved for virtual memory.")
+      .def_property_readonly("peers", locked(&Arena::peers), "The other devices that have access to virtual memory.")
+      .def_property_readonly("rdma", locked(&Arena::rdma), "Whether memory is created for GPUDirect RDMA.")
+      .def_property_readonly("remark", locked(&Arena::remark), "What is not as usual on this device, and why.")
       .def("ask_device", py::overload_cast<>(&Arena::ask_device), py::call_guard<WithoutGil>(),
            "Ask the driver how much memory the device has left.")
       .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")

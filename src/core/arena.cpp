@@ -355,11 +355,11 @@ void Arena::reserve(Bytes size) {
 }
 
 void Arena::reserve(Bytes size, Lock& held) {
-  Granules wanted = in_granules(round_up(size, backing_->granule()));
-  if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
   const Request asked{.size = size, .rounded = round_up(size, kAlignment), .may_reback = true};
   ask_device(asked, held);
   check_still_open(held);
+  Granules wanted = in_granules(round_up(size, backing_->granule()));
+  if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));
   empty_fronts();
   backing_->forget_refusal();
   if (wanted > limit()) fail(asked, held);

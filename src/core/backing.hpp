@@ -164,9 +164,11 @@ class Backing {
   void forget_refusal() { refused_ = false; }
 
   Granules reserved() const { return reserved_; }
-  Granules coming() const { return coming_; }  // counted as reserved, but not taken yet
+  Granules coming() const { return coming_; }    // counted as reserved, but not taken yet
+  Granules leaving() const { return leaving_; }  // counted as reserved, but given back by now, or about to be
   Granules moving() const { return coming_ + leaving_; }
-  Granules peak() const { return peak_; }  // the highest value of reserved
+  Bytes returned() const { return returned_ * granule_; }  // given back so far
+  Granules peak() const { return peak_; }                  // the highest value of reserved
   Granules spare() const { return spare_granules_; }
   Granules idle() const { return idle_granules_; }
   Granules pending() const { return pending_granules_; }  // of the idle ones
@@ -271,6 +273,7 @@ class Backing {
   Granules touched_granules_ = 0;
   Granules pinned_granules_ = 0;       // untouched ones of handles with pins
   Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
+  Granules returned_ = 0;              // to whoever gave them
   Granules walls_ = 0;                 // granules that are in no range of addresses
   Granules backed_end_ = 0;            // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;

@@ -52,9 +52,9 @@ Bytes Arena::device_free() const {
 }
 
 // Without the lock: it may take long. A driver that fails to answer does not keep the arena from going on. What came or
-// went at the same time may or may not be in the answer: rather too little is taken to be free.
+// went at the same time, or is about to be gone, may or may not be in the answer: rather too little is taken to be free.
 void Arena::ask_device(Lock& held) {
-  const Bytes before = taken();
+  const Bytes before = taken(), returned = backing_->returned();
   std::optional<Bytes> free;
   {
     const Unlocked unlocked(held);
@@ -62,7 +62,8 @@ void Arena::ask_device(Lock& held) {
   }
   if (!free) return;
   last_free_ = *free;
-  last_taken_ = std::min(before, taken());
+  const Bytes gone = backing_->returned() - returned + backing_->leaving() * backing_->granule();
+  last_taken_ = before - std::min(before, gone);
 }
 
 void Arena::ask_device(const Request& wanted, Lock& held) {
@@ -254,8 +255,10 @@ std::string Arena::why_full(Bytes rounded) const {
   const Bytes left = most * granule > reserved ? most * granule - reserved : 0;
   if (backing_->moving() > 0) return "memory is on its way";
   if (plain_ && reserved - counts().live + left >= rounded) return "fragmented";
+  const std::optional<Place> place = gaps_.find(block_size(rounded));  // reserve() rounds nothing
+  const Granules fixed = backing_->touched() + backing_->pinned();
+  if (!plain_ && !place && fixed + backing_->span_of(0, rounded).count() <= most) return "too few addresses";
   if (backing_->pinned() > 0) {
-    const std::optional<Place> place = gaps_.find(block_size(rounded));  // reserve() rounds nothing
     if (place && backing_->touched() + place->new_granules <= most) return "pinned memory kept";
   }
   if (most < capped) return settings_.headroom > 0 ? "headroom kept" : "device full";

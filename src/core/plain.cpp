@@ -187,6 +187,7 @@ void Plain::release(const std::vector<Index>& going, Lock& lock) {
     }
     leaving_ -= handles_[index].count;
     if (gone) {
+      returned_ += handles_[index].count;
       remove_handle(index);
     } else {
       handles_[index].give_back = std::move(give_back);

@@ -179,12 +179,12 @@ auto Stitched::with_or_without_rdma(const Function& function) {
 // is spare is created again.
 bool Stitched::give_up_rdma() {
   if (is_proven_ || !kind_.rdma) return false;
-  kind_.rdma = false;
   std::vector<Granules> counts;
   while (!spare_.empty()) {
     counts.push_back(spare_.begin()->first);
     give_back(take_spare(counts.back(), 0));
   }
+  kind_.rdma = false;  // only now: what the driver did not take back is still for RDMA
   for (const Granules count : counts) {
     const Index index = create(count);
     if (index == kNone) break;
@@ -360,6 +360,7 @@ void Stitched::give_back(Index index) {
     put_spare(index);
     throw;
   }
+  returned_ += handles_[index].count;
   remove_handle(index);
 }
 

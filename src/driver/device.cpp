@@ -153,6 +153,7 @@ bool Device::record(cu::Event event, cu::Stream stream) const {
 }
 
 bool Device::record_context(cu::Event event, cu::Context context) const {
+  if (has_captures(context)) return false;
   const cu::Result result = count().cuCtxRecordEvent(context, event);
   if (is_about_capture(result)) return false;
   driver_->check(result, "cuCtxRecordEvent");
@@ -181,7 +182,15 @@ void Device::synchronize(cu::Event event) const {
   driver_->check(count().cuEventSynchronize(event), "cuEventSynchronize");
 }
 
+// Callers know of captures on this device. On another one its own legacy stream knows of them.
+bool Device::has_captures(cu::Context context) const {
+  if (context == context_.get()) return false;
+  const ContextScope scope(*driver_, context);
+  return is_capturing_here(cu::legacy_stream());
+}
+
 bool Device::synchronize(cu::Context context) const {
+  if (has_captures(context)) return false;
   const ContextScope scope(*driver_, context);
   const cu::Result result = count().cuCtxSynchronize();
   if (is_about_capture(result)) return false;
@@ -209,6 +218,10 @@ bool Device::synchronize_others() const {
 // Not counted: asked for every request on a stream that could be captured.
 bool Device::is_capturing(cu::Stream stream) const {
   const ContextScope scope(*driver_, context_.get());
+  return is_capturing_here(stream);
+}
+
+bool Device::is_capturing_here(cu::Stream stream) const {
   cu::CaptureStatus status = cu::CaptureStatus::kNone;
   const cu::Result result = driver_->functions().cuStreamIsCapturing(stream, &status);
   if (result == cu::Result::kCaptureImplicit) return true;

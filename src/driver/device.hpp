@@ -97,6 +97,9 @@ class Device {
  private:
   friend class Relaxed;
   bool has_room(cu::Result result, const char* call) const;
+  bool is_capturing_here(cu::Stream stream) const;  // in the current context
+  // Whether blocking streams of another device's context are being captured.
+  bool has_captures(cu::Context context) const;
   const Functions& count() const {
     ++calls_;
     return driver_->functions();

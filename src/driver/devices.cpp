@@ -27,17 +27,24 @@ bool may_have(const Driver& driver, cu::DeviceAttribute attribute, cu::Device de
   return value != 0;
 }
 
-// The devices that can be given access to this one's memory. Virtual memory is needed on both sides.
+// Virtual memory is needed on both sides.
+bool can_access(const Driver& driver, int other, cu::Device device) {
+  cu::Device peer = 0;
+  int can = 0;
+  driver.check(driver.functions().cuDeviceGet(&peer, other), "cuDeviceGet");
+  driver.check(driver.functions().cuDeviceCanAccessPeer(&can, peer, device), "cuDeviceCanAccessPeer");
+  return can != 0 && has(driver, cu::DeviceAttribute::kVirtualMemorySupported, peer);
+}
+
+// The devices that can be given access to this one's memory. One that the driver says nothing about cannot: that is no
+// reason to do without this one.
 std::vector<int> peers_of(const Driver& driver, int number, cu::Device device) {
   std::vector<int> peers;
   const int count = driver.device_count();
   for (int other = 0; other < count; ++other) {
-    if (other == number) continue;
-    cu::Device peer = 0;
-    int can = 0;
-    driver.check(driver.functions().cuDeviceGet(&peer, other), "cuDeviceGet");
-    driver.check(driver.functions().cuDeviceCanAccessPeer(&can, peer, device), "cuDeviceCanAccessPeer");
-    if (can != 0 && has(driver, cu::DeviceAttribute::kVirtualMemorySupported, peer)) peers.push_back(other);
+    quietly([&] {
+      if (other != number && can_access(driver, other, device)) peers.push_back(other);
+    });
   }
   return peers;
 }

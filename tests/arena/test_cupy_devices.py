@@ -110,6 +110,27 @@ print(pool.stats().live)
     assert done.stdout.splitlines() == [line, line, "0"]
 
 
+def test_a_runtime_that_is_not_ready_yet_does_not_allow_a_simulated_arena_for_ever(tmp_path: Path) -> None:
+    source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
+    source.write_text("int cuInit(unsigned flags) { return 100; }\n")
+    subprocess.run(["cc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library, source], check=True)
+    code = f"""
+import ctypes
+real = ctypes.CDLL({str(library)!r})
+{RUNTIME}
+def fail():
+    raise cupy.cuda.runtime.CUDARuntimeError(3)  # cudaErrorInitializationError
+
+works, cupy.cuda.runtime.getDevice = cupy.cuda.runtime.getDevice, fail
+pool = arena.Arena(cap="64MiB")
+pool.malloc(1 << 20)
+cupy.cuda.runtime.getDevice = works
+print(type(say(lambda: pool.malloc(1 << 20))).__name__)
+"""
+    done = run(code)
+    assert (done.stdout, done.stderr) == ("UsageError\n", "")
+
+
 def test_without_a_real_driver_a_simulated_arena_serves_a_cupy_that_has_a_runtime() -> None:
     code = """
 pool = arena.Arena(cap="64MiB", device=0)

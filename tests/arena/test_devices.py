@@ -141,6 +141,18 @@ def test_a_device_that_is_not_to_be_had_is_described_all_the_same(machine: Machi
     assert (free.free, free.problem, other.free) == (8 * GIB, "", 8 * GIB)
 
 
+@pytest.mark.parametrize("call", ["cuDeviceCanAccessPeer", "cuDeviceGetAttribute"])
+def test_a_device_that_the_driver_says_nothing_about_is_no_peer(machine: Machine, call: str) -> None:
+    devices = machine(devices=3)
+    pool = devices.make(cap="64MiB")
+    before = sim.call_table()
+    arena._core.describe_device(arena.Driver.open("sim"), 0)
+    asked = sim.call_table()[call] - before[call]
+    sim.fail(call, "CUDA_ERROR_UNKNOWN", nth=asked)  # the last question is about device 2
+    assert arena._core.describe_device(arena.Driver.open("sim"), 0).peers == [1]
+    assert pool.peers == [1, 2]
+
+
 def test_work_of_another_device_is_waited_for_before_data_is_moved(machine: Machine) -> None:
     devices = machine(devices=3)
     pool = devices.make(cap="128MiB", growth="8MiB", compact=True)
@@ -156,6 +168,55 @@ def test_work_of_another_device_is_waited_for_before_data_is_moved(machine: Mach
     assert cu.read(block.ptr, block.nbytes) == b"\7" * block.nbytes
     assert devices.active() == [0, 1]
     devices.use(1).ok("cuStreamDestroy", stream)
+
+
+class Capture:
+    """A blocking stream of device 1 that is being captured."""
+
+    def __init__(self, devices: Devices) -> None:
+        self.devices = devices
+        cu = devices.use(1)
+        self.stream = cu.stream(non_blocking=False)
+        cu.ok("cuStreamBeginCapture", self.stream, 2)
+        devices.use(0)
+
+    def end(self) -> str:
+        cu, graph = self.devices.use(1), ctypes.c_uint64()
+        result = cu.cuStreamEndCapture(self.stream, ctypes.byref(graph))
+        if graph.value:
+            cu.ok("cuGraphDestroy", graph.value)
+        cu.ok("cuStreamDestroy", self.stream)
+        self.devices.use(0)
+        return result
+
+
+def test_a_capture_on_another_device_survives_that_data_cannot_be_moved_now(machine: Machine) -> None:
+    devices = machine(devices=2)
+    pool = devices.make(cap="16MiB", growth="8MiB", compact=True)
+    blocks = [pool.allocate(2 * MIB) for _ in range(8)]
+    del blocks[1::2]
+    capture = Capture(devices)
+    with pytest.raises(UsageError, match="a stream is being captured"):
+        pool.trim(compact=True)
+    assert capture.end() == SUCCESS
+    pool.trim(compact=True)
+    assert pool.stats().reserved == 8 * MIB
+
+
+def test_a_capture_on_another_device_survives_that_memory_of_its_streams_is_needed(machine: Machine) -> None:
+    devices = machine(devices=2)
+    pool = devices.make(cap="4MiB", growth="2MiB")
+    user = devices.use(1).stream()
+    devices.use(0)
+    block = pool.allocate(4 * MIB)
+    block.record_stream(user)
+    capture = Capture(devices)
+    block.free()
+    with pytest.raises(arena.OutOfMemoryError, match="a stream is being captured"):
+        pool.allocate(4 * MIB)
+    assert capture.end() == SUCCESS
+    pool.allocate(4 * MIB).free()
+    devices.use(1).ok("cuStreamDestroy", user)
 
 
 @pytest.mark.parametrize("rdma", [True, False])
@@ -181,4 +242,15 @@ def test_rdma_that_is_promised_and_refused_is_done_without(machine: Machine, res
     assert devices.fill_from(1, buffer) == SUCCESS
     assert pool.stats().reserved == sim.used()
     assert pool.peers == [1]
+    pool.validate()
+
+
+def test_rdma_is_done_without_although_the_driver_did_not_take_a_handle_back_at_first(machine: Machine) -> None:
+    devices = machine(rdma="broken")
+    pool = devices.make(cap="64MiB", reserve="4MiB")
+    sim.fail("cuMemRelease", "CUDA_ERROR_UNKNOWN")
+    with pytest.raises(arena.DriverError, match="cuMemRelease"):
+        pool.allocate(MIB)
+    buffer = pool.allocate(MIB)
+    assert not is_for_rdma(devices.use(0), buffer)
     pool.validate()

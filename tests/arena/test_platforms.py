@@ -14,6 +14,7 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
+from .. import forked
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .conftest import GIB, MIB, MakeArena, check
@@ -66,6 +67,22 @@ def test_a_raised_cap_that_gets_no_addresses_leaves_the_cap_as_it_was(make: Make
         pool.set_cap("4GiB")
     assert pool.stats().cap == 128 * MIB
     pool.allocate(128 * MIB).free()
+    check(pool)
+
+
+def test_a_request_that_finds_memory_but_no_addresses_in_one_piece_says_so(make: MakeArena) -> None:
+    sim.configure(address_space="80MiB")
+    with pytest.warns(RuntimeWarning, match="72 MiB of addresses, 9/8 times the cap"):
+        pool = make(cap="64MiB", growth="2MiB")
+    blocks = sorted((pool.allocate(2 * MIB) for _ in range(32)), key=lambda block: block.ptr)
+    kept = blocks.pop(16)
+    for block in blocks:
+        block.free()
+    with pytest.raises(OutOfMemoryError, match="Next: free what lies between") as caught:
+        pool.allocate(44 * MIB)
+    assert (caught.value.verdict, caught.value.largest) == ("too few addresses", 38 * MIB)
+    kept.free()
+    pool.allocate(44 * MIB).free()
     check(pool)
 
 
@@ -183,6 +200,41 @@ def test_a_request_asks_at_most_once_how_much_is_free(make: MakeArena, cu: Cu, v
     cu.ok("cuMemFree", other)
 
 
+def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeArena, cu: Cu) -> None:
+    """The driver has it already, and says so; the arena has not heard that it is gone."""
+    given_back, go_on = threading.Event(), threading.Event()
+    go_on.set()
+
+    class Segment:
+        def __init__(self, size: int) -> None:
+            self.ptr = cu.alloc(size)
+
+        def __del__(self) -> None:
+            driver = Cu()
+            driver.start()  # this may be another thread
+            driver.ok("cuMemFree", self.ptr)
+            driver.ok("cuDevicePrimaryCtxRelease", 0)
+            given_back.set()
+            go_on.wait(30)
+
+    pool = make(headroom="1GiB", growth="2MiB", upstream=Segment, compact=False)
+    other = cu.alloc(4 * GIB)
+    kept = pool.allocate(GIB)
+    pool.allocate(GIB).free()
+    cu.ok("cuStreamSynchronize", 0)
+    go_on.clear()
+    trimming = threading.Thread(target=pool.trim)
+    trimming.start()
+    assert given_back.wait(30)
+    threading.Timer(0.1, go_on.set).start()
+    with pytest.raises(OutOfMemoryError, match="headroom kept"):
+        core_of(pool).allocate(2 * GIB + 512 * MIB, 0, False)  # of 3 GiB that are free
+    trimming.join()
+    assert pool.stats().device_free == 3 * GIB
+    kept.free()
+    cu.ok("cuMemFree", other)
+
+
 # Devices that share the host's memory
 
 
@@ -191,3 +243,34 @@ def test_an_integrated_device_says_that_it_is_one(make: MakeArena) -> None:
     [device] = arena.Driver.open("sim").devices()
     assert device.integrated
     assert device.free == 6 * GIB  # the files that the host has cached do not count as free
+
+
+# A driver that waits
+
+
+def test_whoever_asks_for_facts_does_not_keep_a_function_of_a_stream_from_the_interpreter() -> None:
+    """Opening memory may wait for the device, which waits for that function, which waits for the GIL."""
+    code = """
+import ctypes, threading, time
+import arena
+from arena import sim
+from tests.simulated.cu import Cu
+
+sim.configure(sync_unmap=True)
+pool = arena.Arena(cap="64MiB", growth="2MiB")
+pool.allocate(1 << 20)
+cu = Cu()
+cu.start()
+began, go_on = threading.Event(), threading.Event()
+host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: (began.set(), go_on.wait(10)))
+cu.ok("cuLaunchHostFunc", cu.stream(), host, None)
+began.wait()
+asking = threading.Thread(target=pool.allocate, args=(8 << 20,))
+asking.start()
+time.sleep(0.3)  # it has the lock by now
+threading.Timer(0.3, go_on.set).start()
+core = pool._core
+print(pool.peers, core.rdma, core.addresses >> 20, core.remark, asking.join())
+"""
+    done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("[] True 512  None\n", "")
