@@ -173,7 +173,8 @@ Block& Arena::allocate_or_fail(const Request& wanted, Lock& held) {
     std::condition_variable_any& moved;
     ~Tell() { moved.notify_all(); }
   } const tell{moved_};
-  if (settings_.headroom > 0 || wanted.capture) ask_device(wanted, held);
+  ask_before_growing(wanted, held);
+  if (wanted.capture) ask_device(wanted, held);
   check_still_open(held);
   backing_->forget_refusal();
   const auto deadline = std::chrono::steady_clock::now() + kLongestWait;

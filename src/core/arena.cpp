@@ -297,7 +297,7 @@ void Arena::compact() {
   Lock held = lock();
   constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until it ends";
   if (streams_.any_capturing()) throw UsageError(kCaptured);
-  ask_device(held);
+  ask_before_growing(Request{}, held);
   check_still_open(held);
   if (observer_) tell({EventKind::kCompact});
   const Relaxed relaxed(device_);
@@ -356,7 +356,7 @@ void Arena::reserve(Bytes size) {
 
 void Arena::reserve(Bytes size, Lock& held) {
   const Request asked{.size = size, .rounded = round_up(size, kAlignment), .may_reback = true};
-  ask_device(asked, held);
+  ask_before_growing(asked, held);
   check_still_open(held);
   Granules wanted = in_granules(round_up(size, backing_->granule()));
   if (size <= settings_.cap) wanted = std::min(wanted, in_granules(settings_.cap));

@@ -239,6 +239,8 @@ class Arena {
   Bytes device_free() const;  // as far as is known
   void ask_device(Lock& lock);
   void ask_device(const Request& request, Lock& lock);
+  void require_answer(Lock& lock);
+  void ask_before_growing(const Request& request, Lock& lock);
   Start start() const;
   std::unique_ptr<Backing> make_backing();
   bool fall_back(const DriverError& error, Lock& lock);

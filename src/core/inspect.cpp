@@ -51,19 +51,28 @@ Bytes Arena::device_free() const {
   return was - std::min(was, taken());
 }
 
-// Without the lock: it may take long. A driver that fails to answer does not keep the arena from going on. What came or
-// went at the same time, or is about to be gone, may or may not be in the answer: rather too little is taken to be free.
-void Arena::ask_device(Lock& held) {
+// Without the lock: it may take long. What came or went at the same time, or is about to be gone, may or may not be in
+// the answer: rather too little is taken to be free.
+void Arena::require_answer(Lock& held) {
   const Bytes before = taken(), returned = backing_->returned();
-  std::optional<Bytes> free;
+  Bytes free = 0;
   {
     const Unlocked unlocked(held);
-    quietly([&] { free = device_.free(); });
+    free = device_.free();
   }
-  if (!free) return;
-  last_free_ = *free;
+  last_free_ = free;
   const Bytes gone = backing_->returned() - returned + backing_->leaving() * backing_->granule();
   last_taken_ = before - std::min(before, gone);
+}
+
+// A driver that fails to answer does not keep the arena from giving its account.
+void Arena::ask_device(Lock& held) {
+  quietly([&] { require_answer(held); });
+}
+
+// What is taken must leave the headroom free: not without an answer.
+void Arena::ask_before_growing(const Request& wanted, Lock& held) {
+  if (settings_.headroom > 0 && !std::exchange(wanted.has_asked, true)) require_answer(held);
 }
 
 void Arena::ask_device(const Request& wanted, Lock& held) {

@@ -49,8 +49,10 @@ std::vector<int> peers_of(const Driver& driver, int number, cu::Device device) {
   return peers;
 }
 
-std::size_t granularity_of(const Driver& driver, cu::Device device) {
+// Of memory as it will be created.
+std::size_t granularity_of(const Driver& driver, cu::Device device, bool for_rdma) {
   cu::MemAllocationProp prop{};
+  prop.gpu_direct_rdma_capable = for_rdma ? 1 : 0;
   prop.type = cu::MemAllocationType::kPinned;
   prop.location = {cu::MemLocationType::kDevice, device};
   std::size_t bytes = 0;
@@ -73,8 +75,8 @@ DeviceInfo describe_device(const Driver& driver, int number) {
   info.virtual_memory = has(driver, cu::DeviceAttribute::kVirtualMemorySupported, device);
   info.integrated = has(driver, cu::DeviceAttribute::kIntegrated, device);
   if (!info.virtual_memory) return info;
-  info.granularity = granularity_of(driver, device);
   info.rdma = may_have(driver, cu::DeviceAttribute::kRdmaWithVmmSupported, device);
+  info.granularity = granularity_of(driver, device, info.rdma);
   info.peers = peers_of(driver, number, device);
   return info;
 }

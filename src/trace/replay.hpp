@@ -79,7 +79,9 @@ class Replay {
   void release(std::uint64_t block);    // if it is live
   void end_scope(std::uint64_t scope);  // if it was begun
   void watch(const TraceEvent& event);
-  Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats(moving_ == Moving::kAllowed)}; }
+  Sample sample(const TraceEvent& event) const {
+    return {next_, event.time, arena_->stats(moving_ == Moving::kAllowed)};
+  }
   void finish_bucket();
   cu::Stream stream_of(const TraceEvent& event) const { return streams_[event.stream % streams_.size()].get(); }
   Line line_of(const TraceEvent& event) const;

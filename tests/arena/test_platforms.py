@@ -235,6 +235,18 @@ def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeA
     cu.ok("cuMemFree", other)
 
 
+@pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
+def test_headroom_is_kept_although_the_driver_does_not_say_how_much_is_free(make: MakeArena, cu: Cu, vmm: bool) -> None:
+    pool = make(cap="4GiB", headroom="1GiB", vmm=vmm)
+    other = cu.alloc(6 * GIB)  # of which the arena does not know
+    for grow in (lambda: pool.allocate(2 * GIB), lambda: pool.reserve("2GiB")):
+        sim.fail("cuMemGetInfo", "CUDA_ERROR_UNKNOWN")
+        with pytest.raises(arena.DriverError, match="cuMemGetInfo failed: CUDA_ERROR_UNKNOWN"):
+            grow()
+    assert sim.used() == 6 * GIB
+    cu.ok("cuMemFree", other)
+
+
 # Devices that share the host's memory
 
 

@@ -44,7 +44,7 @@ def run_client(code: str, **variables: str) -> str:
     """Run a Python program in a process of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=clean_environment() | variables,
+        env=clean_environment() | {"CUDASIM_DEAD": "report"} | variables,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,

@@ -14,6 +14,7 @@ from rich.table import Table
 from .. import _core
 from .._settings import SETTINGS, resolve, source_of
 from .._sizes import format_size
+from ..errors import DriverError
 
 __all__ = ["info"]
 
@@ -55,32 +56,36 @@ def gather() -> dict[str, Any]:
         "arena": __version__,
         "python": platform.python_version(),
         "driver": {"path": driver.path, "version": driver.version, "simulated": driver.is_simulated},
-        "devices": [_facts(driver, device) for device in driver.devices()],
+        "devices": [_facts(driver, number) for number in range(_core.device_count(driver))],
     }
 
 
-def _facts(driver: _core.Driver, device: _core.DeviceInfo) -> dict[str, Any]:
+def _facts(driver: _core.Driver, number: int) -> dict[str, Any]:
+    device, problem = _core.describe_device(driver, number), ""
+    try:
+        device = _core.device_info(driver, number)
+    except DriverError as error:  # of this device alone
+        problem = str(error)
+    problem = problem or device.problem
     sizes = {name: resolve(name, None, device.total) for name in SETTINGS}
     return {
         "number": device.number,
         "name": device.name,
         "total": device.total,
         "free": device.free,
-        "problem": device.problem,
+        "problem": problem,
         "virtual_memory": device.virtual_memory,
         "integrated": device.integrated,
         "rdma": device.rdma,
         "peers": device.peers,
-        **_start(driver, device, sizes["cap"]),
+        **({"addresses": None, "remark": ""} if problem else _start(driver, number, sizes["cap"])),
         "settings": [{"name": name, "bytes": sizes[name], "source": source_of(name)} for name in SETTINGS],
     }
 
 
-def _start(driver: _core.Driver, device: _core.DeviceInfo, cap: int) -> dict[str, Any]:
-    """How an arena starts there, which a device that is not to be had cannot tell. Takes addresses, but no memory."""
-    if device.problem:
-        return {"addresses": None, "remark": ""}
-    pool = _core.Arena(driver, device.number, cap=cap, reserve=0, headroom=0, growth=64 << 20)
+def _start(driver: _core.Driver, number: int, cap: int) -> dict[str, Any]:
+    """How an arena starts there. Takes addresses, but no memory."""
+    pool = _core.Arena(driver, number, cap=cap, reserve=0, headroom=0, growth=64 << 20)
     facts = {"addresses": pool.addresses, "remark": pool.remark}
     pool.close()
     return facts
