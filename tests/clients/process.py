@@ -29,7 +29,8 @@ class Server(forked.Server):
     """The other end: a child that runs tests, for the pytest that was asked to."""
 
     def __init__(self) -> None:
-        super().__init__("tests.clients.process", **{INSIDE: "1"})
+        # Some of these tests use dead handles on purpose.
+        super().__init__("tests.clients.process", CUDASIM_DEAD="report", **{INSIDE: "1"})
 
     def run(self, test: str) -> tuple[list[dict[str, Any]], int]:
         """Run one test; return its reports, as data, and how its process ended."""
@@ -44,7 +45,7 @@ def run_client(code: str, **variables: str) -> str:
     """Run a Python program in a process of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=clean_environment() | {"CUDASIM_DEAD": "report"} | variables,
+        env=clean_environment() | variables,
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT,
