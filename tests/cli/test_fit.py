@@ -43,6 +43,31 @@ def smallest() -> int:
     return next(cap for cap in range(PEAK >> 21 << 21, 1 << 30, 2 << 20) if trace.replay(cap=cap, compact=True).fits)
 
 
+def test_without_moving_live_data_the_smallest_cap_is_another_and_the_answer_says_which_it_is(smallest: int) -> None:
+    moving, still = (json.loads(run_arena("fit", TRACE, "--json", *more).stdout) for more in ([], ["--no-compact"]))
+    assert (moving["compact"], moving["smallest_cap"]) == (True, smallest)
+    assert still["compact"] is False
+    assert still["smallest_cap"] > smallest
+    assert not any(point["rebacked"] for point in still["points"])
+    done = run_arena("fit", TRACE, "--no-compact").stdout.splitlines()
+    assert done[1] == "live data is never moved (--no-compact)"
+    assert "--no-compact" in done[-1]
+    assert run_arena(*done[-1].split()[2:-2], "--json").returncode == 0  # what it says next works
+
+
+def test_a_replay_moves_live_data_only_if_it_may(smallest: int) -> None:
+    cap = f"{smallest >> 20}MiB"
+    moving, still = run_arena("replay", TRACE, "--cap", cap), run_arena("replay", TRACE, "--cap", cap, "--no-compact")
+    assert (moving.returncode, still.returncode) == (0, 3)
+    assert "live data may be moved, as in programs of one thread (with more: --no-compact)" in moving.stdout
+    assert "live data is never moved (--no-compact)" in still.stdout
+    assert "0 re-backings" in still.stdout
+    assert still.stdout.splitlines()[-1] == f"Next: arena fit {TRACE} --no-compact"
+    both = run_arena("replay", TRACE, "--cap", cap, "--compact", "--no-compact").stdout
+    assert "A  moving allowed" in both
+    assert "B  moving forbidden" in both
+
+
 def test_the_smallest_cap_is_told_with_what_larger_ones_save(smallest: int) -> None:
     done = run_arena("fit", TRACE)
     assert done.returncode == 0

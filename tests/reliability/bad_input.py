@@ -190,7 +190,7 @@ def file_calls(w: World) -> dict[str, Call]:
         "fit": (
             arena.fit,
             {"traces": w.trace, "cap": None, "device": None, "outside": 0, "batch_from": None, "batch_to": None}
-            | {"growth": None, "vmm": True, "prices": None, "progress": None},
+            | {"growth": None, "vmm": True, "compact": True, "prices": None, "progress": None},
         ),
         "load": (arena.load, {"path": "run.arena"}),
     }

@@ -9,5 +9,5 @@ NO_COMPACT = "Never move live data: for programs in which other threads launch w
 
 def assumed(compact: bool) -> str:
     if compact:
-        return "live data may be moved where nothing else makes room: one thread (with more: --no-compact)"
+        return "live data may be moved, as in programs of one thread (with more: --no-compact)"
     return "live data is never moved (--no-compact)"
