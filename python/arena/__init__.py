@@ -17,13 +17,15 @@ from . import _interpreter as _interpreter
 
 # isort: split
 from . import _core, errors, sim
-from ._arena import Arena, default_arena, metrics, report
+from ._arena import Arena, default_arena, metrics, report, safe_point
 from ._batch import LargestBatch, largest_batch
 from ._buffer import Buffer
 from ._compare import Comparison, compare
 from ._core import DeviceInfo, Driver, Stats, malloc
 from ._fit import Fit, fit
 from ._graph import GraphMemory
+from ._ipython import load_ipython_extension as load_ipython_extension
+from ._ipython import unload_ipython_extension as unload_ipython_extension
 from ._lines import trace_lines
 from ._load import load
 from ._report import Report, Reports
@@ -70,6 +72,7 @@ __all__ = [
     "malloc",
     "metrics",
     "report",
+    "safe_point",
     "sim",
     "trace_lines",
 ]

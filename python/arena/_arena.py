@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex
 
 from . import _core
 from ._buffer import Buffer
+from ._durations import BUDGET, parse_duration
 from ._export import _prometheus
 from ._graph import GraphMemory
 from ._late import late_import
@@ -33,7 +34,7 @@ from ._timeline import Timeline
 from ._trace._record import Recording, record_by_environment
 from .errors import OutOfMemoryError, UsageError
 
-__all__ = ["Arena", "default_arena", "metrics", "report"]
+__all__ = ["Arena", "default_arena", "metrics", "report", "safe_point"]
 
 _LARGEST = (1 << 63) - 1
 
@@ -249,6 +250,25 @@ class Arena(PoolMethods, _core.Allocator):
                 "other threads are alive, or it was switched off"
             )
 
+    def safe_point(self, *, budget: str | float = BUDGET) -> int:
+        """Say that nothing launches work now: between batches, between requests, after a cell.
+
+        If memory is scarce and much of it is stranded, live data is moved under its pointers until ``budget`` is used
+        up (``"5ms"``, or seconds), so that later requests need not. Work in flight is waited for within the budget.
+        Without anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set
+        free; 0 with ``compact=False``.
+
+        >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
+        ...     pool.safe_point(budget="5ms")
+        0
+        """
+        core = self._core or self._open
+        if self._compact is False or not core.needs_safe_point():
+            if budget is not BUDGET:
+                parse_duration(budget, "budget")
+            return 0
+        return core.safe_point(parse_duration(budget, "budget"))
+
     def set_cap(self, cap: Size) -> None:
         """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""
         size = parse_size(cap, self._total, "cap")
@@ -439,6 +459,20 @@ def open_arenas() -> list[Arena]:
     """All that there are, by device and age; some may be closed by now."""
     pools = [pool for known in _arenas.copy().values() if (pool := known()) is not None]
     return sorted(pools, key=lambda pool: (pool.device, pool._number))
+
+
+def safe_point(*, budget: str | float = BUDGET) -> int:
+    """Say that nothing launches work now, to all open arenas: see :meth:`Arena.safe_point`. The budget is for each.
+
+    >>> safe_point(budget="5ms")
+    0
+    """
+    parse_duration(budget, "budget")
+    freed = 0
+    for pool in open_arenas():
+        with contextlib.suppress(UsageError):  # it was closed, by now
+            freed += pool.safe_point(budget=budget)
+    return freed
 
 
 def report() -> Reports:

@@ -349,6 +349,13 @@ void bind_arena(py::module_& module) {
             arena.compact();
           },
           "Give back every granule that no block touches. Holds the GIL.")
+      .def("needs_safe_point", &Arena::needs_safe_point, "Whether safe_point() would have something to do.")
+      .def(
+          "safe_point",
+          [](Arena& arena, double seconds) {
+            return arena.safe_point(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+          },
+          py::arg("seconds"), "Move live data until the time is up; the bytes that it set free. Holds the GIL.")
       .def("is_compactable", &Arena::is_compactable, py::call_guard<WithoutGil>(),
            "Whether a request could gain anything by moving live data.")
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")

@@ -326,7 +326,7 @@ bool Arena::order(const Request& wanted, Offset offset, Lock& held) {
 
 // Where memory is scarce, it is worth to ask whole contexts which of it is done.
 bool Arena::is_near_cap() const {
-  constexpr Granules kShare = 8;
+  constexpr Granules kShare = 6;
   const Granules most = in_granules(settings_.cap);
   return kShare * (most - std::min(most, backing_->reserved())) < most;
 }

@@ -90,6 +90,10 @@ class Arena {
   void trim();
   // Re-backs until every handle that is in use is touched everywhere, and trims. For callers who may re-back.
   void compact();
+  // Moves live data for a caller who knows that nobody launches work now, until the time is up: later requests find room
+  // without that. Does nothing unless memory is scarce and much of it is stranded. Returns the bytes set free.
+  bool needs_safe_point();  // quick, without the driver
+  Bytes safe_point(std::chrono::nanoseconds budget);
   void reserve(Bytes size);  // from now on: trim() keeps it
   // Waits for all work of the device, unless a stream is being captured, which that would break. For callers who are
   // about to allocate with `may_reback`, and must not wait then.
@@ -222,6 +226,8 @@ class Arena {
   bool is_near_cap() const;
   void wait_for_pending(Lock& lock, std::chrono::nanoseconds longest);
   bool wait_for_device(Lock& lock);
+  bool wait_until_idle(Lock& lock, std::chrono::steady_clock::time_point deadline);
+  bool is_much_stranded() const;
   bool synchronize_now();
   bool synchronize_all(const Streams::Progress& progress) const;
   [[gnu::noinline]] void tidy(Lock& lock);

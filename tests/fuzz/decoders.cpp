@@ -35,7 +35,7 @@ void encode_again(const Trace& trace) {
 void replay(const test::Sim& sim, const std::shared_ptr<Trace>& trace) {
   const std::shared_ptr<Arena> arena = sim.arena(Bytes{128} << 20);
   {
-    Replay run(trace, arena, 7, {});
+    Replay run(trace, arena, 7, {}, Replay::Moving::kAllowed);
     while (run.step(100) && run.done() < kMostEvents) {
     }
     std::vector<std::uint64_t> live;

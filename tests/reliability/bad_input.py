@@ -151,11 +151,13 @@ def arena_calls(w: World) -> dict[str, Call]:
         "Arena.scope": (_enter(pool), {"name": "a", "budget": None}),
         "Arena.set_cap": (pool.set_cap, {"cap": SIZE}),
         "Arena.set_limit": (pool.set_limit, {"size": None, "fraction": None}),
+        "Arena.safe_point": (pool.safe_point, {"budget": 0.0}),
         "Arena.trim": (pool.trim, {"compact": False}),
         "Buffer.record_stream": (lambda stream: pool.allocate(1).record_stream(stream), {"stream": 0}),
         "Driver.open": (arena.Driver.open, {"choice": "sim"}),
         "Timeline": (lambda **k: arena.Timeline(**k).sample(), {"pool": pool, "interval": None}),
         "Timeline.save": (w.timeline.save, {"path": w.path(".json"), "overwrite": True}),
+        "safe_point": (arena.safe_point, {"budget": 0.0}),
         "configure": (arena.configure, {"cap": None, "reserve": None, "headroom": None, "growth": None}),
         "default_arena": (arena.default_arena, {"device": 0}),
         "largest_batch": (

@@ -1,0 +1,78 @@
+// Moving live data at a moment that the program chose, so that no request has to.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/arena.hpp"
+
+namespace arena {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr Granules kPart = 32;  // of the cap: less is not worth it
+constexpr std::chrono::microseconds kSleep{20};
+
+}  // namespace
+
+// Far from the cap a request takes new memory, and what is stranded does no harm.
+bool Arena::is_much_stranded() const {
+  const Granules stranded = backing_->compactable();
+  const bool is_scarce = is_near_cap() || backing_->was_refused();
+  return stranded > 0 && is_scarce && kPart * stranded >= in_granules(settings_.cap);
+}
+
+// Somebody else who has the lock is at work in the arena: then this is no moment to move anything.
+bool Arena::needs_safe_point() {
+  check_process();
+  const std::unique_lock held(mutex_.to_look(), std::try_to_lock);
+  return held && !closed_ && is_much_stranded();
+}
+
+Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
+  const auto deadline = steady_clock::now() + budget;
+  Lock held = lock();
+  if (!is_much_stranded() || streams_.any_capturing()) return 0;
+  const Relaxed relaxed(device_);
+  empty_fronts();
+  if (!wait_until_idle(held, deadline)) return 0;
+  check_still_open(held);
+  if (!synchronize_now()) return 0;  // a capture is in the way; the device itself is idle
+  backing_->poll();
+  const Granules before = backing_->compactable();
+  try {
+    steady_clock::duration last{};  // what the last one took, and the next may take
+    while (steady_clock::now() + last < deadline && backing_->compactable() > 0) {
+      const auto begin = steady_clock::now();
+      if (!backing_->reback({})) break;
+      last = steady_clock::now() - begin;
+    }
+  } catch (const Error&) {
+    disown_lost();
+    throw;
+  }
+  tell_reserved();
+  set_fronts();
+  check_if_told();
+  const Granules after = backing_->compactable();
+  return (before - std::min(before, after)) * backing_->granule();
+}
+
+// Without the lock while it sleeps. A device that is busy, or waits for this thread, is left alone when the time is up.
+// Older drivers can only be waited for to the end.
+bool Arena::wait_until_idle(Lock& held, steady_clock::time_point deadline) {
+  if (!device_.can_record_context()) return wait_for_device(held);
+  const Mark all = streams_.mark(Streams::kEverything);
+  Marks marks;
+  marks.add(all);
+  while (streams_.can_tell(marks, Means::kContexts)) {
+    streams_.poll(marks, Means::kContexts);
+    if (streams_.reached(all)) return true;
+    if (steady_clock::now() >= deadline) return false;
+    const Unlocked unlocked(held);
+    std::this_thread::sleep_for(kSleep);
+  }
+  return false;
+}
+
+}  // namespace arena

@@ -1,0 +1,171 @@
+"""Safe points: live data is moved at a moment that the program chose, within a time, if that gains anything."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import arena
+from arena import OutOfMemoryError, UsageError, sim
+
+from ..simulated.cu import Cu
+from ..simulated.test_capture import GLOBAL_MODE, begin, end
+from .conftest import MIB, MakeArena, Work, check
+
+LARGE = 30 * MIB
+
+
+@contextmanager
+def second_thread() -> Iterator[None]:
+    """A thread that could launch work, as in every notebook."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def stranded(make: MakeArena, work: Work, **settings: object) -> tuple[arena.Arena, list[arena.Buffer]]:
+    """An arena at its cap, of which three quarters are free but stranded, and the blocks that strand them."""
+    pool = make(cap="64MiB", growth="16MiB", reserve="64MiB", **settings)
+    blocks = [pool.allocate(2 * MIB) for _ in range(32)]
+    for value, block in enumerate(blocks):
+        work.fill(block, value)
+    work.cu.ok("cuCtxSynchronize_v2", 0)
+    kept = blocks[::4]
+    del blocks[:]
+    assert pool.stats().compactable >= 32 * MIB
+    return pool, kept
+
+
+def check_data(work: Work, kept: list[arena.Buffer]) -> None:
+    assert all(work.holds(block, 4 * index) for index, block in enumerate(kept))
+
+
+def test_a_request_passes_in_a_program_with_threads_after_a_safe_point(make: MakeArena, work: Work) -> None:
+    pool, kept = stranded(make, work)
+    with second_thread():
+        with pytest.raises(OutOfMemoryError):
+            pool.allocate(LARGE)
+        assert pool.safe_point(budget="1s") >= 32 * MIB
+        assert pool.stats().compactable == 0
+        large = pool.allocate(LARGE)
+    check_data(work, kept)
+    large.free()
+    check(pool)
+
+
+def test_all_open_arenas_come_to_a_safe_point(make: MakeArena, work: Work) -> None:
+    pool, kept = stranded(make, work)
+    assert arena.safe_point(budget=1.0) >= 32 * MIB
+    check_data(work, kept)
+    assert arena.safe_point() == 0
+    check(pool)
+
+
+def test_without_anything_to_gain_the_driver_is_not_called(make: MakeArena, work: Work) -> None:
+    pool = make(cap="64MiB", growth="2MiB")
+    block = pool.allocate(MIB)
+    roomy = make(cap="1GiB", growth="64MiB")  # much is stranded, and there is much room
+    lonely = roomy.allocate(MIB)
+    before = sim.call_table()
+    assert [pool.safe_point(), roomy.safe_point(), arena.safe_point()] == [0, 0, 0]
+    assert sim.call_table() == before
+    assert roomy.stats().compactable > 0
+    del block, lonely
+
+
+def test_a_safe_point_ends_when_its_time_is_up(make: MakeArena, work: Work) -> None:
+    pool, kept = stranded(make, work)
+    before = pool.stats().compactable
+    assert pool.safe_point(budget=0) == 0
+    assert pool.stats().compactable == before
+    pool.safe_point(budget="10us")  # at most one handle
+    assert pool.stats().rebacked <= 1
+    check_data(work, kept)
+    check(pool)
+
+
+def test_a_busy_device_is_waited_for_within_the_time_and_no_longer(make: MakeArena, work: Work, cu: Cu) -> None:
+    pool, kept = stranded(make, work)
+    stream = cu.stream()
+    with sim.temporarily(delay=300_000):
+        cu.ok("cuMemsetD8Async", kept[0].ptr, 0, 512, stream)
+    begin_time = time.monotonic()
+    assert pool.safe_point(budget="20ms") == 0
+    assert time.monotonic() - begin_time < 0.25
+    assert pool.safe_point(budget="10s") > 0
+    check_data(work, kept)
+    cu.ok("cuStreamDestroy", stream)
+    check(pool)
+
+
+def test_nothing_is_moved_where_that_was_switched_off(make: MakeArena, work: Work) -> None:
+    pool, kept = stranded(make, work, compact=False)
+    assert pool.safe_point(budget="1s") == 0
+    assert pool.stats().rebacked == 0
+    check_data(work, kept)
+
+
+def test_nothing_is_moved_in_a_capture(make: MakeArena, work: Work, cu: Cu) -> None:
+    pool, kept = stranded(make, work)
+    stream = cu.stream(non_blocking=False)
+    begin(cu, stream, GLOBAL_MODE)
+    assert pool.safe_point(budget="1s") == 0
+    end(cu, stream)
+    assert pool.stats().rebacked == 0
+    assert pool.safe_point(budget="1s") > 0
+    check_data(work, kept)
+    cu.ok("cuStreamDestroy", stream)
+
+
+def test_pinned_memory_stays_where_it_is(make: MakeArena, work: Work) -> None:
+    pool, kept = stranded(make, work)
+    for block in kept:
+        pool.pin(block)
+    assert pool.safe_point(budget="1s") == 0
+    for block in kept:
+        pool.unpin(block)
+    assert pool.safe_point(budget="1s") > 0
+    check_data(work, kept)
+
+
+@pytest.mark.parametrize("budget", ["5", "5 min", "-1ms", -1, float("nan"), float("inf"), True, None, [1], 1e9])
+def test_a_budget_that_is_no_time_is_named(make: MakeArena, budget: object) -> None:
+    pool = make(cap="64MiB")
+    for call in (pool.safe_point, arena.safe_point):
+        with pytest.raises(UsageError, match=r'budget=.* is not a time; write "5ms", "200us" or "0.1s", or seconds'):
+            call(budget=budget)  # type: ignore[arg-type]
+
+
+def test_a_closed_arena_has_no_safe_point(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    pool.close()
+    with pytest.raises(UsageError, match="closed"):
+        pool.safe_point()
+
+
+def test_the_end_of_a_cell_is_a_safe_point(
+    make: MakeArena, work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    shell = InteractiveShell()
+    shell.history_manager.enabled = False
+    pool, kept = stranded(make, work)
+    shell.run_line_magic("load_ext", "arena")
+    shell.run_cell("1 + 1")
+    assert pool.stats().rebacked > 0
+    check_data(work, kept)
+    rebacked = pool.stats().rebacked
+    shell.run_line_magic("unload_ext", "arena")
+    shell.run_cell("1 + 1")
+    assert pool.stats().rebacked == rebacked
