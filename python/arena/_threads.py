@@ -24,7 +24,8 @@ _TASKS = Path("/proc/self/task")
 _DRIVER_NAMES = ("cuda",)
 _driver_threads: set[int] = set()
 _PATIENCE = 0.1  # seconds, before a request fails
-_RECHECK = 0.05  # seconds: a thread that was busy may be known to be harmless by then
+_GLANCE = 0.02  # seconds that those who only look wait for new threads, once: one that has ended may still be listed
+_RECHECK = 0.5  # seconds: a thread that was busy may be known to be harmless by then
 _POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
 _SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "ld-", "[vdso]")
 _MOST_STACK = 1 << 16  # bytes; a thread that waits in a pool has come through very little
@@ -62,8 +63,10 @@ def seems_alone() -> bool:
         return False
     global _seen
     count = _count_threads()
-    if _seen.threads != count or (not _seen.is_alone and time.monotonic() > _seen.until):
-        _seen = _Seen(count, not _native_threads(0.001), time.monotonic() + _RECHECK)
+    is_new = _seen.threads != count
+    if is_new or (not _seen.is_alone and time.monotonic() > _seen.until):
+        found = _native_threads(_GLANCE if is_new else 0)
+        _seen = _Seen(_count_threads(), not found, time.monotonic() + _RECHECK)
     return _seen.is_alone
 
 

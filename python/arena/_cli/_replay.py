@@ -125,13 +125,13 @@ def show(done: Replayed, written: Path | None, again: list[str]) -> None:
         asked, largest = size(done.error.requested), size(done.error.largest)
         console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
         console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
-    console.print(assumed(done.compact))
     console.print(done.report.moment)
     for line in held(done):
         console.print(line)
     if done.report.timeline:
         for row in timeline(done.report.timeline):
             console.print(row)
+    console.print(assumed(done.compact))
     console.print(f"peaks: {size(stats.peak_live)} live, {size(stats.peak_reserved)} reserved")
     console.print(f"{stats.driver_calls:,} driver calls, {stats.maps:,} maps, {stats.rebacked:,} re-backings")
     if done.priced_ms is not None:
