@@ -247,7 +247,7 @@ def test_a_closed_arena_holds_only_what_a_live_buffer_lies_on(
         pool.close()
         assert sim.used() == 2 * MIB
         assert work.holds(kept, 7, number_of(stream))
-        kept.free()
+    kept.free()  # a free waits 0.3 ms at most, which a delay and a busy machine may exceed
     assert sim.used() == 0
 
 
