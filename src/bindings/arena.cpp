@@ -167,7 +167,7 @@ bool is_only_thread() {
 #endif
 }
 
-// A property that waits for the lock: whoever has that may be waiting for a function that needs the GIL.
+// A property that takes the lock. Releases the GIL first: the thread that holds the lock may wait for Python code.
 template <typename Value>
 py::cpp_function locked(Value (Arena::*get)() const) {
   return py::cpp_function(get, py::call_guard<WithoutGil>());

@@ -293,7 +293,7 @@ class Arena {
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
   bool closed_ = false;
-  int records_left_ = 64;  // events that are recorded although nobody may ever wait for them: each wait earns more
+  int records_left_ = 64;  // events that may still be recorded on free; each wait that uses one earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts
 };
 

@@ -273,7 +273,7 @@ class Backing {
   Granules touched_granules_ = 0;
   Granules pinned_granules_ = 0;       // untouched ones of handles with pins
   Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
-  Granules returned_ = 0;              // to whoever gave them
+  Granules returned_ = 0;              // to the driver or upstream
   Granules walls_ = 0;                 // granules that are in no range of addresses
   Granules backed_end_ = 0;            // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;

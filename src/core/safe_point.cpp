@@ -22,7 +22,7 @@ bool Arena::is_much_stranded() const {
   return stranded > 0 && is_scarce && kPart * stranded >= in_granules(settings_.cap);
 }
 
-// Somebody else who has the lock is at work in the arena: then this is no moment to move anything.
+// If another thread holds the lock, the arena is in use, so this is not a safe point after all.
 bool Arena::needs_safe_point() {
   check_process();
   const std::unique_lock held(mutex_.to_look(), std::try_to_lock);

@@ -23,7 +23,7 @@ struct DeviceInfo {
   std::vector<int> peers;       // devices that can access its memory
 };
 
-// Needs no context, so it neither starts the device nor fails because somebody else has it.
+// Needs no context, so it does not start the device, and works while another process uses it exclusively.
 DeviceInfo describe_device(const Driver& driver, int number);
 // The same with free memory, for which the device's primary context is started if nobody has one: that takes time and
 // memory on a real device.

@@ -86,14 +86,18 @@ print([array.device_id for array in arrays], [arena.default_arena(d).stats().liv
     assert (done.stdout, done.stderr) == ("[0, 1, 0, 1] [2, 2]\n", "")
 
 
-def test_a_simulated_arena_is_not_given_to_a_cupy_that_drives_a_real_card(tmp_path: Path) -> None:
+def build_real_driver(folder: Path) -> Path:
     """A library called libcuda.so.1 that is not the simulated driver stands for the real one."""
-    source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
+    source, library = folder / "driver.c", folder / "libcuda.so.1"
     source.write_text("int cuInit(unsigned flags) { return 100; }\n")
     subprocess.run(["cc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library, source], check=True)
+    return library
+
+
+def test_a_simulated_arena_is_not_given_to_a_cupy_that_drives_a_real_card(tmp_path: Path) -> None:
     code = f"""
 import ctypes
-real = ctypes.CDLL({str(library)!r})
+real = ctypes.CDLL({str(build_real_driver(tmp_path))!r})
 {RUNTIME}
 pool = arena.Arena(cap="64MiB", device="sim:1GiB")
 pool.allocate(1 << 20).free()
@@ -111,12 +115,9 @@ print(pool.stats().live)
 
 
 def test_a_runtime_that_is_not_ready_yet_does_not_allow_a_simulated_arena_for_ever(tmp_path: Path) -> None:
-    source, library = tmp_path / "driver.c", tmp_path / "libcuda.so.1"
-    source.write_text("int cuInit(unsigned flags) { return 100; }\n")
-    subprocess.run(["cc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library, source], check=True)
     code = f"""
 import ctypes
-real = ctypes.CDLL({str(library)!r})
+real = ctypes.CDLL({str(build_real_driver(tmp_path))!r})
 {RUNTIME}
 def fail():
     raise cupy.cuda.runtime.CUDARuntimeError(3)  # cudaErrorInitializationError

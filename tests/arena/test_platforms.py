@@ -260,7 +260,7 @@ def test_an_integrated_device_says_that_it_is_one(make: MakeArena) -> None:
 # A driver that waits
 
 
-def test_whoever_asks_for_facts_does_not_keep_a_function_of_a_stream_from_the_interpreter() -> None:
+def test_reading_peers_does_not_deadlock_with_a_host_function_that_needs_the_gil() -> None:
     """Opening memory may wait for the device, which waits for that function, which waits for the GIL."""
     code = """
 import ctypes, threading, time
