@@ -94,7 +94,7 @@ class Replayer:
     def run(self, trace: Trace, cap: int, moving: bool) -> tuple[arena.Stats, float, float] | None:
         """The figures, the priced time and that of the second half; nothing if it does not fit."""
         sim.reset_counts()
-        core = arena._core.Arena(self.driver, 0, cap=cap, reserve=0, headroom=0, growth=64 * MIB)
+        core = arena._core.Arena(self.driver, 0, cap=cap, reserve=0, headroom=0, growth=64 * MIB, moves=moving)
         streams = [stream.value or 0 for stream in self.streams]
         blocks: dict[int, arena.Buffer] = {}
         half, middle = 0.0, len(trace.events) // 2

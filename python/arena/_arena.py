@@ -102,6 +102,7 @@ class Arena(PoolMethods, _core.Allocator):
             number,
             **sizes,
             vmm=vmm,
+            moves=compact is True,
             peers=check_peers(peers, number, count),
             upstream=upstream,
             validates=validates(),
@@ -145,6 +146,8 @@ class Arena(PoolMethods, _core.Allocator):
         size, number, core = as_size(size), as_stream(stream), self._open
         if owns_stream(stream):
             core.keep_stream(number, stream)
+        if self._compact == "auto":
+            core.expect_moving(seems_alone())
         try:
             buffer = core.allocate(min(size, _LARGEST), number, False, False)
         except OutOfMemoryError as error:
@@ -405,6 +408,8 @@ class Arena(PoolMethods, _core.Allocator):
                     self._calling.now = False
             # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
             may_move = core.is_compactable() and self._may_compact()
+            if self._compact == "auto":
+                core.expect_moving(may_move)
             try:
                 return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
             except OutOfMemoryError as again:

@@ -23,7 +23,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from ._since import Since
 
-__all__ = ["MOST_GRANULES", "Handle", "Line", "Piece", "Segment", "Snapshot", "check_account", "no_collection"]
+__all__ = ["MOST_GRANULES", "Alias", "Handle", "Line", "Piece", "Segment", "Snapshot", "check_account", "no_collection"]
 
 FORMAT = "arena-snapshot"
 VERSION = 1
@@ -71,6 +71,15 @@ class Handle(NamedTuple):
     """A piece of physical memory; a spare one is mapped nowhere, and has no address."""
 
     address: int | None
+    size: int
+
+
+class Alias(NamedTuple):
+    """A second address of a handle. A piece of its memory is listed at the address at which it is in use."""
+
+    address: int
+    handle: int
+    """The handle's own address."""
     size: int
 
 
@@ -135,6 +144,8 @@ class Snapshot:
     """The other devices that may access the memory."""
     remark: str = ""
     """What is not as usual on this device, and why; empty if nothing."""
+    aliases: list[Alias] = dataclasses.field(default_factory=list)
+    """Where handles are mapped a second time, so that what is free at their ends serves requests elsewhere."""
 
     @classmethod
     def _of(cls, device: int, number: int, core: dict[str, Any]) -> Snapshot:
@@ -157,6 +168,7 @@ class Snapshot:
             addresses=core["addresses"],
             peers=core["peers"],
             remark=core["remark"],
+            aliases=[Alias(*row) for row in core["aliases"]],
         )
 
     def since(self, earlier: Snapshot) -> Since:
@@ -242,11 +254,18 @@ def _check(snapshot: Snapshot) -> None:
     if sum(segment.size for segment in segments) // snapshot.granule > MOST_GRANULES:
         raise UsageError(f"the segments of the snapshot have more than {MOST_GRANULES} granules")
     handles = sorted((address, size) for address, size in snapshot.handles if address is not None)
-    _check_ranges("handle", handles, segments)
+    _check_ranges("handle", sorted([*handles, *_check_aliases(snapshot)]), segments)
     _check_ranges("piece", ((piece.address, piece.size) for piece in snapshot.pieces), segments)
     wrong = {piece.state for piece in snapshot.pieces} - set(STATES)
     if wrong:
         raise UsageError(f"the state of a piece should be one of {', '.join(STATES)}, not {min(wrong)!r}")
+
+
+def _check_aliases(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
+    for alias in snapshot.aliases:
+        if Handle(alias.handle, alias.size) not in snapshot.handles:
+            raise UsageError(f"the alias at {alias.address:#x} is of no handle: none of its size is at {alias.handle:#x}")
+        yield alias.address, alias.size
 
 
 def _check_ranges(name: str, ranges: Iterable[tuple[int, int]], segments: list[Segment]) -> None:

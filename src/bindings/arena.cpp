@@ -216,15 +216,16 @@ py::dict snapshot_of(Arena& arena, bool may_reback) {
     const WithoutGil without_gil;
     return arena.snapshot(may_reback);
   }();
-  py::list segments, handles;
+  py::list segments, handles, aliases;
   for (const Snapshot::Segment& s : snapshot.segments) segments.append(py::make_tuple(s.address, s.size));
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
+  for (const Snapshot::Alias& a : snapshot.aliases) aliases.append(py::make_tuple(a.address, a.handle, a.size));
   return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
                   "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
                   "plain"_a = snapshot.plain, "addresses"_a = snapshot.addresses, "peers"_a = snapshot.peers,
                   "remark"_a = snapshot.remark, "next_serial"_a = snapshot.next_serial,
                   "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments, "handles"_a = handles,
-                  "pieces"_a = pieces_of(snapshot));
+                  "aliases"_a = aliases, "pieces"_a = pieces_of(snapshot));
 }
 
 void bind_stats(py::module_& module) {
@@ -301,22 +302,24 @@ void bind_arena(py::module_& module) {
   bind_graph(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
-                       Bytes growth, bool vmm, Peers peers, const py::object& upstream, bool validates) {
+                       Bytes growth, bool vmm, bool moves, Peers peers, const py::object& upstream, bool validates) {
              ArenaSettings settings{.cap = cap,
                                     .reserve = reserve,
                                     .headroom = headroom,
                                     .growth = growth,
                                     .virtual_memory = vmm,
                                     .peers = std::move(peers),
+                                    .moves = moves,
                                     .validates = validates,
                                     .upstream = {}};
              return make_arena(std::move(driver), device, std::move(settings), upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
-           py::arg("growth"), py::arg("vmm") = true, py::arg("peers") = py::none(), py::arg("upstream") = py::none(),
+           py::arg("growth"), py::arg("vmm") = true, py::arg("moves") = false, py::arg("peers") = py::none(), py::arg("upstream") = py::none(),
            py::arg("validates") = false)
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
            "A new block, as an arena.Buffer.")
+      .def("expect_moving", &Arena::expect_moving, py::arg("moves"), "Say whether live data may be moved if need be.")
       .def("keep_stream", &keep_stream, py::arg("stream"), py::arg("owner"),
            "Keep what owns a stream until its memory is done with. None: the stream lives for ever.")
       .def("free", &free_block, py::arg("block"), "Give a block back: a Buffer, or the address of a live one.")

@@ -40,6 +40,12 @@ struct Snapshot {
     std::uint64_t address;  // 0: spare
     Bytes size;
   };
+  // A second address of a handle. Its memory is counted once, at the address at which it is in use.
+  struct Alias {
+    std::uint64_t address;
+    std::uint64_t handle;  // its address
+    Bytes size;
+  };
   // A block, or a free piece that is backed by one handle.
   struct Piece {
     std::uint64_t address;
@@ -64,6 +70,7 @@ struct Snapshot {
   std::uint64_t next_serial = 0;  // of what is allocated after this moment: it or a higher one
   std::vector<Segment> segments;
   std::vector<Handle> handles;
+  std::vector<Alias> aliases;
   std::vector<Piece> pieces;  // by address
 };
 

@@ -88,11 +88,22 @@ bool Arena::must_wait(const Request& wanted, Offset offset) const {
   return backing_->must_wait(user_of(wanted), backing_->span_of(offset, wanted.rounded), gaps_.marks_at(offset));
 }
 
+std::optional<Place> Arena::best_place(Bytes rounded) const {
+  const std::optional<Place> place = gaps_.find(rounded);
+  if (!place || place->new_granules == 0 || moves_.load(std::memory_order_relaxed)) return place;
+  return backing_->best_place(rounded, *place, in_granules(settings_.cap));
+}
+
+bool Arena::is_wasteful(const Place& place, Span span) const {
+  if (place.new_granules == 0 || moves_.load(std::memory_order_relaxed)) return false;
+  return backing_->is_wasteful(span, in_granules(settings_.cap));
+}
+
 std::optional<Place> Arena::find_hit(const Request& wanted) const {
-  const std::optional<Place> place = gaps_.find(wanted.rounded);
+  const std::optional<Place> place = best_place(wanted.rounded);
   if (!place) return std::nullopt;
   const Span span = backing_->span_of(place->offset, wanted.rounded);
-  if (!backing_->is_backed(span)) return std::nullopt;
+  if (!backing_->is_backed(span) || is_wasteful(*place, span)) return std::nullopt;
   if (backing_->must_wait(wanted.stream, span, gaps_.marks_of(*place))) return std::nullopt;
   return place;
 }
@@ -204,24 +215,13 @@ std::optional<Place> Arena::find_unshared(const Request& wanted) const {
   return found;
 }
 
-// The best place is there, but other streams used it last. If they are done by now, it is taken. If not, another place is,
-// but for near the cap, where there is more to try before.
-Block* Arena::take_contended(const Request& wanted) {
-  std::optional<Place> place = find_backed(wanted.rounded);
-  if (!place) return nullptr;
-  const bool is_near = is_near_cap();
-  if (must_wait(wanted, place->offset)) {
-    streams_.poll(gaps_.marks_of(*place), is_near ? Means::kContexts : Means::kStreams);
-  }
-  if (place && must_wait(wanted, place->offset)) place = is_near ? std::nullopt : find_unshared(wanted);
-  return place ? &hand_out(place->offset, wanted) : nullptr;
-}
-
-// The best place of a request, if that is backed.
+// The best place of a request, if that is backed. What lies on aliases may be large enough only as long as they are there.
 std::optional<Place> Arena::find_backed(Bytes rounded) const {
-  const std::optional<Place> place = gaps_.find(rounded);
-  if (!place || !backing_->is_backed(backing_->span_of(place->offset, rounded))) return std::nullopt;
-  return place;
+  std::optional<Place> place = best_place(rounded);
+  if (place && backing_->is_backed(backing_->span_of(place->offset, rounded))) return place;
+  if (backing_->lent() == 0 || backing_->largest_free() < rounded) return std::nullopt;
+  place = backing_->find_mapped(rounded);
+  return backing_->is_backed(backing_->span_of(place->offset, rounded)) ? place : std::nullopt;
 }
 
 // The best place is in use by other streams, on the device: another, or new memory, is better than to wait for them.
@@ -231,6 +231,15 @@ Block* Arena::take_shared(const Request& wanted, const Demand& demand, Lock& hel
   const std::optional<Place> place = find_backed(wanted.rounded);  // again: others may have come in between
   if (!place) return nullptr;
   return order(wanted, place->offset, held) ? &hand_out(place->offset, wanted) : nullptr;
+}
+
+// Where memory is scarce, what would add much to what is in use is put together instead from what is free there.
+Block* Arena::take_lent(const Request& wanted, Demand demand, Lock& held) {
+  if (!demand.place || !demand.may_lend) return nullptr;
+  if (!is_wasteful(*demand.place, backing_->span_of(demand.place->offset, demand.size))) return nullptr;
+  if (!backing_->find_better(demand)) return nullptr;
+  const std::optional<Offset> offset = back(demand, Effort::kAtOnce, held);
+  return offset && order(wanted, *offset, held) ? &hand_out(*offset, wanted) : nullptr;
 }
 
 // Looks for a place again each time: while the lock was not held, another thread may have been here. What others freed
@@ -243,9 +252,14 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
   std::optional<steady_clock::time_point> deadline;  // after the first wait
   for (int round = 0; round < kPatience && step < std::size(kEfforts); ++round) {
     empty_fronts();
-    Demand demand{.size = wanted.rounded, .place = gaps_.find(wanted.rounded)};
+    Demand demand{.size = wanted.rounded, .place = best_place(wanted.rounded), .may_lend = !wanted.may_reback && !moves_};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
     if (wanted.capture) return &allocate_in_capture(wanted, demand, held);
+    demand.may_unmap = [this, known = std::optional<bool>()]() mutable {
+      if (!known) known = !streams_.any_capturing();
+      return *known;
+    };
+    if (Block* block = take_lent(wanted, demand, held)) return block;
     // What is there, if its users are done by now.
     if (demand.place && must_wait(wanted, demand.place->offset)) {
       streams_.poll(gaps_.marks_of(*demand.place), is_near_cap() ? Means::kContexts : Means::kStreams);
@@ -256,6 +270,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       check_still_open(held);
       continue;
     }
+    if (backing_->recall(demand.may_unmap)) continue;
     // A device that has refused memory has less than the cap allows.
     if (backing_->was_refused() && !settings_.upstream && !wanted.has_asked) {
       ask_device(wanted, held);
@@ -273,10 +288,6 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     const bool is_patient = deadline && steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];
-    demand.may_unmap = [this, known = std::optional<bool>()]() mutable {
-      if (!known) known = !streams_.any_capturing();
-      return *known;
-    };
     if (effort == Effort::kReback) {
       if (!demand.may_unmap()) fail(wanted, held, kCapturing);
       if (!wanted.may_reback || backing_->compactable() == 0) return nullptr;

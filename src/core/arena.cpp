@@ -44,6 +44,7 @@ Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings set
       last_free_(device_.free()),
       start_(start()),
       plain_(start_.is_plain),
+      moves_(settings_.moves),
       born_(forks()),
       id_(next_id()),
       streams_(device_, {[this](StreamIndex stream) { fronts_.forget(stream); },
@@ -63,7 +64,7 @@ Start Arena::start() const {
 std::unique_ptr<Backing> Arena::make_backing() {
   const Bytes granule = start_.is_plain ? Plain::kUnit : device_.granule();
   const Granules growth = std::max<Granules>(1, settings_.growth / granule);
-  if (!start_.is_plain) return std::make_unique<Stitched>(device_, streams_, gaps_, growth, start_);
+  if (!start_.is_plain) return std::make_unique<Stitched>(device_, streams_, gaps_, growth, start_, moves_);
   PlainSource source = settings_.upstream ? settings_.upstream : from_device(device_);
   return std::make_unique<Plain>(device_, streams_, gaps_, growth, std::move(source));
 }

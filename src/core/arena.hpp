@@ -36,6 +36,7 @@ struct ArenaSettings {
   Bytes growth = Bytes{64} << 20;
   bool virtual_memory = true;  // if the device has it, and there is no upstream
   Peers peers = {};            // which devices may access the memory besides its own
+  bool moves = false;          // see expect_moving()
   bool validates = false;      // after every operation: slow
   PlainSource upstream = {};
 };
@@ -53,6 +54,9 @@ class Arena {
   // caller who knows that nobody gives the device work meanwhile. What fails is a failure if it was the last try.
   // The stream must live until the call returns; its handle is not used afterwards, unless the stream is kept.
   Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0, bool is_last = true);
+  // Whether live data may be moved when nothing else helps, as far as is known. If not, memory is laid out to do without,
+  // which takes more calls of the driver.
+  void expect_moving(bool moves) { moves_.store(moves, std::memory_order_relaxed); }
   void free(Block& block);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
@@ -166,6 +170,7 @@ class Arena {
   bool is_in_scope() const;
   Request request(const Call& call, bool may_reback, bool is_last);
   void check_budget(const Request& request, Lock& lock);
+  std::optional<Place> best_place(Bytes rounded) const;
   // A place for a request that needs nothing of the driver: the best one, or, while others use that, another.
   std::optional<Place> find_hit(const Request& request) const;
   bool must_wait(const Request& request, Offset offset) const;
@@ -184,7 +189,8 @@ class Arena {
   Block* try_efforts(const Request& request, Lock& lock);
   std::optional<Place> find_backed(Bytes rounded) const;
   std::optional<Place> find_unshared(const Request& request) const;
-  Block* take_contended(const Request& request);
+  bool is_wasteful(const Place& place, Span span) const;
+  Block* take_lent(const Request& request, Demand demand, Lock& lock);
   Block* take_shared(const Request& request, const Demand& demand, Lock& lock);
   Block& allocate_in_capture(const Request& request, const Demand& demand, Lock& lock);
   void note_capture(Request& request);
@@ -280,6 +286,7 @@ class Arena {
   Bytes last_free_ = 0, last_taken_ = 0;  // what the device had left, and was taken here, when it was last asked
   Start start_;
   std::atomic<bool> plain_;
+  std::atomic<bool> moves_;
   const std::uint32_t born_;  // forks() then
   const std::uint64_t id_;
   Tallies tallies_{id_};

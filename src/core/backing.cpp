@@ -86,14 +86,87 @@ void Backing::detach(Index index) {
   Handle& handle = handles_[index];
   ++version_;
   clear_idle(index);
-  for (Granules g = handle.begin; g < handle.end(); ++g) {
-    granules_[g].handle = kNone;
-    last_marks_[g] = {};
-  }
+  each_mapping(handle, [&](Mapping mapping) {
+    for (Granules g = mapping.begin; g < mapping.begin + handle.count; ++g) {
+      granules_[g].handle = kNone;
+      last_marks_[g] = {};
+      if (granules_[g].lent) end_loan(g);
+    }
+    ++unmaps_;
+  });
+  handle.aliases.clear();
   handle.mapped = handle.accessible = false;
   handle.marks = {};
   spare_granules_ += handle.count;
+}
+
+// All of it is lent: used elsewhere.
+void Backing::attach_alias(Index index, Mapping alias) {
+  ++version_;
+  const Granules end = alias.begin + handles_[index].count;
+  handles_[index].aliases.push_back(alias);
+  for (Granules g = alias.begin; g < end; ++g) {
+    granules_[g].handle = index;
+    granules_[g].lent = true;
+    if (granules_[g].blocks == 0) gaps_.take(g * granule_, granule_);  // otherwise it was here before: own() follows
+  }
+  lent_granules_ += handles_[index].count;
+  backed_end_ = std::max(backed_end_, end);
+  if (last_marks_.size() < backed_end_) last_marks_.resize(backed_end_);
+  ++maps_;
+}
+
+// Nobody uses it any more. If a block touches it nevertheless, what that had there is lost.
+void Backing::detach_alias(Index index, std::size_t which) {
+  Handle& handle = handles_[index];
+  ++version_;
+  const Granules begin = handle.aliases[which].begin;
+  for (Granules i = 0; i < handle.count; ++i) {
+    Granule& here = granules_[begin + i];
+    if (here.blocks > 0) {
+      here.lost = true;
+      if (--handle.touched == 0) set_idle(index);
+      end_loan(handle.begin + i);
+    } else {
+      if (!here.lent) lend(begin + i, handle.begin + i);
+      end_loan(begin + i);
+    }
+    here.handle = kNone;
+    last_marks_[begin + i] = {};
+  }
+  handle.aliases.erase(handle.aliases.begin() + static_cast<std::ptrdiff_t>(which));
   ++unmaps_;
+}
+
+// Who used it where it was may still do so: until then that may not be unmapped either.
+void Backing::lend(Granules from, Granules to) {
+  const Marks marks = gaps_.marks_at(from * granule_);
+  gaps_.take(from * granule_, granule_);
+  granules_[from].lent = true;
+  granules_[to].lent = false;
+  last_marks_[to] = last_marks_[from];
+  gaps_.add({to * granule_, (to + 1) * granule_}, marks);
+}
+
+// A block touches a granule that counts as lent.
+void Backing::own(Granules from, Granules to) {
+  gaps_.take(from * granule_, granule_);
+  granules_[from].lent = true;
+  granules_[to].lent = false;
+  const Index index = granules_[to].handle;
+  if (handles_[index].touched++ == 0) clear_idle(index);
+}
+
+// A granule that was lent backs nothing elsewhere any more.
+void Backing::end_loan(Granules granule) {
+  granules_[granule].lent = false;
+  --lent_granules_;
+  gaps_.add({granule * granule_, (granule + 1) * granule_}, {});
+}
+
+Backing::Mapping Backing::alias_at(const Handle& handle, Granules granule) {
+  return *std::find_if(handle.aliases.begin(), handle.aliases.end(),
+                       [&](const Mapping& alias) { return granule - alias.begin < handle.count; });
 }
 
 void Backing::set_idle(Index index) {
@@ -201,7 +274,7 @@ void Backing::leave(Span span, const Marks& marks) {
 
 Backing::MarksUnder Backing::marks_under(Span span) const {
   MarksUnder found;
-  for (Granules g = span.begin; g < span.end; g = handles_[found.handles.back().first].end()) {
+  for (Granules g = span.begin; g < span.end; g = end_of_mapping(g)) {
     found.handles.emplace_back(granules_[g].handle, handles_[granules_[g].handle].marks);
   }
   const auto first = last_marks_.begin() + static_cast<std::ptrdiff_t>(span.begin);
@@ -257,8 +330,35 @@ Bytes Backing::largest_free() const {
   return best;
 }
 
+Place Backing::find_mapped(Bytes size) const {
+  return *gaps_.find_cheapest(size, backed_end_, [this](Granules g) { return granules_[g].handle == kNone; });
+}
+
+bool Backing::is_empty(const Handle& handle, Mapping mapping) const {
+  for (Granules g = mapping.begin; g < mapping.begin + handle.count; ++g) {
+    if (granules_[g].blocks > 0) return false;
+  }
+  return true;
+}
+
+bool Backing::is_over(const Handle& handle, Mapping mapping) const {
+  for (Granules g = mapping.begin; g < mapping.begin + handle.count; ++g) {
+    if (last_marks_[g].number == kSeveral.number) {
+      const auto is_reached = [&](Mark mark) { return streams_.reached(mark); };
+      return std::all_of(handle.marks.begin(), handle.marks.end(), is_reached);
+    }
+    if (!streams_.reached(last_marks_[g])) return false;
+  }
+  return true;
+}
+
 Marks Backing::pending_marks() {
   Marks all;
+  if (lent_granules_ > 0) {
+    each_empty_alias([&](Index index, Mapping alias) {
+      if (!is_over(handles_[index], alias)) all.join(handles_[index].marks);
+    });
+  }
   for (const auto& [size, entry] : idle_handles()) {
     if (handles_[entry.second].pending) all.join(handles_[entry.second].marks);
   }
@@ -266,14 +366,16 @@ Marks Backing::pending_marks() {
 }
 
 void Backing::poll(Means means) {
-  if (pending_granules_ == 0) return;
+  if (pending_granules_ == 0 && lent_granules_ == 0) return;
   streams_.poll(pending_marks(), means);
   for (const auto& [size, entry] : idle_handles()) {
     Handle& handle = handles_[entry.second];
     if (!handle.pending || !streams_.reached(handle.marks)) continue;
     handle.pending = false;
     pending_granules_ -= handle.count;
-    std::fill_n(last_marks_.begin() + static_cast<std::ptrdiff_t>(handle.begin), handle.count, Mark{});
+    each_mapping(handle, [&](Mapping mapping) {
+      std::fill_n(last_marks_.begin() + static_cast<std::ptrdiff_t>(mapping.begin), handle.count, Mark{});
+    });
   }
 }
 
@@ -296,7 +398,7 @@ Backing::Look::~Look() {
 }
 
 std::optional<std::string> Backing::problem() const {
-  Granules reserved = 0, spare = 0, idle = 0, pending = 0, touched = 0, pinned = 0;
+  Granules reserved = 0, spare = 0, idle = 0, pending = 0, touched = 0, pinned = 0, lent = 0;
   for (Index index = 0; index < handles_.size(); ++index) {
     const Handle& handle = handles_[index];
     reserved += handle.count;
@@ -305,10 +407,19 @@ std::optional<std::string> Backing::problem() const {
       continue;
     }
     Granules mine = 0;
-    for (Granules g = handle.begin; g < handle.end(); ++g) {
-      if (granules_[g].handle != index) return "a granule does not know the handle that backs it";
-      mine += granules_[g].blocks > 0;
-    }
+    std::vector<int> uses(handle.count);
+    bool is_known = true;
+    each_mapping(handle, [&](Mapping mapping) {
+      for (Granules i = 0; i < handle.count; ++i) {
+        const Granule& granule = granules_[mapping.begin + i];
+        is_known &= granule.handle == index && !(granule.lent && granule.blocks > 0);
+        mine += granule.blocks > 0;
+        uses[i] += !granule.lent;
+      }
+    });
+    lent += handle.count * handle.aliases.size();
+    if (!is_known) return "a granule does not know the handle that backs it";
+    if (std::any_of(uses.begin(), uses.end(), [](int n) { return n != 1; })) return "a granule is lent, or used, twice";
     if (mine != handle.touched) return "a handle counts its touched granules wrongly";
     if (handle.idle != (mine == 0)) return "a handle does not know whether it is idle";
     if (handle.idle && !handle.sorted && !handle.queued) return "an idle handle is not among the idle ones";
@@ -324,7 +435,7 @@ std::optional<std::string> Backing::problem() const {
     ++touched;
   }
   if (reserved != reserved_ || spare != spare_granules_ || idle != idle_granules_ || pending != pending_granules_ ||
-      touched != touched_granules_ || pinned != pinned_granules_) {
+      touched != touched_granules_ || pinned != pinned_granules_ || lent != lent_granules_) {
     return "the sums over all handles differ from the running counts";
   }
   return std::nullopt;

@@ -3,6 +3,9 @@
 //
 //   reserved = granules of handles that are in use + idle + spare
 //   a granule that is touched is backed
+//
+// A handle may be mapped at several addresses: where it came to lie first, and at aliases. Each of its granules is used
+// through one of them; at the others it is lent.
 #pragma once
 
 #include <cstdint>
@@ -62,9 +65,23 @@ class Unlocked {
 // What is tried to find memory for a place, in this order. Each costs more than the one before.
 enum class Effort { kAtOnce, kPoll, kWait, kRelease, kReback };
 
+// Memory for a request from what is free at the end of one handle, new or idle handles, and what is free at the beginning
+// of another one, side by side at addresses where nothing is.
+struct Stitch {
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  struct Lender {
+    std::uint32_t handle = kNobody;
+    Granules granules = 0;
+  };
+  Lender before, after;
+  Granules middle = 0;
+};
+
 struct Demand {
   Bytes size = 0;
-  std::optional<Place> place = {};  // the best one
+  std::optional<Place> place = {};    // the best one
+  std::optional<Stitch> stitch = {};  // where no place will do
+  bool may_lend = true;               // not where data is moved, which leaves less stranded
   Marks used = {};                  // what somebody who gives memory may still use it before
   // Not while a stream is being captured. Asked only where something would be unmapped: there may be many streams.
   std::function<bool()> may_unmap = [] { return true; };
@@ -83,6 +100,12 @@ class Backing {
   // Whether a request can be met with at most `limit` granules reserved, by any means: exactly. If it can, but not at its
   // place, another one that works becomes its place. Beyond the limit nothing is added, but what is mapped can be used.
   virtual bool can_hold(Demand& demand, Granules limit, bool may_reback) const = 0;
+  // A place that leaves more for later requests than the one with the fewest new granules, if there is one.
+  virtual Place best_place(Bytes, const Place& fewest, Granules) const { return fewest; }
+  // Whether a place adds much to what is in use although memory is scarce: something better may be put together, and is
+  // what the demand becomes if find_better() finds it.
+  virtual bool is_wasteful(Span, Granules) const { return false; }
+  virtual bool find_better(Demand&) const { return false; }
   // Finds memory for a request, and returns where it may lie.
   virtual std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) = 0;
   // The same with new memory only, at a place where none was: nothing is unmapped, no stream asked about or waited for.
@@ -93,6 +116,8 @@ class Backing {
   // Gives back spare and idle handles down to `keep` granules reserved,
   // and, whatever that is, to `most` if what is free allows it.
   virtual void trim(Granules keep, Granules most, Lock& lock) = 0;
+  // Takes aliases away that nobody uses any more. False if there are none.
+  virtual bool recall(const std::function<bool()>&) { return false; }
   // Sets untouched granules outside `keep` free by changing what backs live blocks. False if there are none.
   // The device must be idle, and nobody may use it meanwhile.
   virtual bool reback(Span keep) = 0;
@@ -110,11 +135,11 @@ class Backing {
   Bytes size() const { return (granules_.size() - walls_) * granule_; }  // of all that blocks and gaps may lie in
   Span span_of(Offset offset, Bytes size) const { return {unit_.count(offset), unit_.count(unit_.up(offset + size))}; }
   bool is_backed(Span span) const;
-  bool is_bare(Span span) const;                   // backed nowhere
-  bool has_lost(Span span) const;                  // data
+  bool is_bare(Span span) const;   // backed nowhere
+  bool has_lost(Span span) const;  // data
   std::uint64_t address_of(Offset offset) const {  // which is backed
-    const Handle& handle = handles_[granules_[unit_.count(offset)].handle];
-    return handle.address + (offset - handle.begin * granule_);
+    const Mapping mapping = mapping_at(unit_.count(offset));
+    return mapping.address + (offset - mapping.begin * granule_);
   }
 
   // A block came to lie on the span, which is backed; a block left it, and was last used before the marks.
@@ -174,20 +199,33 @@ class Backing {
   Granules pending() const { return pending_granules_; }  // of the idle ones
   Granules touched() const { return touched_granules_; }
   Granules pinned() const { return pinned_granules_; }  // untouched, in handles that are pinned
+  Granules lent() const { return lent_granules_; }      // what backs them is used at another address
 
   // The largest free piece that is backed throughout: all that a pool which cannot stitch would have to offer.
   Bytes largest_free() const;
+  Place find_mapped(Bytes size) const;  // for a request that is not larger
 
   std::uint64_t maps() const { return maps_; }
   std::uint64_t unmaps() const { return unmaps_; }
   std::uint64_t rebacked() const { return rebacked_; }
 
-  // Every handle, as (first offset, bytes, address or 0 if spare, whether idle, whether pending).
+  // Every handle and every alias.
+  struct Seen {
+    Offset begin;
+    Bytes size;
+    std::uint64_t address;  // 0: spare
+    bool idle, pending;
+    std::uint64_t alias_of;  // the address of its handle; 0 if it is none
+  };
   template <typename Visit>
   void each(Visit visit) const {
     for (const Handle& h : handles_) {
       if (h.count == 0) continue;
-      visit(h.begin * granule_, h.count * granule_, h.mapped ? h.address : 0, h.mapped && h.touched == 0, h.pending);
+      const Bytes size = h.count * granule_;
+      visit(Seen{h.begin * granule_, size, h.mapped ? h.address : 0, h.mapped && h.touched == 0, h.pending, 0});
+      for (const Mapping& alias : h.aliases) {
+        visit(Seen{alias.begin * granule_, size, alias.address, h.touched == 0, h.pending, h.address});
+      }
     }
   }
   std::optional<std::string> problem() const;  // what is inconsistent; for validate()
@@ -197,6 +235,11 @@ class Backing {
   static constexpr Index kNone = ~Index{0};
   static constexpr Index kWall = kNone - 1;  // of a granule that is in no range of addresses
 
+  // Where a handle is mapped.
+  struct Mapping {
+    Granules begin = 0;
+    std::uint64_t address = 0;
+  };
   struct Handle {
     cu::MemHandle id = 0;             // of virtual memory
     std::function<void()> give_back;  // of a plain segment
@@ -212,6 +255,7 @@ class Backing {
     bool queued = false;   // among those in unsorted_
     bool pending = false;  // idle, and its marks are not known to have been reached
     Marks marks;           // of blocks that left it
+    std::vector<Mapping> aliases = {};  // where it is mapped as well
     Granules end() const { return begin + count; }
     Span span() const { return {begin, begin + count}; }
   };
@@ -219,6 +263,7 @@ class Backing {
     Index handle = kNone;
     std::uint32_t blocks = 0;
     bool lost = false;  // what blocks had here was lost in a re-backing that failed
+    bool lent = false;  // what backs it is used at another address: neither a block nor a gap lies here
   };
   using BySize = std::set<std::pair<Granules, std::pair<Granules, Index>>>;  // size, place, handle
 
@@ -228,10 +273,41 @@ class Backing {
   // A handle that is not among the spare ones comes to back a place, or does so no more and counts as spare.
   void attach(Index index, Granules at, std::uint64_t address);
   void detach(Index index);
+  // The same for an alias, which backs nothing at first, and at last.
+  void attach_alias(Index index, Mapping alias);
+  void detach_alias(Index index, std::size_t which);
+  // What backs a free granule is to be used at another address of the same handle.
+  void lend(Granules from, Granules to);
+  template <typename Visit>
+  static void each_mapping(const Handle& handle, Visit visit) {
+    visit(Mapping{handle.begin, handle.address});
+    for (const Mapping& alias : handle.aliases) visit(alias);
+  }
+  Mapping mapping_at(Granules granule) const {  // which is backed
+    const Handle& handle = handles_[granules_[granule].handle];
+    if (granule - handle.begin < handle.count) return {handle.begin, handle.address};
+    return alias_at(handle, granule);
+  }
+  static Mapping alias_at(const Handle& handle, Granules granule);
+  Granules end_of_mapping(Granules granule) const {
+    return mapping_at(granule).begin + handles_[granules_[granule].handle].count;
+  }
+  void own(Granules from, Granules to);
+  void end_loan(Granules granule);
+  bool is_empty(const Handle& handle, Mapping mapping) const;  // no block touches it
+  bool is_over(const Handle& handle, Mapping mapping) const;   // nobody uses it any more, as far as is known
+  template <typename Visit>
+  void each_empty_alias(Visit visit) const {
+    for (Index index = 0; index < handles_.size(); ++index) {
+      for (const Mapping& alias : handles_[index].aliases) {
+        if (is_empty(handles_[index], alias)) visit(index, alias);
+      }
+    }
+  }
   void set_idle(Index index);
   void clear_idle(Index index);
   const BySize& idle_handles();
-  // How large a new handle should be: a part of what is left under the limit.
+  // How large a new handle should be where data may be moved, or nothing can be: a part of what is left under the limit.
   Granules handle_size(Granules limit) const;
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
@@ -274,6 +350,7 @@ class Backing {
   Granules pinned_granules_ = 0;       // untouched ones of handles with pins
   Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
   Granules returned_ = 0;              // to the driver or upstream
+  Granules lent_granules_ = 0;
   Granules walls_ = 0;                 // granules that are in no range of addresses
   Granules backed_end_ = 0;            // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;

@@ -52,6 +52,10 @@ class Gaps {
   bool take(const Place& place, Bytes size) {
     return take_from(place.gap, place.offset, size);
   }  // which was just found
+  bool holds(Offset begin, Bytes size) const {
+    const Index node = floor(begin);
+    return node != kNone && begin + size <= nodes_[node].gap.end;
+  }
   // The gaps that a range meets at its ends; and the same after it was added: the range is no gap any more, they are.
   struct Marked {
     Gap gap;

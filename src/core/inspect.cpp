@@ -185,8 +185,13 @@ Snapshot Arena::snapshot(bool may_reback) {
 // Of each range of addresses, the part that was ever backed is enough: the rest is as large as can be.
 void Arena::add_segments(Snapshot& snapshot) const {
   std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ranges;  // from where to where, by their beginning
-  backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) {
-    snapshot.handles.push_back({address, size});
+  backing_->each([&](const Backing::Seen& seen) {
+    const auto [begin, size, address, idle, pending, alias_of] = seen;
+    if (alias_of == 0) {
+      snapshot.handles.push_back({address, size});
+    } else {
+      snapshot.aliases.push_back({address, alias_of, size});
+    }
     if (address == 0) return;
     const auto [it, is_new] = ranges.try_emplace(backing_->range_of(address), address, address + size);
     if (is_new) return;
@@ -205,9 +210,9 @@ void Arena::add_pieces(Snapshot& snapshot) const {
     Snapshot::State state;
   };
   std::vector<Backed> handles;
-  backing_->each([&](Offset begin, Bytes size, std::uint64_t address, bool idle, bool pending) {
-    const Snapshot::State state = !idle ? kStranded : pending ? kPending : kReleasable;
-    if (address != 0) handles.push_back({begin, begin + size, address, state});
+  backing_->each([&](const Backing::Seen& seen) {
+    const Snapshot::State state = !seen.idle ? kStranded : seen.pending ? kPending : kReleasable;
+    if (seen.address != 0) handles.push_back({seen.begin, seen.begin + seen.size, seen.address, state});
   });
   std::sort(handles.begin(), handles.end(), [](const Backed& a, const Backed& b) { return a.begin < b.begin; });
   const auto add_free = [&](Offset from, Offset to) {
@@ -329,12 +334,13 @@ void Arena::check() const {
   std::sort(ranges.begin(), ranges.end());
   for (std::size_t i = 1; i < ranges.size(); ++i) demand(ranges[i - 1].second <= ranges[i].first, "pieces overlap");
   if (plain_) {
-    backing_->each([&](Offset, Bytes size, std::uint64_t address, bool, bool) { segments += address ? size : 0; });
+    backing_->each([&](const Backing::Seen& seen) { segments += seen.address != 0 ? seen.size : 0; });
   }
   const Sums sums = tallies_.sums();
   demand(requested == static_cast<Bytes>(sums.requested) && live == static_cast<Bytes>(sums.live),
          "the sums over all blocks differ from the running counts");
-  demand(live + others + free == segments, "blocks and gaps do not fill the segments");
+  demand(live + others + free + backing_->lent() * backing_->granule() == segments,
+         "blocks and gaps do not fill the segments");
 }
 
 }  // namespace arena

@@ -17,9 +17,11 @@ bool Stitched::reback(Span keep) {
     const Handle& handle = handles_[index];
     if (!handle.mapped || handle.count == 1 || handle.pins > 0 || handle.pending) continue;
     Granules untouched = 0;
-    for (Granules g = handle.begin; g < handle.end(); ++g) {
-      untouched += granules_[g].blocks == 0 && !keep.overlaps({g, g + 1});
-    }
+    each_mapping(handle, [&](Mapping mapping) {
+      for (Granules g = mapping.begin; g < mapping.begin + handle.count; ++g) {
+        untouched += granules_[g].blocks == 0 && !granules_[g].lent && !keep.overlaps({g, g + 1});
+      }
+    });
     if (untouched > most) {
       most = untouched;
       best = index;
@@ -36,11 +38,13 @@ bool Stitched::reback(Span keep) {
 // only. A device that has lost the memory to somebody else by then, with nothing idle in the arena to take instead, has
 // lost the data.
 void Stitched::replace(Index index, Span keep) {
-  const Span span = handles_[index].span();
   const Marks marks = handles_[index].marks;
+  const std::vector<Layout> layout = layout_of(handles_[index]);
   std::vector<Granules> kept;
-  for (Granules g = span.begin; g < span.end; ++g) {
-    if (granules_[g].blocks > 0 || keep.overlaps({g, g + 1})) kept.push_back(g);
+  for (const auto& [mapping, lent] : layout) {
+    for (Granules g = mapping.begin; g < mapping.begin + lent.size(); ++g) {
+      if (granules_[g].blocks > 0 || keep.overlaps({g, g + 1})) kept.push_back(g);
+    }
   }
   const auto staged = std::make_unique_for_overwrite<char[]>(kept.size() * granule_);
   for (std::size_t i = 0; i < kept.size(); ++i) {
@@ -51,9 +55,8 @@ void Stitched::replace(Index index, Span keep) {
     give_back(index);
   } catch (const Error&) {
     spare_.erase({handles_[index].count, {0, index}});
-    bool is_back = false;
-    quietly([&] { is_back = remount(index, span.begin, marks); });
-    for (const Granules g : kept) granules_[g].lost = !is_back && granules_[g].blocks > 0;
+    quietly([&] { remount(index, layout, marks); });
+    for (const Granules g : kept) granules_[g].lost = granules_[g].blocks > 0 && !is_backed({g, g + 1});
     throw;
   }
   std::exception_ptr lost;  // one granule that is lost must not take the others along
@@ -111,11 +114,39 @@ void Stitched::put_back(Granules at, const Marks& marks, const char* data, Span 
   if (handle.touched > 0) device_.copy_from_host(address_at(at), data, granule_);
 }
 
-// Maps a handle under what may be live data, with the marks of the handle that was there before.
-bool Stitched::remount(Index index, Granules at, const Marks& marks) {
-  if (!map(index, at)) return false;
+std::vector<Stitched::Layout> Stitched::layout_of(const Handle& handle) const {
+  std::vector<Layout> all;
+  each_mapping(handle, [&](Mapping mapping) {
+    Layout& layout = all.emplace_back(Layout{mapping, {}});
+    for (Granules i = 0; i < handle.count; ++i) layout.lent.push_back(granules_[mapping.begin + i].lent);
+  });
+  return all;
+}
+
+// Maps a handle under what may be live data, as it was before, with the marks that it had.
+bool Stitched::remount(Index index, const std::vector<Layout>& layout, const Marks& marks) {
+  if (!map(index, layout.front().mapping.begin)) return false;
   handles_[index].marks = marks;
-  return allow({index});
+  if (!allow({index})) return false;
+  for (std::size_t i = 1; i < layout.size(); ++i) remount_alias(index, layout[i]);
+  return true;
+}
+
+void Stitched::remount_alias(Index index, const Layout& alias) {
+  const auto& [mapping, lent] = alias;
+  if (!device_.map(mapping.address, lent.size() * granule_, handles_[index].id)) return;
+  attach_alias(index, mapping);
+  for (Granules i = 0; i < lent.size(); ++i) {
+    const Granules here = mapping.begin + i, home = handles_[index].begin + i;
+    if (granules_[here].blocks > 0) {
+      own(home, here);
+    } else if (!lent[i]) {
+      lend(home, here);
+    }
+  }
+  if (open(mapping.address, lent.size() * granule_)) return;
+  device_.unmap(mapping.address, lent.size() * granule_);
+  detach_alias(index, handles_[index].aliases.size() - 1);
 }
 
 }  // namespace arena

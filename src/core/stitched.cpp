@@ -9,8 +9,9 @@ const std::function<bool()> kNeverUnmap = [] { return false; };
 
 }  // namespace
 
-Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, const Start& start)
-    : Backing(device, streams, gaps, device.granule(), growth), kind_(start.kind) {
+Stitched::Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, const Start& start,
+                   const std::atomic<bool>& moves)
+    : Backing(device, streams, gaps, device.granule(), growth), kind_(start.kind), moves_(moves) {
   add_range(start.range);
 }
 
@@ -18,7 +19,11 @@ Stitched::~Stitched() {
   if (abandoned_) return;
   for (const Handle& handle : handles_) {
     if (handle.count == 0) continue;
-    if (handle.mapped) insist([&] { device_.unmap(handle.address, handle.count * granule_); });
+    if (handle.mapped) {
+      each_mapping(handle, [&](Mapping mapping) {
+        insist([&] { device_.unmap(mapping.address, handle.count * granule_); });
+      });
+    }
     insist([&] { device_.release(handle.id); });
   }
   for (const Range& range : ranges_) {
@@ -71,29 +76,36 @@ bool Stitched::is_fixed(Granules granule, bool may_reback) const {
 
 Granules Stitched::stuck(bool may_reback) const { return pinned_granules_ + (may_reback ? 0 : compactable()); }
 
-Gaps::Costs Stitched::costs(bool may_reback) const {
-  return [this, may_reback](Granules granule) { return !is_fixed(granule, may_reback); };
+// Where no place is within reach, one may be put together, but with memory that is not lent from elsewhere already.
+bool Stitched::can_hold(Demand& demand, Granules limit, bool may_reback) const {
+  if (!demand.place) return false;
+  demand.stitch.reset();
+  if (has_place(demand, limit, may_reback)) return true;
+  if (!may_reback && demand.may_lend) {
+    const Granules budget = limit - std::min(limit, fixed(false));
+    demand.stitch = plan(span_of(0, demand.size).count(), budget, Aim::kToPass);
+    if (demand.stitch) return true;
+  }
+  if (reserved_ <= limit) return false;
+  const std::optional<Place> mapped = Outlook(*this).find_mapped(demand.size);
+  if (mapped) demand.place = mapped;
+  return mapped.has_value();
 }
 
 // The place with the fewest untouched granules is as good as any while nothing is stuck, and usually otherwise. Only where
 // it is not, all others are looked at.
-bool Stitched::can_hold(Demand& demand, Granules limit, bool may_reback) const {
-  if (!demand.place) return false;
-  if (touched_granules_ + demand.place->new_granules <= limit) {  // no place needs less
-    if (stuck(may_reback) == 0) return true;
-    const Span span = span_of(demand.place->offset, demand.size);
-    Granules needed = fixed(may_reback);
-    for (Granules g = span.begin; g < span.end; ++g) needed += !is_fixed(g, may_reback);
-    if (needed <= limit) return true;
-    const std::optional<Place> cheapest = gaps_.find_cheapest(demand.size, backed_end_, costs(may_reback));
-    if (cheapest && fixed(may_reback) + cheapest->new_granules <= limit) {
-      demand.place = cheapest;
-      return true;
-    }
-  }
-  if (reserved_ <= limit || largest_free() < demand.size) return false;
-  const auto is_bare = [this](Granules granule) { return granules_[granule].handle == kNone; };
-  demand.place = gaps_.find_cheapest(demand.size, backed_end_, is_bare);
+bool Stitched::has_place(Demand& demand, Granules limit, bool may_reback) const {
+  const Outlook outlook(*this);
+  const Granules taken = fixed(may_reback);
+  if (taken + outlook.cost(span_of(demand.place->offset, demand.size), may_reback) <= limit) return true;
+  const std::optional<Place> best = outlook.gaps().find(demand.size);
+  if (!best || touched_granules_ + best->new_granules > limit) return false;  // no place needs less
+  demand.place = best;
+  if (stuck(may_reback) == 0) return true;
+  if (taken + outlook.cost(span_of(best->offset, demand.size), may_reback) <= limit) return true;
+  const auto cheapest = outlook.gaps().find_cheapest(demand.size, backed_end_, outlook.costs(may_reback));
+  if (!cheapest || taken + cheapest->new_granules > limit) return false;
+  demand.place = cheapest;
   return true;
 }
 
@@ -105,12 +117,15 @@ Bytes Stitched::largest(Granules limit, bool may_reback) const {
 
 // Between what it would be if nothing that is stuck could be used, and if all of it could.
 Bytes Stitched::find_largest(Granules limit, bool may_reback) const {
-  const Bytes mapped = reserved_ > limit ? largest_free() : 0;
   const Granules taken = fixed(may_reback), budget = limit - std::min(limit, taken);
-  if (taken > limit) return mapped;
-  const Bytes least = gaps_.largest(budget);
-  if (least == gaps_.largest(budget + stuck(may_reback))) return std::max(mapped, least);
-  return std::max(mapped, gaps_.largest(budget, backed_end_, costs(may_reback)));
+  const Bytes stitched = may_reback ? 0 : most_by_stitching(budget) * granule_;
+  const Outlook outlook(*this);
+  Bytes there = std::max(stitched, lent_granules_ > 0 ? largest_free() : 0);
+  if (reserved_ > limit) there = std::max(there, outlook.largest_mapped());
+  if (taken > limit) return there;
+  const Bytes least = outlook.gaps().largest(budget);
+  if (least == outlook.gaps().largest(budget + stuck(may_reback))) return std::max(there, least);
+  return std::max(there, outlook.gaps().largest(budget, backed_end_, outlook.costs(may_reback)));
 }
 
 Granules Stitched::compactable() const {
@@ -119,22 +134,24 @@ Granules Stitched::compactable() const {
 }
 
 std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, Effort effort, Lock&) {
-  if (!demand.place) return std::nullopt;
+  // To ask is far cheaper than a new handle, if it may save one.
+  if (effort == Effort::kPoll || pending_granules_ >= span_of(0, demand.size).count()) poll();
+  recall(demand.may_unmap);
+  if (demand.stitch) return stitch(demand, limit(), effort);
+  if (!demand.place || !gaps_.holds(demand.place->offset, demand.size)) return std::nullopt;
   const Span span = span_of(demand.place->offset, demand.size);
   const Granules most = limit();
-  if (effort == Effort::kPoll) poll();
   std::size_t spares = spare_.size();  // not more than there were: one that the driver refuses to open is spare again
   while (!map_all(span, most, demand.may_unmap)) {
-    bool freed = false;
-    if (effort < Effort::kRelease || !demand.may_unmap()) return std::nullopt;
-    if (effort == Effort::kRelease) {
-      freed = release_spare(spares) || release_idle(span.count(), span) > 0;
-    } else if (effort == Effort::kReback) {
-      freed = release_spare(spares) || reback(span);
-    }
-    if (!freed) return std::nullopt;
+    if (!free_some(span, effort, spares, demand.may_unmap)) return std::nullopt;
   }
   return demand.place->offset;
+}
+
+bool Stitched::free_some(Span keep, Effort effort, std::size_t& spares, const std::function<bool()>& may_unmap) {
+  if (effort < Effort::kRelease || !may_unmap()) return false;
+  if (release_spare(spares)) return true;
+  return effort == Effort::kRelease ? release_idle(keep.count(), keep) > 0 : reback(keep);
 }
 
 // After all that was ever backed there is room, for there are many more addresses than memory. If that has been used up,
@@ -199,25 +216,30 @@ bool Stitched::map_all(Span span, Granules limit, const std::function<bool()>& m
 
 bool Stitched::try_to_map(Span span, Granules limit, const std::function<bool()>& may_unmap) {
   std::vector<Index> fresh;
-  bool complete = true;
-  try {
-    for (Granules g = span.begin; g < span.end && complete; ++g) {
-      if (granules_[g].handle != kNone) continue;
-      const Index index = take(g, span, limit, may_unmap);
-      complete = index != kNone && map(index, g);
-      if (complete) fresh.push_back(index);
-    }
-  } catch (const Error&) {
-    retract(fresh);
-    throw;
-  }
+  bool complete = fill(span, limit, may_unmap, fresh);
   // Older ones that the driver once refused to open are tried again.
-  for (Granules g = span.begin; g < span.end && complete; g = handles_[granules_[g].handle].end()) {
+  for (Granules g = span.begin; g < span.end && complete; g = end_of_mapping(g)) {
     const Index index = granules_[g].handle;
     const bool is_fresh = std::find(fresh.begin(), fresh.end(), index) != fresh.end();
     if (!handles_[index].accessible && !is_fresh) complete = allow({index});
   }
   return (fresh.empty() || allow(fresh)) && complete;
+}
+
+// Maps a handle wherever there is none. False if there are not enough; what was mapped is among the fresh ones.
+bool Stitched::fill(Span span, Granules limit, const std::function<bool()>& may_unmap, std::vector<Index>& fresh) {
+  try {
+    for (Granules g = span.begin; g < span.end; ++g) {
+      if (granules_[g].handle != kNone) continue;
+      const Index index = take(g, span, limit, may_unmap);
+      if (index == kNone || !map(index, g)) return false;
+      fresh.push_back(index);
+    }
+  } catch (const Error&) {
+    retract(fresh);
+    throw;
+  }
+  return true;
 }
 
 // A handle for a granule of the span, mapped nowhere and not among the spare ones.
@@ -229,7 +251,7 @@ Stitched::Index Stitched::take(Granules at, Span span, Granules limit, const std
     if (index != kNone && !may_unmap()) index = kNone;
     if (index != kNone) unmap(index);
   }
-  if (index == kNone && reserved_ < limit) index = create(std::min(room, handle_size(limit)));
+  if (index == kNone && reserved_ < limit) index = create(std::min(room, new_handle_size(limit)));
   return index;
 }
 
@@ -250,7 +272,7 @@ Stitched::Index Stitched::take_spare(Granules need, Granules room) {
 Stitched::Index Stitched::harvest(Granules need, Granules room, Span keep) {
   const auto usable = [&](const auto& entry) {
     const Handle& handle = handles_[entry.second.second];
-    return !handle.pending && !handle.span().overlaps(keep);
+    return !handle.pending && !overlaps(handle, keep);
   };
   const BySize& idle = idle_handles();
   const auto middle = idle.upper_bound({need, {~Granules{0}, kNone}});
@@ -292,8 +314,18 @@ bool Stitched::map(Index index, Granules at) {
   return false;
 }
 
+// Everywhere: where blocks touch it, they get other memory. Aliases go first, so that what fails half-way can be undone.
 void Stitched::unmap(Index index) {
-  device_.unmap(address_at(handles_[index].begin), handles_[index].count * granule_);
+  const Bytes size = handles_[index].count * granule_;
+  std::size_t done = 0;
+  const std::vector<Mapping> aliases = handles_[index].aliases;
+  try {
+    for (; done < aliases.size(); ++done) device_.unmap(aliases[done].address, size);
+    device_.unmap(handles_[index].address, size);
+  } catch (const Error&) {
+    for (std::size_t i = 0; i < done; ++i) map_again(index, aliases[i]);
+    throw;
+  }
   detach(index);
 }
 
@@ -380,19 +412,30 @@ Granules Stitched::release_idle(Granules wanted, Span keep) {
   const auto choose = [&](const auto& may_go) {
     for (auto it = idle.rbegin(); it != idle.rend() && found < wanted; ++it) {
       const Handle& handle = handles_[it->second.second];
-      if (handle.pending || !may_go(handle.span())) continue;
+      if (handle.pending || !may_go(handle)) continue;
       going.push_back(it->second.second);
       found += handle.count;
     }
   };
-  choose([&](Span span) { return !span.overlaps(keep); });
+  choose([&](const Handle& handle) { return !overlaps(handle, keep); });
   if (found == 0) {
-    choose([&](Span span) { return span.overlaps(keep) && (span.begin < keep.begin || span.end > keep.end); });
+    choose([&](const Handle& handle) {
+      const Span span = handle.span();
+      return overlaps(handle, keep) && (span.begin < keep.begin || span.end > keep.end);
+    });
   }
   for (const Index index : going) {
     unmap(index);
     give_back(index);
   }
+  return found;
+}
+
+bool Stitched::overlaps(const Handle& handle, Span span) const {
+  bool found = false;
+  each_mapping(handle, [&](Mapping mapping) {
+    found |= Span{mapping.begin, mapping.begin + handle.count}.overlaps(span);
+  });
   return found;
 }
 

@@ -1,9 +1,15 @@
 // Backing by virtual memory: ranges of addresses, much larger than the cap, whose granules are backed by handles as needed.
 //
 // A handle is mapped and taken away whole. An idle one can be harvested, which means mapped somewhere else, or given
-// back. Handles are large while there is much room under the limit, and smaller near it. A large handle that is mostly
-// untouched can be replaced by small ones under the blocks that lie on it (re-backing: rebacking.cpp).
+// back. Handles are large while there is much room under the limit, and smaller near it. One that is in use can be
+// mapped a second time, so that what is free at its ends is of use elsewhere (lending.cpp). A large handle that is mostly
+// untouched can be replaced by small ones under the blocks that lie on it, if live data may be moved (rebacking.cpp).
 #pragma once
+
+#include <atomic>
+#include <map>
+#include <optional>
+#include <vector>
 
 #include "core/backing.hpp"
 #include "core/start.hpp"
@@ -12,16 +18,21 @@ namespace arena {
 
 class Stitched final : public Backing {
  public:
-  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, const Start& start);
+  Stitched(const Device& device, Streams& streams, Gaps& gaps, Granules growth, const Start& start,
+           const std::atomic<bool>& moves);
   // Unmaps and releases everything; the device must be done with it.
   ~Stitched() override;
 
   bool can_hold(Demand& demand, Granules limit, bool may_reback) const override;
+  Place best_place(Bytes size, const Place& fewest, Granules cap) const override;
+  bool is_wasteful(Span span, Granules cap) const override;
+  bool find_better(Demand& demand) const override;
   std::optional<Offset> back(const Demand& demand, const Limit& limit, Effort effort, Lock& lock) override;
   std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) override;
   Bytes largest(Granules limit, bool may_reback) const override;
   bool reserve(Granules granules, const Limit& limit, Lock& lock) override;
   void trim(Granules keep, Granules most, Lock& lock) override;
+  bool recall(const std::function<bool()>& may_unmap) override;
   bool reback(Span keep) override;
   Granules compactable() const override;
   void make_room(Granules most) override;
@@ -46,14 +57,58 @@ class Stitched final : public Backing {
   Granules fixed(bool may_reback) const;
   bool is_fixed(Granules granule, bool may_reback) const;
   Granules stuck(bool may_reback) const;  // fixed and untouched: of use to blocks there alone
-  Gaps::Costs costs(bool may_reback) const;
+  bool has_place(Demand& demand, Granules limit, bool may_reback) const;
   Bytes find_largest(Granules limit, bool may_reback) const;
 
+  // How everything will be when aliases that no block touches are gone: that comes before all else that is tried.
+  class Outlook {
+   public:
+    explicit Outlook(const Stitched& backing);
+    const Gaps& gaps() const { return changed_ ? *changed_ : backing_.gaps_; }
+    Gaps::Costs costs(bool may_reback) const;  // all granules that are not fixed
+    Granules cost(Span span, bool may_reback) const;
+    Bytes largest_mapped() const;
+    std::optional<Place> find_mapped(Bytes size) const;
+
+   private:
+    bool is_going(Granules granule) const;
+    Gaps::Costs bare() const;
+    const Stitched& backing_;
+    std::optional<Gaps> changed_;
+    std::vector<Span> going_;
+  };
+
+  // Lending.
+  struct Lenders {  // by how much they have free: those that take up the fewest addresses
+    std::map<Granules, Index> before, after;
+  };
+  Lenders lenders() const;
+  Granules used_through(const Handle& handle, Granules which) const;  // the granule at which one of a handle is used
+  Granules count_of(Index index) const { return index == Stitch::kNobody ? 0 : handles_[index].count; }
+  enum class Aim { kToPass, kToSave };
+  std::optional<Stitch> plan(Granules wanted, Granules most, Aim aim) const;
+  Granules most_by_stitching(Granules most) const;
+  std::optional<Granules> find_bare(Granules count) const;
+  Granules longest_bare() const;
+  std::optional<Offset> stitch(const Demand& demand, Granules limit, Effort effort);
+  bool add_alias(Index index, Granules at);
+  void drop_alias(Index index, Granules at);
+  void map_again(Index index, Mapping alias);
+
+  Granules untouched_in(Span span) const;
+  Granules added_by(Span span) const;
+  template <typename Visit>
+  void each_run_in_use(const Gap& gap, Granules& left, Visit visit) const;
+  Granules new_handle_size(Granules limit) const;
   Granules room_at(Granules granule, Granules most) const;
 
   // Backs every granule of the span. False if there is not enough memory for it; what was mapped by then stays, idle.
   bool map_all(Span span, Granules limit, const std::function<bool()>& may_unmap);
   bool try_to_map(Span span, Granules limit, const std::function<bool()>& may_unmap);
+  bool fill(Span span, Granules limit, const std::function<bool()>& may_unmap, std::vector<Index>& fresh);
+  // Frees memory that is of no use where it is, as far as an effort goes. False if there is none.
+  bool free_some(Span keep, Effort effort, std::size_t& spares, const std::function<bool()>& may_unmap);
+  bool overlaps(const Handle& handle, Span span) const;
   Index take(Granules at, Span span, Granules limit, const std::function<bool()>& may_unmap);
   Index take_spare(Granules need, Granules room);
   Index harvest(Granules need, Granules room, Span keep);
@@ -79,10 +134,19 @@ class Stitched final : public Backing {
 
   void replace(Index index, Span keep);
   void put_back(Granules at, const Marks& marks, const char* data, Span keep);
-  bool remount(Index index, Granules at, const Marks& marks);
+  // Where a handle is mapped, and which of its granules are lent there: to put it back as it was.
+  struct Layout {
+    Mapping mapping;
+    std::vector<bool> lent;
+  };
+  std::vector<Layout> layout_of(const Handle& handle) const;
+  bool remount(Index index, const std::vector<Layout>& layout, const Marks& marks);
+  void remount_alias(Index index, const Layout& alias);
   void wait_for_copies(Granules last);
 
   MemoryKind kind_;
+  const std::atomic<bool>& moves_;
+  bool can_lend_ = true;       // the driver has not refused to map a handle twice
   bool is_proven_ = false;     // memory was opened once: from then on a refusal is not about its kind
   std::vector<Range> ranges_;  // each large enough for all that was allowed when it was made
   BySize spare_;

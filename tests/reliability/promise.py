@@ -6,6 +6,7 @@ where the program's own blocks lie; it knows nothing of how the arena finds its 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import random
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,45 @@ class Live:
         self.end = self.ptr + rounded(self.buffer.nbytes)
 
 
+@dataclass(frozen=True)
+class Mapped:
+    """A handle, at the addresses that it will have when those are gone at which no block lies but its own."""
+
+    size: int
+    places: list[int]
+    used: list[int]  # for each granule, which of them it is used through
+
+
+def mapped_in(snapshot: arena.Snapshot, blocks: Iterable[Live]) -> Iterator[Mapped]:
+    """The handles of a snapshot. What is listed at an address is used through that."""
+    listed = sorted((piece.address, piece.address + piece.size) for piece in snapshot.pieces)
+    begins = [begin for begin, _ in listed]
+
+    def is_listed(address: int) -> bool:
+        at = bisect.bisect_right(begins, address + snapshot.granule - 1) - 1
+        return at >= 0 and listed[at][1] > address
+
+    for address, size in snapshot.handles:
+        if address is None:
+            continue
+        aliases = [alias.address for alias in snapshot.aliases if alias.handle == address]
+        kept = [a for a in aliases if any(block.ptr < a + size and a < block.end for block in blocks)]
+        used = [
+            next((alias for alias in kept if is_listed(alias + i)), address) for i in range(0, size, snapshot.granule)
+        ]
+        yield Mapped(size, [address, *kept], used)
+
+
+def largest_mapped(snapshot: arena.Snapshot) -> int:
+    """The largest free piece, however many handles it lies on."""
+    best = run = end = 0
+    for piece in snapshot.pieces:
+        is_free = piece.state not in ("live", "captured")
+        run = (run if piece.address == end else 0) + piece.size if is_free else 0
+        best, end = max(best, run), piece.address + piece.size
+    return best
+
+
 class View:
     """An arena on virtual memory at one moment. Sizes are in bytes; granules are counted from `base`.
 
@@ -47,22 +87,28 @@ class View:
     touched granules, and handles with a pinned block. Everything else can be taken back and used anywhere, one granule
     at a time. So a block can lie at a place if the fixed granules, plus those of the place that are not fixed, are
     within the limit. Beyond a lowered cap nothing is added, but a place that is mapped still works.
+
+    If data may not be moved, a place can also be put together: from what is free at the end of a handle in use, granules
+    that are not fixed, and what is free at the beginning of a handle in use. Handles with pinned blocks are left alone.
+    So handles may be mapped twice. Each of their granules is used through one address, and is a wall at the other;
+    where no block lies on a second mapping, that goes before anything else is tried but what is mapped already.
     """
 
     def __init__(
         self,
-        handles: Iterable[tuple[int | None, int]],
+        mapped: Iterable[Mapped],
         blocks: Iterable[Live],
         *,
         granule: int,
         base: int,
         limit: int,
         moving: bool,
+        there: int,
     ) -> None:
-        self.granule, self.base = granule, base
+        self.granule, self.base, self.there = granule, base, there
         sorted_blocks = sorted((block.ptr - base, block.end - base, block.pins > 0) for block in blocks)
-        mapped = [(address - base, address - base + size) for address, size in handles if address is not None]
-        last = max([0, *(end for _, end in mapped), *(end for _, end, _ in sorted_blocks)])
+        mapped = list(mapped)
+        last = max([0, *(begin - base + m.size for m in mapped for begin in m.places), *(end for _, end, _ in sorted_blocks)])
         self.known = up(last, granule) // granule  # from here on there is nothing
         touched, pinned = bytearray(self.known), bytearray(self.known)
         for begin, end, is_pinned in sorted_blocks:
@@ -70,20 +116,27 @@ class View:
                 touched[g] = 1
                 pinned[g] |= is_pinned
         fixed, backed = bytearray(self.known), bytearray(self.known)
-        for begin, end in mapped:
-            span = slice(begin // granule, end // granule)
-            count = span.stop - span.start
-            backed[span] = b"\1" * count
-            if any(pinned[span]) or (not moving and any(touched[span])):
-                fixed[span] = b"\1" * count
-            elif moving:
-                fixed[span] = touched[span]
-        self.left = limit // granule - sum(fixed)  # granules that can be had beside the fixed ones
+        walls, self.lent, taken = bytearray(self.known), [0, 0], 0
+        for handle in mapped:
+            used = [(place - base) // granule + i for i, place in enumerate(handle.used)]
+            for place in handle.places:
+                for g in range((place - base) // granule, (place - base + handle.size) // granule):
+                    walls[g] = g not in used
+            is_pinned, is_in_use = any(pinned[g] for g in used), any(touched[g] for g in used)
+            for g in used:
+                backed[g] = 1
+                fixed[g] = is_pinned or (touched[g] if moving else is_in_use)
+                taken += fixed[g]
+            if is_in_use and not is_pinned and not moving:
+                states = bytes(touched[g] for g in used)
+                self.lent = [max(self.lent[0], len(states.split(b"\1")[-1])), max(self.lent[1], states.index(1))]
+        self.left = limit // granule - taken  # granules that can be had beside the fixed ones
         self.costs = [0, *accumulate(1 - is_fixed for is_fixed in fixed)]
         self.bare = [0, *accumulate(1 - is_backed for is_backed in backed)]
         self.gaps: list[tuple[int, int | None]] = []
         at = 0
-        for begin, end, _ in sorted_blocks:
+        in_the_way = [(g * granule, (g + 1) * granule) for g in range(self.known) if walls[g]]
+        for begin, end in sorted([*((begin, end) for begin, end, _ in sorted_blocks), *in_the_way]):
             if at < begin:
                 self.gaps.append((at, begin))
             at = end
@@ -110,6 +163,10 @@ class View:
 
     def fits(self, size: int) -> bool:
         size = rounded(size)
+        if size <= self.there:
+            return True
+        if any(self.lent) and -(-size // self.granule) <= max(0, self.left) + sum(self.lent):
+            return True
         return any(
             self.cost(self.costs, begin, end) <= self.left or self.cost(self.bare, begin, end) == 0
             for begin, end in self.places(size)
@@ -196,12 +253,13 @@ class Program:
         snapshot = self.pool.snapshot()
         if not self.is_plain:
             return View(
-                snapshot.handles,
+                mapped_in(snapshot, self.blocks),
                 self.blocks,
                 granule=self.granule,
                 base=self.base,
                 limit=self.limit(),
                 moving=self.mode.moving,
+                there=largest_mapped(snapshot),
             )
         # Segments go back before a new one is taken: not while others are in the headroom.
         is_crowded = self.total - self.other - sim.used() < self.headroom
@@ -287,7 +345,9 @@ class Program:
             with_all = self.request(largest)
             assert with_all, f"{largest} bytes do not pass"
             self.free(with_all)
-            if self.chance.random() < 0.5:  # what is idle, and where, may be different now: what passes is not
+            # What is idle, and where, may be different now: what passes is not. Only a place that was put together is
+            # still there, and may have got a neighbour.
+            if self.chance.random() < 0.5 or self.pool.snapshot().aliases:
                 largest = self.pool.stats().largest
             assert not self.request(largest + ALIGNMENT), f"{largest + ALIGNMENT} bytes pass"
 

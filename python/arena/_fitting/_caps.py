@@ -86,7 +86,15 @@ class Replays:
 
     def _replay(self, cap: int) -> Point:
         pool = _core.Arena(
-            self.driver, self.device, cap, reserve=0, headroom=0, growth=self.growth, vmm=self.vmm, peers=[]
+            self.driver,
+            self.device,
+            cap,
+            reserve=0,
+            headroom=0,
+            growth=self.growth,
+            vmm=self.vmm,
+            moves=self.compact,
+            peers=[],
         )
         try:
             begin = sim.clock()

@@ -164,17 +164,17 @@ def runs(states: list[str], live: list[int]) -> list[Cell]:
 
 def find_pins(snapshot: Snapshot) -> list[Pin]:
     """Live blocks without which free memory could go back: alone on a handle, or alone on a granule."""
-    handles = sorted((handle.address, handle.size) for handle in snapshot.handles if handle.address is not None)
     gains: dict[int, tuple[Piece, int]] = {}
     whole: set[int] = set()  # granules of handles that one block holds
 
     def add(piece: Piece, size: int) -> None:
         gains[piece.address] = (piece, gains.get(piece.address, (piece, 0))[1] + size)
 
-    for (address, size), (piece, free) in zip(handles, alone_on(handles, snapshot.pieces), strict=True):
+    for mappings, piece, free in alone_on_handles(snapshot):
         if piece is not None and free:
             add(piece, free)
-            whole.update(range(address // snapshot.granule, (address + size) // snapshot.granule))
+            for address, size in mappings:
+                whole.update(range(address // snapshot.granule, (address + size) // snapshot.granule))
     for number, (piece, free) in () if snapshot.plain else alone_on_granules(snapshot).items():
         if piece is not None and free and number not in whole:
             add(piece, free)
@@ -184,11 +184,28 @@ def find_pins(snapshot: Snapshot) -> list[Pin]:
     ]
 
 
-def alone_on(handles: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[Piece | None, int]]:
-    """For each handle, its only live block, if there is only one, and its free bytes."""
-    ends = [address + size for address, size in handles]
-    sole: list[Piece | None] = [None] * len(handles)
-    counts, free = [0] * len(handles), [0] * len(handles)
+def alone_on_handles(snapshot: Snapshot) -> Iterator[tuple[list[tuple[int, int]], Piece | None, int]]:
+    """For each handle, where it is mapped, its only live block, if there is only one, and its free bytes."""
+    mappings = [(address, size, address) for address, size in snapshot.handles if address is not None]
+    mappings = sorted([*mappings, *((alias.address, alias.size, alias.handle) for alias in snapshot.aliases)])
+    places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    blocks: dict[int, dict[int, Piece]] = defaultdict(dict)
+    free: dict[int, int] = defaultdict(int)
+    for (address, size, handle), (held, unused) in zip(mappings, held_by(mappings, snapshot.pieces), strict=True):
+        places[handle].append((address, size))
+        blocks[handle].update(held)
+        free[handle] += unused
+    for handle, mapped in places.items():
+        first = next(iter(blocks[handle].values()), None)
+        is_alone = len(blocks[handle]) == 1 and first is not None and first.state == "live"
+        yield mapped, first if is_alone else None, free[handle]
+
+
+def held_by(mappings: list[tuple[int, int, int]], pieces: list[Piece]) -> list[tuple[dict[int, Piece], int]]:
+    """For each mapping, some of what holds its handle, two if there are several, and its free bytes."""
+    ends = [address + size for address, size, _ in mappings]
+    held: list[dict[int, Piece]] = [{} for _ in mappings]
+    free = [0] * len(mappings)
     at = 0
     for piece in pieces:
         address, size, state = piece[:3]
@@ -200,9 +217,9 @@ def alone_on(handles: list[tuple[int, int]], pieces: list[Piece]) -> list[tuple[
             free[at] += size
         elif state in ("live", "captured"):  # what graphs keep holds a handle as a live block does
             for index in range(at, min(bisect.bisect_left(ends, address + size) + 1, len(ends))):
-                counts[index] += 1
-                sole[index] = piece if state == "live" else None
-    return [(piece if count == 1 else None, size) for piece, count, size in zip(sole, counts, free, strict=True)]
+                if len(held[index]) < 2:
+                    held[index][address] = piece
+    return list(zip(held, free, strict=True))
 
 
 def alone_on_granules(snapshot: Snapshot) -> dict[int, tuple[Piece | None, int]]:

@@ -1,0 +1,252 @@
+// Lending: a handle that is in use is mapped a second time, at an alias, so that what is free at its end, or at its
+// beginning, is of use elsewhere. Without moving anything, a request gets memory that lies apart:
+//
+//   |aaa.....|  |..bb|  |........|        blocks a and b, and an idle handle
+//
+//   |   RRRRR|RRRRRRRR|RR  |              the request R: an alias of the first handle, the idle one, an alias of the second
+//
+// A handle can only be mapped whole, so a request lies on two aliases at most, at its ends. Every granule of a handle is
+// used through one address at a time; whoever uses it next, at another, waits for the users before as anywhere else. An
+// alias that no block touches stays, in case that the same request comes again, until a request needs something else.
+#include <algorithm>
+#include <tuple>
+
+#include "core/stitched.hpp"
+
+namespace arena {
+
+Stitched::Outlook::Outlook(const Stitched& backing) : backing_(backing) {
+  if (backing.lent_granules_ == 0) return;
+  backing.each_empty_alias([&](Index index, Mapping alias) {
+    const Handle& handle = backing.handles_[index];
+    if (!changed_) changed_ = backing.gaps_;
+    for (Granules i = 0; i < handle.count; ++i) {
+      const Granules back = (backing.granules_[alias.begin + i].lent ? alias.begin : handle.begin) + i;
+      changed_->add({back * backing.granule_, (back + 1) * backing.granule_}, {});
+    }
+    going_.push_back({alias.begin, alias.begin + handle.count});
+  });
+}
+
+bool Stitched::Outlook::is_going(Granules granule) const {
+  return std::any_of(going_.begin(), going_.end(), [&](Span span) { return granule - span.begin < span.count(); });
+}
+
+Gaps::Costs Stitched::Outlook::costs(bool may_reback) const {
+  return [this, may_reback](Granules granule) { return !backing_.is_fixed(granule, may_reback) || is_going(granule); };
+}
+
+Granules Stitched::Outlook::cost(Span span, bool may_reback) const {
+  const Gaps::Costs costs_granule = costs(may_reback);
+  Granules sum = 0;
+  for (Granules g = span.begin; g < span.end; ++g) sum += costs_granule(g);
+  return sum;
+}
+
+Gaps::Costs Stitched::Outlook::bare() const {
+  return [this](Granules granule) { return backing_.granules_[granule].handle == kNone || is_going(granule); };
+}
+
+Bytes Stitched::Outlook::largest_mapped() const {
+  return changed_ ? changed_->largest(0, backing_.backed_end_, bare()) : backing_.largest_free();
+}
+
+std::optional<Place> Stitched::Outlook::find_mapped(Bytes size) const {
+  const std::optional<Place> place = gaps().find_cheapest(size, backing_.backed_end_, bare());
+  return place && place->new_granules == 0 ? place : std::nullopt;
+}
+
+Granules Stitched::used_through(const Handle& handle, Granules which) const {
+  Granules found = handle.begin + which;
+  for (const Mapping& alias : handle.aliases) {
+    if (!granules_[alias.begin + which].lent) found = alias.begin + which;
+  }
+  return found;
+}
+
+// What is pinned stays as it is.
+Stitched::Lenders Stitched::lenders() const {
+  Lenders found;
+  const auto add = [&](std::map<Granules, Index>& to, Granules granules, Index index) {
+    if (granules == 0) return;
+    const auto [it, is_new] = to.try_emplace(granules, index);
+    if (!is_new && handles_[index].count < handles_[it->second].count) it->second = index;
+  };
+  for (Index index = 0; index < handles_.size(); ++index) {
+    const Handle& handle = handles_[index];
+    if (!handle.mapped || !handle.accessible || handle.idle || handle.pins > 0 || handle.touched == handle.count) continue;
+    const auto is_free = [&](Granules which) { return granules_[used_through(handle, which)].blocks == 0; };
+    Granules first = 0, last = 0;
+    while (is_free(first)) ++first;  // some granule is touched
+    while (is_free(handle.count - 1 - last)) ++last;
+    add(found.before, last, index);
+    add(found.after, first, index);
+  }
+  return found;
+}
+
+// A stitch that adds at most so many granules to what is in use. If nothing else lets a request pass: as few aliases as will
+// do, and as little lent, which may be what the next one needs. To save memory: what adds the least.
+std::optional<Stitch> Stitched::plan(Granules wanted, Granules most, Aim aim) const {
+  if (!can_lend_) return std::nullopt;
+  const Lenders all = lenders();
+  using Cost = std::tuple<Granules, Granules, Granules>;
+  std::vector<std::pair<Cost, Stitch>> plans;
+  const auto consider = [&](Stitch::Lender before, Stitch::Lender after) {
+    const Granules offered = before.granules + after.granules;
+    before.granules = std::min(before.granules, wanted);
+    after.granules = std::min(after.granules, wanted - before.granules);
+    const Granules lent = before.granules + after.granules;
+    if (wanted - lent > most) return;
+    const Granules aliases = Granules{before.granules > 0} + (after.granules > 0), added = wanted - lent;
+    const Cost to_pass{aliases, most - added, offered - lent}, to_save{added, offered - lent, aliases};
+    plans.push_back({aim == Aim::kToPass ? to_pass : to_save, {before, after, added}});
+  };
+  for (const auto& [granules, index] : all.before) consider({index, granules}, {});
+  for (const auto& [granules, index] : all.after) consider({}, {index, granules});
+  for (const auto& [suffix, before] : all.before) {
+    for (const auto& [prefix, after] : all.after) {
+      if (suffix < wanted) consider({before, suffix}, {after, prefix});
+    }
+  }
+  std::sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [cost, stitch] : plans) {
+    if (find_bare(count_of(stitch.before.handle) + stitch.middle + count_of(stitch.after.handle))) return stitch;
+  }
+  return std::nullopt;
+}
+
+// The largest request that a plan can be made for, in granules.
+Granules Stitched::most_by_stitching(Granules most) const {
+  if (!can_lend_ || stuck(false) == 0) return 0;
+  Lenders all = lenders();
+  if (all.before.empty() && all.after.empty()) return 0;
+  all.before.emplace(0, Stitch::kNobody);
+  all.after.emplace(0, Stitch::kNobody);
+  const Granules room = longest_bare();
+  Granules best = 0;
+  for (const auto& [suffix, before] : all.before) {
+    for (const auto& [prefix, after] : all.after) {
+      const Granules ends = count_of(before) + count_of(after);
+      if (ends > 0 && ends <= room) best = std::max(best, suffix + prefix + std::min(most, room - ends));
+    }
+  }
+  return best;
+}
+
+// The lowest granules, so many side by side, that nothing is mapped at.
+std::optional<Granules> Stitched::find_bare(Granules count) const {
+  Granules run = 0;
+  const Granules end = std::min<Granules>(granules_.size(), backed_end_ + count + walls_);
+  for (Granules g = 0; g < end; ++g) {
+    run = granules_[g].handle == kNone && granules_[g].blocks == 0 ? run + 1 : 0;
+    if (run == count) return g + 1 - count;
+  }
+  return std::nullopt;
+}
+
+// How many there are side by side. After all that was ever backed there are usually more than enough.
+Granules Stitched::longest_bare() const {
+  Granules longest = 0, run = 0;
+  for (Granules g = 0; g < backed_end_; ++g) {
+    run = granules_[g].handle == kNone && granules_[g].blocks == 0 ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  for (const Range& range : ranges_) {
+    const Granules end = range.begin + range.count, begin = std::max(range.begin, backed_end_);
+    if (begin < end) longest = std::max(longest, end - begin + (begin == backed_end_ ? run : 0));
+  }
+  return longest;
+}
+
+// What is mapped in vain is unmapped again, so nothing is tried where that may not be.
+std::optional<Offset> Stitched::stitch(const Demand& demand, Granules limit, Effort effort) {
+  if (!demand.may_unmap()) return std::nullopt;
+  const auto& [before, after, count] = *demand.stitch;
+  const Granules first = count_of(before.handle), last = count_of(after.handle);
+  const std::optional<Granules> at = find_bare(first + count + last);
+  if (!at) return std::nullopt;
+  const Span middle{*at + first, *at + first + count};
+  std::vector<Index> fresh;
+  const auto put_together = [&] {
+    if (before.granules > 0 && !add_alias(before.handle, *at)) return false;
+    if (after.granules > 0 && !add_alias(after.handle, middle.end)) return false;
+    std::size_t spares = spare_.size();
+    while (!fill(middle, limit, demand.may_unmap, fresh)) {
+      if (!free_some(middle, effort, spares, demand.may_unmap)) return false;
+    }
+    const Granules end = fresh.empty() ? middle.end : handles_[fresh.back()].end();
+    const bool is_open = open(address_at(*at), (std::max(end, middle.end + last) - *at) * granule_);
+    refused_ |= !is_open;
+    return is_open;
+  };
+  const auto undo = [&] {
+    retract(fresh);
+    quietly([&] { drop_alias(before.handle, *at); });
+    quietly([&] { drop_alias(after.handle, middle.end); });
+  };
+  try {
+    if (!put_together()) {
+      undo();
+      return std::nullopt;
+    }
+  } catch (const Error&) {
+    undo();
+    throw;
+  }
+  for (const Index index : fresh) handles_[index].accessible = true;
+  for (Granules i = first - before.granules; i < first; ++i) lend(used_through(handles_[before.handle], i), *at + i);
+  for (Granules i = 0; i < after.granules; ++i) lend(used_through(handles_[after.handle], i), middle.end + i);
+  return (middle.begin - before.granules) * granule_;
+}
+
+// A driver that refuses to map a handle twice is not asked again.
+bool Stitched::add_alias(Index index, Granules at) {
+  try {
+    if (!device_.map(address_at(at), handles_[index].count * granule_, handles_[index].id)) {
+      refused_ = true;
+      return false;
+    }
+  } catch (const DriverError&) {
+    can_lend_ = false;
+    ++version_;
+    return false;
+  }
+  attach_alias(index, {at, address_at(at)});
+  return true;
+}
+
+// If there is one.
+void Stitched::drop_alias(Index index, Granules at) {
+  if (index == Stitch::kNobody) return;
+  const std::vector<Mapping>& aliases = handles_[index].aliases;
+  const auto it = std::find_if(aliases.begin(), aliases.end(), [&](const Mapping& alias) { return alias.begin == at; });
+  if (it == aliases.end()) return;
+  device_.unmap(it->address, handles_[index].count * granule_);
+  detach_alias(index, static_cast<std::size_t>(it - aliases.begin()));
+}
+
+// Takes away what no block touches and nobody uses any more.
+bool Stitched::recall(const std::function<bool()>& may_unmap) {
+  if (lent_granules_ == 0) return false;
+  std::vector<std::pair<Index, Granules>> going;
+  each_empty_alias([&](Index index, Mapping alias) {
+    if (is_over(handles_[index], alias)) going.emplace_back(index, alias.begin);
+  });
+  if (going.empty() || !may_unmap()) return false;
+  for (const auto& [index, at] : going) drop_alias(index, at);
+  return true;
+}
+
+// An alias that was taken away a moment ago. If it cannot be put back, what blocks had there is lost.
+void Stitched::map_again(Index index, Mapping alias) {
+  const Bytes size = handles_[index].count * granule_;
+  bool is_back = false;
+  quietly([&] { is_back = device_.map(alias.address, size, handles_[index].id) && open(alias.address, size); });
+  if (is_back) return;
+  const std::vector<Mapping>& aliases = handles_[index].aliases;
+  const auto is_it = [&](const Mapping& other) { return other.begin == alias.begin; };
+  detach_alias(index, static_cast<std::size_t>(std::find_if(aliases.begin(), aliases.end(), is_it) - aliases.begin()));
+}
+
+}  // namespace arena
