@@ -29,7 +29,7 @@ from ._scope import Scope
 from ._settings import SETTINGS, check, check_peers, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
-from ._threads import is_alone, note_driver_threads, seems_alone, thread_ids
+from ._threads import find_standstill, note_driver_threads, seems_alone, thread_ids
 from ._timeline import Timeline
 from ._trace._record import Recording, record_by_environment
 from .errors import OutOfMemoryError, UsageError
@@ -242,12 +242,10 @@ class Arena(PoolMethods, _core.Allocator):
         """
         if not compact:
             self._open.trim()
-        elif self._may_compact():
-            self._open.compact()
-        else:
+        elif not self._open.compact(self._may_compact()):
             raise UsageError(
                 f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
-                "other threads are alive, or it was switched off"
+                "another thread could give the device work, or it was switched off"
             )
 
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
@@ -404,7 +402,7 @@ class Arena(PoolMethods, _core.Allocator):
                 finally:
                     self._calling.now = False
             # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
-            may_move = core.is_compactable() and self._may_compact()
+            may_move = self._may_compact() if core.is_compactable() else False
             try:
                 return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
             except OutOfMemoryError as again:
@@ -419,10 +417,11 @@ class Arena(PoolMethods, _core.Allocator):
                 self._on_pressure.remove(entry)
                 _call(entry[1])
 
-    def _may_compact(self) -> bool:
+    def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
+        """Whether a request may move live data, or what finds out: the core calls it, and looks again before it moves."""
         if self._compact != "auto":
             return bool(self._compact)
-        return is_alone(self._open.synchronize)
+        return functools.partial(find_standstill, self._open.synchronize)
 
     def _would_compact(self) -> bool:
         """Whether a request that is made now may move live data, without waiting for anything."""
