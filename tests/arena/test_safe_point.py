@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -23,15 +25,17 @@ LARGE = 30 * MIB
 
 @contextmanager
 def second_thread() -> Iterator[None]:
-    """A thread that could launch work, as in every notebook."""
-    over = threading.Event()
-    thread = threading.Thread(target=over.wait)
+    """A thread that is in native code, and could launch work from there."""
+    pipe = os.pipe()
+    thread = threading.Thread(target=ctypes.CDLL(None).read, args=(pipe[0], ctypes.create_string_buffer(1), 1))
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        os.write(pipe[1], b"x")
         thread.join()
+        for end in pipe:
+            os.close(end)
 
 
 def stranded(make: MakeArena, work: Work, **settings: object) -> tuple[arena.Arena, list[arena.Buffer]]:
