@@ -55,8 +55,8 @@ class Arena(PoolMethods, _core.Allocator):
     :param peers: the numbers of the other devices that may access the memory (default: all that can). A device
         that may not faults when its kernels touch it, whether or not peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
-        there is a GIL and no other thread, Python's or native, that could give the device work; ``True`` if you vouch
-        that none does; ``False`` never
+        the GIL is held and every other thread is asleep where it cannot reach the device without the GIL; ``True`` if
+        you vouch that no other thread gives the device work; ``False`` never
 
     >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
     ...     buffer = pool.allocate(1000)
@@ -418,7 +418,7 @@ class Arena(PoolMethods, _core.Allocator):
                 _call(entry[1])
 
     def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
-        """Whether a request may move live data, or what finds out: the core calls it, and looks again before it moves."""
+        """Whether a request may move live data, or what finds out: the core calls it, and looks again right before."""
         if self._compact != "auto":
             return bool(self._compact)
         return functools.partial(find_standstill, self._open.synchronize)

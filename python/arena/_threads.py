@@ -1,12 +1,12 @@
 """Whether live data may be moved with ``compact="auto"``: the rule.
 
-Data is moved only while the thread that asks holds the GIL, and every other thread is seen asleep where it cannot reach
-the device without the GIL: in a wait of Python or its standard library, as a thread of the driver or of the arena, or as
-an idle worker of a math library or of ZeroMQ. What cannot be seen, or is not understood, counts as a thread that could
+Live data is moved only while the thread that asks holds the GIL and every other thread is asleep where it cannot reach
+the device without the GIL: waiting inside the Python interpreter, as a thread of the driver or of the arena, or idle in
+a worker pool of a math library or of ZeroMQ. What cannot be read, or is not understood, counts as a thread that could
 launch work.
 
-To look takes some system calls, in which others get the GIL. So what is returned knows where each thread slept, and the
-core asks it again, with the GIL in hand, right before data is moved: nobody may have run since.
+Looking takes system calls, and others get the GIL during some of them. So what is found knows where each thread slept,
+and the core asks it again, with the GIL in hand, right before data is moved: none may have run since.
 """
 
 from __future__ import annotations
@@ -33,12 +33,27 @@ _TASKS = Path("/proc/self/task")
 # The driver's own threads, NVIDIA's and the simulated one's, launch nothing by themselves.
 _DRIVER_NAMES = ("cuda",)
 _driver_threads: dict[int, str] = {}  # and when each was started: numbers are used again
-_PATIENCE = 0.1  # seconds, before a request fails
+# Seconds, before a request fails: a worker of a math library spins for a while before it waits; a Python thread may be
+# about to wait; what sleeps elsewhere is likely to stay there.
+_PATIENCE, _WITH_PYTHON, _WITH_SLEEPERS = 0.1, 0.02, 0.003
 _GLANCE = 0.02  # seconds that those who only look wait for new threads, once: one that has ended may still be listed
 _RECHECK = 0.5  # seconds: a thread that was busy may sleep by then
 _PAUSE = 0.001  # seconds between two looks
 # There a thread that waits needs no GIL to go on, or not the one that is held here.
 _IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+class _Look(NamedTuple):
+    """Where all other threads sleep, if all are harmless; those that are not, with where they sleep, if they do."""
+
+    standstill: _core.Standstill | None
+    strangers: dict[int, _core.Sleep | None]
+
+    def patience(self) -> float:
+        running = {thread for thread, sleep in self.strangers.items() if sleep is None}
+        if not running:
+            return _WITH_SLEEPERS
+        return _WITH_PYTHON if running & _python_threads() else _PATIENCE
 
 
 class _Seen(NamedTuple):
@@ -48,23 +63,22 @@ class _Seen(NamedTuple):
     """
 
     threads: int
+    only_one_runs_python: bool
     is_alone: bool
     until: float
 
 
-_seen = _Seen(0, False, 0.0)
+_seen = _Seen(0, False, False, 0.0)
 
 
 def find_standstill(wait: Callable[[], None]) -> _core.Standstill | None:
     """Find a moment in which no other thread could launch work without the GIL; None if there was none for a while.
 
-    ``wait`` is called if there seem to be others: one of them may be a function in a stream, which ends with its work.
-    A thread that was just started has no name yet, and a worker of a math library spins for some milliseconds before it
-    waits: they get some time.
+    ``wait`` is called if there seem to be others: one of them may wait for work of the device, which ends then.
     """
     if not _has_gil():
         return None
-    if found := _look():
+    if found := _look().standstill:
         return found
     wait()
     return _look_for(_PATIENCE)
@@ -75,12 +89,12 @@ def seems_alone() -> bool:
     if not _has_gil():
         return False
     global _seen
-    count, is_only_thread = _count_threads(), _core.is_only_thread()
-    is_new = _seen.threads != count
-    holds = _seen.is_alone and is_only_thread
+    only_one = _core.is_only_thread()
+    is_new = _seen.threads != _count_threads() or _seen.only_one_runs_python != only_one
+    holds = _seen.is_alone and only_one
     if is_new or (not holds and time.monotonic() > _seen.until):
-        found = _look_for(_GLANCE if is_new and is_only_thread else 0)
-        _seen = _Seen(_count_threads(), found is not None, time.monotonic() + _RECHECK)
+        found = _look_for(_GLANCE if is_new and only_one else 0)
+        _seen = _Seen(_count_threads(), only_one, found is not None, time.monotonic() + _RECHECK)
     return _seen.is_alone
 
 
@@ -111,36 +125,37 @@ def _count_threads() -> int:
 
 
 def _look_for(seconds: float) -> _core.Standstill | None:
-    end = time.monotonic() + seconds
+    begin = time.monotonic()
     while True:
-        found = _look()
-        if found or time.monotonic() >= end:
-            return found
+        look = _look()
+        if look.standstill or time.monotonic() >= begin + min(seconds, look.patience()):
+            return look.standstill
         time.sleep(_PAUSE)
 
 
-def _look() -> _core.Standstill | None:
-    """Where all other threads sleep, if all are harmless."""
+def _look() -> _Look:
     standstill = _core.Standstill(_harmless())
-    try:
-        return standstill if not standstill.threads or _are_asleep(standstill.threads) else None
-    except (OSError, ValueError, OverflowError, struct.error):
-        return None
+    strangers = _strangers(standstill.threads)
+    return _Look(None if strangers else standstill, strangers)
 
 
-def _are_asleep(threads: dict[int, _core.Sleep | None]) -> bool:
-    """Whether all of them wait where they need the GIL to go on, or for somebody who would need it to wake them."""
-    if None in threads.values():
-        return False
+def _strangers(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep | None]:
+    """Those that neither wait where they need the GIL to go on, nor for somebody who would need it to wake them."""
+    found = {thread: sleep for thread, sleep in threads.items() if sleep is None}
+    if found or not threads:
+        return found
     has_own_gil = _IS_FREE_THREADED or not _core.is_only_interpreter()
     known = _python_threads()
-    code = Code()
-    for thread, sleep in threads.items():
-        assert sleep is not None
-        is_below_python = not has_own_gil and code.is_below_python(sleep, is_known=thread in known)
-        if not is_below_python and not code.is_idle_worker(sleep):
-            return False
-    return True
+    try:
+        code = Code()
+        for thread, sleep in threads.items():
+            assert sleep is not None
+            is_below_python = not has_own_gil and code.is_below_python(sleep, is_known=thread in known)
+            if not is_below_python and not code.is_idle_worker(sleep):
+                found[thread] = sleep
+    except (OSError, ValueError, OverflowError, struct.error):  # not to be read, or of a kind that is not known here
+        return threads
+    return found
 
 
 def _python_threads() -> set[int | None]:

@@ -307,6 +307,7 @@ start(wait)
 look = threads._look
 def look_and_wake():
     found = look()
+    assert found.standstill
     waiting.put(None)
     time.sleep(0.02)
     return found

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,27 +10,13 @@ import pytest
 import arena
 from arena import OutOfMemoryError, UsageError, sim
 
+from ..other_threads import thread_in_native_code
 from ..programs import run
 from ..simulated.cu import Cu
 from ..simulated.test_capture import GLOBAL_MODE, begin, end
 from .conftest import MIB, MakeArena, Work, check
 
 LARGE = 30 * MIB
-
-
-@contextmanager
-def second_thread() -> Iterator[None]:
-    """A thread that is in native code, and could launch work from there."""
-    pipe = os.pipe()
-    thread = threading.Thread(target=ctypes.CDLL(None).read, args=(pipe[0], ctypes.create_string_buffer(1), 1))
-    thread.start()
-    try:
-        yield
-    finally:
-        os.write(pipe[1], b"x")
-        thread.join()
-        for end in pipe:
-            os.close(end)
 
 
 def stranded(make: MakeArena, work: Work, **settings: object) -> tuple[arena.Arena, list[arena.Buffer]]:
@@ -57,7 +38,7 @@ def check_data(work: Work, kept: list[arena.Buffer]) -> None:
 
 def test_a_request_passes_in_a_program_with_threads_after_a_safe_point(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
-    with second_thread():
+    with thread_in_native_code():
         with pytest.raises(OutOfMemoryError):
             pool.allocate(LARGE)
         assert pool.safe_point(budget="1s") >= 32 * MIB
