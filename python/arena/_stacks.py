@@ -19,8 +19,10 @@ from . import _core
 __all__ = ["Code"]
 
 _POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
-_MESSAGES = ("libzmq", "_zmq.", "libsodium")  # ZeroMQ and its module for Python: Jupyter's kernels
-_SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "libstdc++", "ld-", "[vdso]")
+_MESSAGES = ("libzmq", "libsodium")  # ZeroMQ: Jupyter's kernels
+_MESSAGES_MODULE = "/zmq/backend/cython/_zmq."  # of pyzmq, which releases the GIL around calls of that alone
+_SANITIZERS = ("libasan", "libtsan", "libubsan", "libclang_rt")  # wrap the system's functions
+_SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "libstdc++", "ld-", "[vdso]", *_SANITIZERS)
 # Of the standard library: those that release the GIL only to wait, and call nothing of others without it.
 _WAITING_MODULES = ("_multiprocessing", "_queue", "_socket", "select", "time")
 _MOST_STACK = 1 << 18  # bytes that are searched; a stack may have more
@@ -74,7 +76,7 @@ class Code:
     def _gets_gil_back(self, code: _Range | None) -> bool:
         if code is None:
             return False
-        if code.path in self._python or code.name.startswith((*_SYSTEM, *_MESSAGES)):
+        if code.path in self._python or code.name.startswith((*_SYSTEM, *_MESSAGES)) or _MESSAGES_MODULE in code.path:
             return True
         return os.path.dirname(code.path) == self._modules and code.name.partition(".")[0] in _WAITING_MODULES
 

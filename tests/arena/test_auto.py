@@ -101,9 +101,9 @@ logging.getLogger().addHandler(logging.handlers.QueueHandler(records))
 logging.warning("written by another thread")
 time.sleep(0.05)""",
     "a timer": "timer = threading.Timer(60, print)\ntimer.daemon = True\ntimer.start()\ntime.sleep(0.05)",
-    "a pool of processes": """
-import multiprocessing
-pool = multiprocessing.get_context("spawn").Pool(1)
+    "a pool of threads": """
+from multiprocessing.pool import ThreadPool
+pool = ThreadPool(2)
 time.sleep(0.05)""",
 }
 
