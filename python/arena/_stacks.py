@@ -23,6 +23,7 @@ _MESSAGES = ("libzmq", "libsodium")  # ZeroMQ: Jupyter's kernels
 _MESSAGES_MODULE = "/zmq/backend/cython/_zmq."  # of pyzmq, which releases the GIL around calls of that alone
 _SANITIZERS = ("libasan", "libtsan", "libubsan", "libclang_rt")  # wrap the system's functions
 _SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "libstdc++", "ld-", "[vdso]", *_SANITIZERS)
+_PYTHON = ("python", "libpython")  # not a program that has Python built into it, and other code beside it
 # Of the standard library: those that release the GIL only to wait, and call nothing of others without it.
 _WAITING_MODULES = ("_multiprocessing", "_queue", "_socket", "select", "time")
 _MOST_STACK = 1 << 18  # bytes that are searched; a stack may have more
@@ -37,7 +38,8 @@ class Code:
             self._ranges = [_Range.of(line) for line in lines]
         self._begins = [r.begin for r in self._ranges]
         self._entries = set(_core.entries_of_python())
-        self._python = {r.path for entry in self._entries if (r := self._at(entry)) is not None}
+        found = {r for entry in self._entries if (r := self._at(entry)) is not None}
+        self._python = {r.path for r in found if r.name.startswith(_PYTHON)}
         self._modules = str(Path(os.__file__).resolve().parent / "lib-dynload")
 
     def is_below_python(self, sleep: _core.Sleep, *, is_known: bool) -> bool:

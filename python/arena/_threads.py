@@ -39,7 +39,6 @@ _PATIENCE, _WITH_PYTHON, _WITH_SLEEPERS = 0.1, 0.02, 0.003
 _GLANCE = 0.02  # seconds that those who only look wait for new threads, once: one that has ended may still be listed
 _RECHECK = 0.5  # seconds: a thread that was busy may sleep by then
 _PAUSE = 0.001  # seconds between two looks
-# There a thread that waits needs no GIL to go on, or not the one that is held here.
 _IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
@@ -144,18 +143,26 @@ def _strangers(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep 
     found = {thread: sleep for thread, sleep in threads.items() if sleep is None}
     if found or not threads:
         return found
-    has_own_gil = _IS_FREE_THREADED or not _core.is_only_interpreter()
+    needs_gil = _needs_gil()
     known = _python_threads()
     try:
         code = Code()
         for thread, sleep in threads.items():
             assert sleep is not None
-            is_below_python = not has_own_gil and code.is_below_python(sleep, is_known=thread in known)
+            is_below_python = needs_gil and code.is_below_python(sleep, is_known=thread in known)
             if not is_below_python and not code.is_idle_worker(sleep):
                 found[thread] = sleep
     except (OSError, ValueError, OverflowError, struct.error):  # not to be read, or of a kind that is not known here
         return threads
     return found
+
+
+def _needs_gil() -> bool:
+    """Whether all threads that wait in Python need the GIL that is held here to go on.
+
+    Those of other interpreters may need another one. When the interpreter ends, those that want it end without it.
+    """
+    return not _IS_FREE_THREADED and _core.is_only_interpreter() and not sys.is_finalizing()
 
 
 def _python_threads() -> set[int | None]:

@@ -243,13 +243,17 @@ def test_live_data_is_not_moved_beside_a_waiting_thread_where_there_is_no_gil() 
 
 @pytest.mark.parametrize(
     "code",
-    ["_stacks.open = None", "_core.Sleep.walk = lambda sleep: ([], True)", "_threads._IS_FREE_THREADED = True"],
-    ids=["code unknown", "no way back to Python", "built without a GIL"],
+    [
+        "def fail(*_): raise OSError\n_stacks.open = fail",
+        "_core.Sleep.walk = lambda sleep: ([], True)",
+        "_stacks._PYTHON = ('another',)",
+        "_threads._IS_FREE_THREADED = True",
+        "sys.is_finalizing = lambda: True",
+    ],
+    ids=["code unknown", "no way back to Python", "Python in another program", "built without a GIL", "at the end"],
 )
-def test_live_data_is_not_moved_if_a_stack_is_not_understood(code: str) -> None:
+def test_live_data_is_not_moved_if_a_waiting_thread_may_not_need_the_gil(code: str) -> None:
     before = BEFORE.replace("_core", "_core, _stacks, _threads") + "start(threading.Event().wait)\n"
-    if "open" in code:
-        code = "def fail(*_): raise OSError\n_stacks.open = fail"
     assert outcome(code, before=before) == REFUSED
 
 
