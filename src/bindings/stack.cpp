@@ -171,16 +171,12 @@ class Machine {
     while (!code.is_done() && at_ <= address_) step(code);
   }
 
-  Rule& rule(Word number) {
-    return number < kRegisters ? rules_.registers[number] : ignored_;
-  }
+  Rule& rule(Word number) { return number < kRegisters ? rules_.registers[number] : ignored_; }
   void put(Word number, Signed factored) { rule(number) = {Kept::kOnStack, factored * common_.data_unit}; }
   void put_back(Word number) {
     if (number < kRegisters) rules_.registers[number] = first_.registers[number];
   }
-  void set_register(Word number) {
-    rules_.frame_register = number < kRegisters ? std::optional(number) : std::nullopt;
-  }
+  void set_register(Word number) { rules_.frame_register = number < kRegisters ? std::optional(number) : std::nullopt; }
 
   void step(Reader& code) {
     const auto byte = code.take<std::uint8_t>();

@@ -77,6 +77,10 @@ def test_live_data_is_moved_while_another_thread_waits_in_python_for(code: str) 
 
 
 OTHERS = {
+    "a recording": """
+import tempfile
+stranded.pool.record(tempfile.mkdtemp() + "/run.arena")
+assert threading.active_count() > 1""",
     "an idle executor": """
 from concurrent.futures import ThreadPoolExecutor
 executor = ThreadPoolExecutor(2)
