@@ -140,7 +140,7 @@ def _look() -> _Look:
 
 def _strangers(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep | None]:
     """Those that neither wait where they need the GIL to go on, nor for somebody who would need it to wake them."""
-    found = {thread: sleep for thread, sleep in threads.items() if sleep is None}
+    found: dict[int, _core.Sleep | None] = {thread: None for thread, sleep in threads.items() if sleep is None}
     if found or not threads:
         return found
     needs_gil = _needs_gil()
@@ -173,7 +173,8 @@ def _python_threads() -> set[int | None]:
 
 def _harmless() -> set[int]:
     """The threads that need not sleep: those of the driver, and those that write recordings or sample the account."""
-    ours, others = set(), set()
+    ours: set[int] = set()
+    others: set[int] = set()
     for thread in threading.enumerate():
         # A thread of the driver that called Python once is listed, too, as a dummy.
         if thread.native_id is not None and not isinstance(thread, threading._DummyThread):
