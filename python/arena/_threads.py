@@ -167,8 +167,8 @@ def _needs_gil() -> bool:
 
 def _python_threads() -> set[int | None]:
     """Those that run Python, by the system's numbers. Some others may, which ``threading`` does not know."""
-    frames = sys._current_frames()
-    return {thread.native_id for thread in threading.enumerate() if thread.ident in frames}
+    running = set(sys._current_frames())  # not the frames: this one would keep itself, and the arrays of all callers
+    return {thread.native_id for thread in threading.enumerate() if thread.ident in running}
 
 
 def _harmless() -> set[int]:

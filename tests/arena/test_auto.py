@@ -324,6 +324,21 @@ threads._look = look_and_wake
     assert outcome(code) == REFUSED
 
 
+def test_to_look_at_threads_keeps_nothing_of_their_frames() -> None:
+    code = """
+import gc, weakref
+gc.disable()
+class Local: pass
+def look():
+    local = Local()
+    stranded.pool.stats()
+    return weakref.ref(local)
+start(threading.Event().wait)
+found = look()() is None
+"""
+    assert outcome(code, after="end(str(found))") == "True\n"
+
+
 KERNEL = """
 from jupyter_client.manager import start_new_kernel
 manager, client = start_new_kernel(kernel_name="python3")
