@@ -118,7 +118,7 @@ def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Real programs\n"
     yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that,"
     yield "on [recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
-    yield "Where other threads launch work, as in notebooks and services, live data is never moved; in programs of one"
+    yield "Where other threads launch work, as in many services, live data is never moved; in programs of one"
     yield "thread it is, when nothing else makes room.\n"
     modes = [{result["trace"]: result for result in results if result["moving"] is moving} for moving in (False, True)]
     rows = []

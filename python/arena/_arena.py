@@ -29,7 +29,7 @@ from ._scope import Scope
 from ._settings import SETTINGS, check, check_peers, find_device, resolve, validates
 from ._sizes import Size, parse_size
 from ._snapshot import Snapshot, _figures, no_collection
-from ._threads import is_alone, note_driver_threads, seems_alone, thread_ids
+from ._threads import find_standstill, note_driver_threads, seems_alone, thread_ids
 from ._timeline import Timeline
 from ._trace._record import Recording, record_by_environment
 from .errors import OutOfMemoryError, UsageError
@@ -55,8 +55,8 @@ class Arena(PoolMethods, _core.Allocator):
     :param peers: the numbers of the other devices that may access the memory (default: all that can). A device
         that may not faults when its kernels touch it, whether or not peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
-        there is a GIL and no other thread, Python's or native, that could give the device work; ``True`` if you vouch
-        that none does; ``False`` never
+        the GIL is held and every other thread is asleep where it cannot reach the device without the GIL; ``True`` if
+        you vouch that no other thread gives the device work; ``False`` never
 
     >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
     ...     buffer = pool.allocate(1000)
@@ -245,12 +245,10 @@ class Arena(PoolMethods, _core.Allocator):
         """
         if not compact:
             self._open.trim()
-        elif self._may_compact():
-            self._open.compact()
-        else:
+        elif not self._open.compact(self._may_compact()):
             raise UsageError(
                 f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
-                "other threads are alive, or it was switched off"
+                "another thread could give the device work, or it was switched off"
             )
 
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
@@ -407,9 +405,7 @@ class Arena(PoolMethods, _core.Allocator):
                 finally:
                     self._calling.now = False
             # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
-            may_move = core.is_compactable() and self._may_compact()
-            if self._compact == "auto":
-                core.expect_moving(may_move)
+            may_move = self._may_compact() if core.is_compactable() else False
             try:
                 return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
             except OutOfMemoryError as again:
@@ -424,10 +420,11 @@ class Arena(PoolMethods, _core.Allocator):
                 self._on_pressure.remove(entry)
                 _call(entry[1])
 
-    def _may_compact(self) -> bool:
+    def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
+        """Whether a request may move live data, or what finds out: the core calls it, and looks again right before."""
         if self._compact != "auto":
             return bool(self._compact)
-        return is_alone(self._open.synchronize)
+        return functools.partial(find_standstill, self._open.synchronize)
 
     def _would_compact(self) -> bool:
         """Whether a request that is made now may move live data, without waiting for anything."""

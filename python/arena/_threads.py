@@ -1,12 +1,21 @@
-"""Which threads of this process could give the device work while live data is moved."""
+"""Whether live data may be moved with ``compact="auto"``: the rule.
+
+Live data is moved only while the thread that asks holds the GIL and every other thread is asleep where it cannot reach
+the device without the GIL: waiting inside the Python interpreter, as a thread of the driver or of the arena, or idle in
+a worker pool of a math library or of ZeroMQ. What cannot be read, or is not understood, counts as a thread that could
+launch work.
+
+Looking takes system calls, and others get the GIL during some of them. So what is found knows where each thread slept,
+and the core asks it again, with the GIL in hand, right before data is moved: none may have run since.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import struct
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -14,59 +23,77 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import _core
+from ._stacks import Code
 from ._timeline import Sampler
 from ._trace._record import Writer
 
-__all__ = ["is_alone", "note_driver_threads", "seems_alone", "thread_ids"]
+__all__ = ["find_standstill", "note_driver_threads", "seems_alone", "thread_ids"]
 
 _TASKS = Path("/proc/self/task")
 # The driver's own threads, NVIDIA's and the simulated one's, launch nothing by themselves.
 _DRIVER_NAMES = ("cuda",)
-_driver_threads: set[int] = set()
-_PATIENCE = 0.1  # seconds, before a request fails
+_driver_threads: dict[int, str] = {}  # and when each was started: numbers are used again
+# Seconds, before a request fails: a worker of a math library spins for a while before it waits; a Python thread may be
+# about to wait; what sleeps elsewhere is likely to stay there.
+_PATIENCE, _WITH_PYTHON, _WITH_SLEEPERS = 0.1, 0.02, 0.003
 _GLANCE = 0.02  # seconds that those who only look wait for new threads, once: one that has ended may still be listed
-_RECHECK = 0.5  # seconds: a thread that was busy may be known to be harmless by then
-_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
-_SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "ld-", "[vdso]")
-_MOST_STACK = 1 << 16  # bytes; a thread that waits in a pool has come through very little
+_RECHECK = 0.5  # seconds: a thread that was busy may sleep by then
+_PAUSE = 0.001  # seconds between two looks
+_IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+class _Look(NamedTuple):
+    """Where all other threads sleep, if all are harmless; those that are not, with where they sleep, if they do."""
+
+    standstill: _core.Standstill | None
+    strangers: dict[int, _core.Sleep | None]
+
+    def patience(self) -> float:
+        running = {thread for thread, sleep in self.strangers.items() if sleep is None}
+        if not running:
+            return _WITH_SLEEPERS
+        return _WITH_PYTHON if running & _python_threads() else _PATIENCE
 
 
 class _Seen(NamedTuple):
-    """Whether all threads were harmless when there were so many. That they were not holds for a moment only."""
+    """Whether all threads were harmless when there were so many. That they were not holds for a moment only.
+
+    So does that they were, if some of them run Python: they go to sleep and wake up all the time.
+    """
 
     threads: int
+    only_one_runs_python: bool
     is_alone: bool
     until: float
 
 
-_seen = _Seen(0, False, 0.0)
+_seen = _Seen(0, False, False, 0.0)
 
 
-def is_alone(wait: Callable[[], None]) -> bool:
-    """Whether the calling thread is the only one that could launch work, as long as it holds the GIL.
+def find_standstill(wait: Callable[[], None]) -> _core.Standstill | None:
+    """Find a moment in which no other thread could launch work without the GIL; None if there was none for a while.
 
-    Python threads are counted, and native ones: C++ threads of DALI or UCX launch work without Python. The threads of
-    the driver, those that only write recordings or sample the account, and those that wait in the pool of a math
-    library are known to be harmless. ``wait`` is called if there seem to be others: one of them may be a function in a
-    stream, which ends with its work.
+    ``wait`` is called if there seem to be others: one of them may wait for work of the device, which ends then.
     """
     if not _has_gil():
-        return False
-    if not _is_only_python_thread():
-        wait()
-    return _is_only_python_thread() and not _native_threads(_PATIENCE)
+        return None
+    if found := _look().standstill:
+        return found
+    wait()
+    return _look_for(_PATIENCE)
 
 
 def seems_alone() -> bool:
-    """The same for those who only look: in about a microsecond, from what was found when there were as many threads."""
-    if not _has_gil() or not _is_only_python_thread():
+    """The same for those who only look: in about a microsecond, mostly from what was found a moment ago."""
+    if not _has_gil():
         return False
     global _seen
-    count = _count_threads()
-    is_new = _seen.threads != count
-    if is_new or (not _seen.is_alone and time.monotonic() > _seen.until):
-        found = _native_threads(_GLANCE if is_new else 0)
-        _seen = _Seen(_count_threads(), not found, time.monotonic() + _RECHECK)
+    only_one = _core.is_only_thread()
+    is_new = _seen.threads != _count_threads() or _seen.only_one_runs_python != only_one
+    holds = _seen.is_alone and only_one
+    if is_new or (not holds and time.monotonic() > _seen.until):
+        found = _look_for(_GLANCE if is_new and only_one else 0)
+        _seen = _Seen(_count_threads(), only_one, found is not None, time.monotonic() + _RECHECK)
     return _seen.is_alone
 
 
@@ -79,17 +106,13 @@ def thread_ids() -> set[int]:
 
 def note_driver_threads(before: set[int]) -> None:
     """Remember the threads that came to be since then: the driver started them, when it made a context."""
-    _driver_threads.update(thread_ids() - before - {thread.native_id for thread in threading.enumerate()})
+    for thread in thread_ids() - before - {thread.native_id for thread in threading.enumerate()}:
+        _driver_threads[thread] = _start_of(thread)
 
 
 def _has_gil() -> bool:
     is_enabled: Callable[[], bool] | None = vars(sys).get("_is_gil_enabled")  # a failing getattr takes a microsecond
     return is_enabled is None or is_enabled()
-
-
-def _is_only_python_thread() -> bool:
-    """Whether no other thread runs Python, except harmless ones. Threads that ``threading`` does not know count too."""
-    return _core.is_only_thread() or len(sys._current_frames()) - len(_harmless()) == 1
 
 
 def _count_threads() -> int:
@@ -100,85 +123,78 @@ def _count_threads() -> int:
         return 0
 
 
-def _harmless() -> set[int | None]:
-    return {thread.native_id for thread in threading.enumerate() if isinstance(thread, (Sampler, Writer))}
-
-
-def _native_threads(patience: float) -> set[int]:
-    """Threads that are neither this one nor known to be harmless. Where the system cannot tell, there may be some.
-
-    One that was just started has no name yet, and a worker of a math library spins for some milliseconds before it
-    waits: `patience` is how many seconds they get.
-    """
-    found = thread_ids()
-    if not found:
-        return {0}
-    found -= {threading.get_native_id()} | _harmless() | _driver_threads
-    end = time.monotonic() + patience
+def _look_for(seconds: float) -> _core.Standstill | None:
+    begin = time.monotonic()
     while True:
-        found = {thread for thread in found if not _is_driver_thread(thread) and not _is_idle_worker(thread)}
-        if not found or time.monotonic() >= end:
-            return found
-        time.sleep(0.001)
+        look = _look()
+        if look.standstill or time.monotonic() >= begin + min(seconds, look.patience()):
+            return look.standstill
+        time.sleep(_PAUSE)
+
+
+def _look() -> _Look:
+    standstill = _core.Standstill(_harmless())
+    strangers = _strangers(standstill.threads)
+    return _Look(None if strangers else standstill, strangers)
+
+
+def _strangers(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep | None]:
+    """Those that neither wait where they need the GIL to go on, nor for somebody who would need it to wake them."""
+    found: dict[int, _core.Sleep | None] = {thread: None for thread, sleep in threads.items() if sleep is None}
+    if found or not threads:
+        return found
+    needs_gil = _needs_gil()
+    known = _python_threads()
+    try:
+        code = Code()
+        for thread, sleep in threads.items():
+            assert sleep is not None
+            is_below_python = needs_gil and code.is_below_python(sleep, is_known=thread in known)
+            if not is_below_python and not code.is_idle_worker(sleep):
+                found[thread] = sleep
+    except (OSError, ValueError, OverflowError, struct.error):  # not to be read, or of a kind that is not known here
+        return threads
+    return found
+
+
+def _needs_gil() -> bool:
+    """Whether all threads that wait in Python need the GIL that is held here to go on.
+
+    Those of other interpreters may need another one. When the interpreter ends, those that want it end without it.
+    """
+    return not _IS_FREE_THREADED and _core.is_only_interpreter() and not sys.is_finalizing()
+
+
+def _python_threads() -> set[int | None]:
+    """Those that run Python, by the system's numbers. Some others may, which ``threading`` does not know."""
+    running = set(sys._current_frames())  # not the frames: this one would keep itself, and the arrays of all callers
+    return {thread.native_id for thread in threading.enumerate() if thread.ident in running}
+
+
+def _harmless() -> set[int]:
+    """The threads that need not sleep: those of the driver, and those that write recordings or sample the account."""
+    ours: set[int] = set()
+    others: set[int] = set()
+    for thread in threading.enumerate():
+        # A thread of the driver that called Python once is listed, too, as a dummy.
+        if thread.native_id is not None and not isinstance(thread, threading._DummyThread):
+            (ours if isinstance(thread, (Sampler, Writer)) else others).add(thread.native_id)
+    rest = thread_ids() - ours - others - {threading.get_native_id()}
+    return ours | {thread for thread in rest if _is_driver_thread(thread)}
 
 
 def _is_driver_thread(thread: int) -> bool:
+    if thread in _driver_threads and _driver_threads[thread] == _start_of(thread):
+        return True
     try:
         return (_TASKS / str(thread) / "comm").read_text().startswith(_DRIVER_NAMES)
     except OSError:  # it has ended
         return True
 
 
-def _is_idle_worker(thread: int) -> bool:
-    """Whether a thread waits in the pool of a math library, which NumPy starts at import and only its callers wake.
-
-    The stack tells: all code that a waiting thread has come through is the library's own and the system's. A stack may
-    have been another thread's before, which leaves pointers to functions in unused places: only what a call has left
-    there counts.
-    """
+def _start_of(thread: int) -> str:
+    """When a thread was started, in the system's own unit; nothing if it has ended."""
     try:
-        words = (_TASKS / str(thread) / "syscall").read_text().split()
-        if len(words) < 3:  # it runs
-            return False
-        top = int(words[-2], 16)
-        with open("/proc/self/maps") as lines:
-            ranges = [_Range.of(line) for line in lines]
-        stack = next(r for r in ranges if r.begin <= top < r.end)
-        frames = _read(top, min(stack.end - top, _MOST_STACK) // 8 * 8)
-        code = [r for r in ranges if r.is_code]
-        found = ((word, r) for (word,) in struct.iter_unpack("=Q", frames) for r in code if r.begin <= word < r.end)
-        names = {r.name for word, r in found if _may_be_returned_to(word, r)}
-    except (OSError, ValueError, OverflowError, StopIteration, struct.error):
-        return False
-    pools = {name for name in names if any(pool in name for pool in _POOLS)}
-    return bool(pools) and all(name.startswith(_SYSTEM) for name in names - pools)
-
-
-def _may_be_returned_to(address: int, code: _Range) -> bool:
-    """Whether there is a call right before an address, for processors whose instructions are known here."""
-    if platform.machine() != "x86_64":
-        return True
-    before = _read(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
-    return before[2] == 0xE8 or any(before[i] == 0xFF and before[i + 1] & 0x38 == 0x10 for i in (0, 1, 3, 4, 5))
-
-
-def _read(address: int, size: int) -> bytes:
-    """Read memory of this process that another thread may unmap at any moment: then it is an OSError."""
-    memory = os.open("/proc/self/mem", os.O_RDONLY)
-    try:
-        return os.pread(memory, size, address)
-    finally:
-        os.close(memory)
-
-
-class _Range(NamedTuple):
-    begin: int
-    end: int
-    is_code: bool
-    name: str
-
-    @classmethod
-    def of(cls, line: str) -> _Range:
-        fields = line.split(maxsplit=5)
-        begin, end = (int(number, 16) for number in fields[0].split("-"))
-        return cls(begin, end, "x" in fields[1], Path(fields[5].strip()).name if len(fields) > 5 else "")
+        return (_TASKS / str(thread) / "stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

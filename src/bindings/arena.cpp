@@ -12,6 +12,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
+#include "bindings/standstill.hpp"
 #include "trace/recorder.hpp"
 
 namespace py = pybind11;
@@ -23,27 +24,52 @@ constexpr std::uint64_t kLeastAlignment = 256;  // of what other allocators give
 
 cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Stream>(number); }
 
-// With the GIL held throughout when live data may move: then no other Python thread can give the device work. What is
-// queued by then is waited for before, without the GIL: a function of the program's may be among it, which needs that.
+// Finds a moment in which live data may be moved, or nothing. The GIL is held from then on until the data has moved: no
+// thread that needs it can give the device work. What is queued by then is waited for before, without the GIL: a function
+// of the program's may be among it, which needs that. So the other threads are looked at before that wait, and must have
+// slept all the while. `may_move` is a bool for those who need not look, or else what looks.
+std::optional<Still> find_moment(Arena& arena, const py::object& may_move) {
+  constexpr int kTries = 5;
+  const auto wait = [&] {
+    const WithoutGil without_gil;
+    arena.synchronize();
+  };
+  if (py::isinstance<py::bool_>(may_move)) {
+    if (!may_move.cast<bool>()) return std::nullopt;
+    wait();
+    return Still{};
+  }
+  for (int i = 0; i < kTries; ++i) {
+    const py::object found = may_move();
+    if (found.is_none()) break;
+    const auto standstill = found.cast<std::shared_ptr<Standstill>>();
+    wait();
+    if (standstill->holds()) return [standstill] { return standstill->holds(); };
+  }
+  return std::nullopt;
+}
+
+bool is_compactable(Arena& arena) {
+  const WithoutGil without_gil;
+  return arena.is_compactable();
+}
+
 // A buffer, made before anybody else runs: an exception of a signal handler finds it owned.
-py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream, bool may_reback,
+py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream, const py::object& may_reback,
                     bool is_last) {
   const lines::Id line = lines::current();
-  const auto take = [&](bool may_move) -> Block& {
-    return arena->allocate(size, stream_from(stream), may_move, line, is_last);
+  const auto take = [&](bool may_move, const Still& still) -> Block& {
+    return arena->allocate(size, stream_from(stream), may_move, line, is_last, still);
   };
+  const bool is_asked = !may_reback.is(py::handle(Py_False)) && is_compactable(*arena);
+  const std::optional<Still> moment = is_asked ? find_moment(*arena, may_reback) : std::nullopt;
   Block* block = nullptr;
-  const auto can_move = [&] {
-    const WithoutGil without_gil;
-    if (!arena->is_compactable()) return false;
-    arena->synchronize();
-    return true;
-  };
-  if (may_reback && can_move()) {
-    block = &take(true);
+  if (moment) {
+    block = &take(true, *moment);
   } else {
     const WithoutGil without_gil;
-    block = &take(false);
+    if (is_asked) arena->expect_moving(false);
+    block = &take(false, {});
   }
   PyObject* made = buffers::new_buffer(arena, *block, size, arena->device().number());
   if (made == nullptr) throw py::error_already_set();
@@ -154,17 +180,6 @@ Stats stats_of(Arena& arena, bool may_reback) {
   if (const std::optional<Stats> stats = arena.try_stats(may_reback)) return *stats;
   const WithoutGil without_gil;
   return arena.stats(may_reback);
-}
-
-// Whether no other thread has run Python yet, or all have ended. Far cheaper than sys._current_frames(). Without a GIL the
-// list may change while it is read: then the answer is no.
-bool is_only_thread() {
-#ifdef Py_GIL_DISABLED
-  return false;
-#else
-  PyThreadState* const first = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
-  return PyThreadState_Next(first) == nullptr;
-#endif
 }
 
 // A property that takes the lock. Releases the GIL first: the thread that holds the lock may wait for Python code.
@@ -297,7 +312,6 @@ void bind_scope(py::module_& module) {
 
 void bind_arena(py::module_& module) {
   bind_stats(module);
-  module.def("is_only_thread", &is_only_thread, "Whether this is the only thread that runs Python, for certain.");
   bind_scope(module);
   bind_graph(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
@@ -344,14 +358,13 @@ void bind_arena(py::module_& module) {
       .def("trim", &Arena::trim, py::call_guard<WithoutGil>(), "Give back what is wholly free.")
       .def(
           "compact",
-          [](Arena& arena) {
-            {
-              const WithoutGil without_gil;
-              arena.synchronize();
-            }
-            arena.compact();
+          [](Arena& arena, const py::object& may_reback) {
+            const std::optional<Still> moment = find_moment(arena, may_reback);
+            if (moment) arena.compact(*moment);
+            return moment.has_value();
           },
-          "Give back every granule that no block touches. Holds the GIL.")
+          py::arg("may_reback"),
+          "Give back every granule that no block touches, if live data may be moved now. Holds the GIL.")
       .def("needs_safe_point", &Arena::needs_safe_point, "Whether safe_point() would have something to do.")
       .def(
           "safe_point",

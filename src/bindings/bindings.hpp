@@ -54,6 +54,7 @@ void bind_driver(pybind11::module_& module);
 void bind_timing(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
+void bind_threads(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
 void bind_allocator(pybind11::module_& module);
 

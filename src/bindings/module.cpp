@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   arena::bind_driver(module);
   arena::bind_timing(module);
   arena::bind_lines(module);
+  arena::bind_threads(module);
   arena::bind_arena(module);
   arena::bind_trace(module);
   arena::buffers::bind(module);

@@ -108,17 +108,18 @@ std::optional<Place> Arena::find_hit(const Request& wanted) const {
   return place;
 }
 
-Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line, bool is_last) {
+Block& Arena::allocate(Bytes size, cu::Stream stream, bool may_reback, Line line, bool is_last, const Still& still) {
   check_process();
   const Call asked = call(size, stream, line);
   if (Block* block = take_directly(asked)) return *block;
-  return allocate_with_lock(asked, may_reback, is_last);
+  return allocate_with_lock(asked, may_reback, is_last, still);
 }
 
-Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_last) {
+Block& Arena::allocate_with_lock(const Call& asked, bool may_reback, bool is_last, const Still& still) {
   Lock held = lock();
   if (streams_.are_many()) tidy(held);
-  const Request wanted = request(asked, may_reback, is_last);
+  Request wanted = request(asked, may_reback, is_last);
+  if (still) wanted.still = &still;
   check_budget(wanted, held);
   if (wanted.graph) {
     if (Block* block = take_from_graph(wanted)) return *block;
@@ -280,7 +281,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     const Granules most = backing_->was_refused() && !settings_.upstream ? reach_with(device_free()) : reach();
     if (!backing_->can_hold(demand, most, false)) {
       if (!backing_->can_hold(demand, most, true)) return nullptr;
-      if (!wanted.may_reback) fail(wanted, held, "re-backing not allowed");
+      if (!wanted.may_reback) fail(wanted, held, kNotAllowed);
     }
     if (step == 0 && demand.place && must_wait(wanted, demand.place->offset)) {  // at its edges
       if (const std::optional<Offset> offset = back_anew(demand, held)) return &hand_out(*offset, wanted);
@@ -292,6 +293,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       if (!demand.may_unmap()) fail(wanted, held, kCapturing);
       if (!wanted.may_reback || backing_->compactable() == 0) return nullptr;
       if (!synchronize_now()) fail(wanted, held, kCapturing);
+      if (wanted.still != nullptr && !(*wanted.still)()) return try_without_moving(wanted, held);
       backing_->poll();
     }
     const std::optional<Offset> offset = back(demand, effort, held);
@@ -300,6 +302,13 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     if (offset && order(wanted, *offset, held)) return &hand_out(*offset, wanted);
   }
   return nullptr;
+}
+
+Block* Arena::try_without_moving(Request wanted, Lock& held) {
+  wanted.may_reback = false;
+  wanted.still = nullptr;
+  expect_moving(false);
+  return try_efforts(wanted, held);
 }
 
 std::optional<Offset> Arena::back(const Demand& demand, Effort effort, Lock& held) {

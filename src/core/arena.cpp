@@ -294,7 +294,7 @@ void Arena::trim() {
   released = tidy_streams();
 }
 
-void Arena::compact() {
+void Arena::compact(const Still& still) {
   Lock held = lock();
   constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until it ends";
   if (streams_.any_capturing()) throw UsageError(kCaptured);
@@ -304,6 +304,7 @@ void Arena::compact() {
   const Relaxed relaxed(device_);
   empty_fronts();
   if (!synchronize_now()) throw UsageError(kCaptured);
+  if (still && !still()) throw UsageError("another thread has run, which may have given the device work");
   backing_->poll();  // what is idle may be needed in the place of what the device does not give again
   try {
     while (backing_->compactable() > 0 && backing_->reback({})) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,9 @@ struct ArenaSettings {
   PlainSource upstream = {};
 };
 
+// Whether it is still so that nobody gives the device work. Called with the arena's lock.
+using Still = std::function<bool()>;
+
 // After a fork the child's calls throw UsageError, but for free(), which does nothing there.
 class Arena {
  public:
@@ -51,9 +55,11 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // A new block, which is the caller's until it is freed. Throws OutOfMemory. Re-backing moves live data: only for a
-  // caller who knows that nobody gives the device work meanwhile. What fails is a failure if it was the last try.
+  // caller who knows that nobody gives the device work meanwhile; `still` is asked right before whether that is still so.
+  // What fails is a failure if it was the last try.
   // The stream must live until the call returns; its handle is not used afterwards, unless the stream is kept.
-  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0, bool is_last = true);
+  Block& allocate(Bytes size, cu::Stream stream, bool may_reback, Line line = 0, bool is_last = true,
+                  const Still& still = {});
   // Whether live data may be moved when nothing else helps, as far as is known. If not, memory is laid out to do without,
   // which takes more calls of the driver.
   void expect_moving(bool moves) { moves_.store(moves, std::memory_order_relaxed); }
@@ -93,7 +99,7 @@ class Arena {
 
   void trim();
   // Re-backs until every handle that is in use is touched everywhere, and trims. For callers who may re-back.
-  void compact();
+  void compact(const Still& still = {});  // throws UsageError if it is not so any more
   // Moves live data for a caller who knows that nobody launches work now, until the time is up: later requests find room
   // without that. Does nothing unless memory is scarce and much of it is stranded. Returns the bytes set free.
   bool needs_safe_point();  // quick, without the driver
@@ -149,6 +155,7 @@ class Arena {
     bool may_be_kept = false;
     std::optional<std::uint64_t> capture = {};
     bool is_last = true;             // nobody tries again if it fails
+    const Still* still = nullptr;    // before live data is moved; null: nobody has to be asked
     mutable bool has_asked = false;  // the device how much it has left: once is enough
   };
   // A block that its front keeps, put down for those who look.
@@ -160,6 +167,7 @@ class Arena {
   enum class When { kOpen, kAlways };
   static constexpr Offset kNoChunk = ~Offset{0};
   static constexpr const char* kCapturing = "a stream is being captured";
+  static constexpr const char* kNotAllowed = "re-backing not allowed";
 
   void check_process() const;
   Lock lock(When when = When::kOpen) const;
@@ -178,7 +186,7 @@ class Arena {
   static StreamIndex user_of(const Request& request) { return request.capture ? Streams::kNobody : request.stream; }
   Block* take_directly(const Call& call);
   // The rest of allocate() and free(), apart from them: the common way is short.
-  [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback, bool is_last);
+  [[gnu::noinline]] Block& allocate_with_lock(const Call& call, bool may_reback, bool is_last, const Still& still);
   [[gnu::noinline]] Block* try_allocate_with_lock(const Call& call);
   [[gnu::noinline]] void free_with_lock(Block& block);
   [[gnu::noinline]] bool try_free_with_lock(Block& block);
@@ -187,6 +195,7 @@ class Arena {
   Block& allocate_slowly(const Request& request, Lock& lock);
   Block& allocate_or_fail(const Request& request, Lock& lock);
   Block* try_efforts(const Request& request, Lock& lock);
+  Block* try_without_moving(Request request, Lock& lock);
   std::optional<Place> find_backed(Bytes rounded) const;
   std::optional<Place> find_unshared(const Request& request) const;
   bool is_wasteful(const Place& place, Span span) const;

@@ -288,7 +288,7 @@ void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Bytes p
     ++failures_;
     if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
   }
-  const Stats stats = figures(wanted.may_reback && verdict != kCapturing);  // nothing is moved during a capture
+  const Stats stats = figures(wanted.may_reback && verdict != kCapturing && verdict != kNotAllowed);
   passes = std::min(passes, stats.largest);
   if (wanted.scope) passes = std::min(passes, round_down(wanted.scope->left_in_all(), kAlignment));
   throw OutOfMemory("out of memory: " + format_bytes(wanted.size) + " asked, " + verdict +

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,25 +10,13 @@ import pytest
 import arena
 from arena import OutOfMemoryError, UsageError, sim
 
+from ..other_threads import thread_in_native_code
 from ..programs import run
 from ..simulated.cu import Cu
 from ..simulated.test_capture import GLOBAL_MODE, begin, end
 from .conftest import MIB, MakeArena, Work, check
 
 LARGE = 30 * MIB
-
-
-@contextmanager
-def second_thread() -> Iterator[None]:
-    """A thread that could launch work, as in every notebook."""
-    over = threading.Event()
-    thread = threading.Thread(target=over.wait)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def stranded(make: MakeArena, work: Work, **settings: object) -> tuple[arena.Arena, list[arena.Buffer]]:
@@ -53,7 +38,7 @@ def check_data(work: Work, kept: list[arena.Buffer]) -> None:
 
 def test_a_request_passes_in_a_program_with_threads_after_a_safe_point(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
-    with second_thread():
+    with thread_in_native_code():
         with pytest.raises(OutOfMemoryError):
             pool.allocate(LARGE)
         assert pool.safe_point(budget="1s") >= 32 * MIB

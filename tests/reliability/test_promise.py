@@ -15,7 +15,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ import arena
 from arena import OutOfMemoryError, sim
 
 from ..arena.conftest import MakeArena
+from ..other_threads import thread_in_native_code
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .promise import ALIGNMENT, KIB, MIB, Live, Mode, Program
@@ -52,18 +53,8 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     fresh()
 
 
-@contextmanager
-def second_thread(wanted: bool) -> Iterator[None]:
-    over = threading.Event()
-    threads = [threading.Thread(target=over.wait, daemon=True)] if wanted else []
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+def second_thread(wanted: bool) -> AbstractContextManager[None]:
+    return thread_in_native_code() if wanted else nullcontext()
 
 
 @pytest.mark.timeout(1200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["NO_COMPACT", "assumed"]
 
-NO_COMPACT = "Never move live data: for programs in which other threads launch work, as in notebooks and services."
+NO_COMPACT = "Never move live data: for programs in which other threads launch work, as in many services."
 
 
 def assumed(compact: bool) -> str:

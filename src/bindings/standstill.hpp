@@ -1,0 +1,40 @@
+// Other threads that were seen asleep, and whether they have slept ever since.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace arena {
+
+using ThreadId = int;
+
+// Where a thread sleeps. One that has run since sleeps in another place, or has been switched off once more.
+struct Sleep {
+  std::string call;  // the system's line: the number of the call, its arguments, stack pointer and address
+  std::uint64_t switches = 0;
+  bool is_wait = false;  // a call that only waits, for something or for a time
+  std::uint64_t stack_pointer = 0, address = 0;
+  bool operator==(const Sleep& other) const { return call == other.call && switches == other.switches; }
+};
+
+class Standstill {
+ public:
+  // Of all threads but the calling one and those to be ignored.
+  explicit Standstill(std::set<ThreadId> ignored);
+  // Nothing for a thread that runs, or cannot be seen.
+  const std::map<ThreadId, std::optional<Sleep>>& threads() const { return threads_; }
+  // Whether the same threads are there, and none has run since. For a caller who holds the GIL this stays true of those
+  // that need it.
+  bool holds() const;
+
+ private:
+  std::set<ThreadId> ignored_;
+  ThreadId caller_;
+  std::map<ThreadId, std::optional<Sleep>> threads_;
+};
+
+}  // namespace arena
