@@ -20,6 +20,7 @@ from ._export import _prometheus
 from ._graph import GraphMemory
 from ._late import late_import
 from ._lines import from_environment
+from ._moving import mode
 from ._numbers import as_size, as_stream, owns_stream
 from ._oom import of_size, tell
 from ._poolapi import PoolMethods
@@ -282,6 +283,9 @@ class Arena(PoolMethods, _core.Allocator):
         Asks the driver nothing: ``device_free`` is what was free when it was last asked (by :meth:`snapshot`,
         :meth:`report`, :meth:`metrics`, a request that failed, or with ``headroom=`` one that took more memory), less
         what the arena took since.
+
+        ``largest`` is what would pass by the rules in force now: ``largest_with_moving`` if live data may be moved
+        (``compact=``), otherwise ``largest_without_moving``.
         """
         core = self._core  # not by _open: a loop would notice
         return core.stats(self._would_compact()) if core is not None else self._open.stats()
@@ -295,7 +299,8 @@ class Arena(PoolMethods, _core.Allocator):
         """
         core = self._open
         with no_collection():
-            return Snapshot._of(self._device, core.id, core.snapshot(self._would_compact()))
+            may_move = self._would_compact()
+            return Snapshot._of(self._device, core.id, core.snapshot(may_move), self._moving(core, may_move))
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
@@ -404,11 +409,13 @@ class Arena(PoolMethods, _core.Allocator):
                 finally:
                     self._calling.now = False
             # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
-            may_move = core.is_compactable() and self._may_compact()
+            is_worth_it = core.is_compactable()
+            may_move = is_worth_it and self._may_compact()
+            moving = self._moving(core, may_move if is_worth_it else self._would_compact())
             try:
                 return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
             except OutOfMemoryError as again:
-                error = again.with_traceback(None)  # or it and this frame would keep each other, and all frames' arrays
+                error = again._but(moving=moving)  # not itself: it and this frame would keep each other, and arrays
         raise tell(self, of_size(error, size)) from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:
@@ -427,6 +434,10 @@ class Arena(PoolMethods, _core.Allocator):
     def _would_compact(self) -> bool:
         """Whether a request that is made now may move live data, without waiting for anything."""
         return seems_alone() if self._compact == "auto" else bool(self._compact)
+
+    def _moving(self, core: _core.Arena, may_move: bool) -> str:
+        """Which of the modes of moving live data the arena is in."""
+        return mode(self._compact, is_plain=core.is_plain, is_allowed=may_move)
 
 
 def _address(buffer: Any) -> int:

@@ -64,8 +64,8 @@ def test_a_replay_moves_live_data_only_if_it_may(smallest: int) -> None:
     assert "0 re-backings" in still.stdout
     assert still.stdout.splitlines()[-1] == f"Next: arena fit {TRACE} --no-compact"
     both = run_arena("replay", TRACE, "--cap", cap, "--compact", "--no-compact").stdout
-    assert "A  moving allowed" in both
-    assert "B  moving forbidden" in both
+    assert "A  with moving live data" in both
+    assert "B  without moving" in both
 
 
 def test_the_smallest_cap_is_told_with_what_larger_ones_save(smallest: int) -> None:

@@ -101,6 +101,8 @@ def facts(done: Replayed) -> dict[str, Any]:
         "verdict": done.error.verdict if done.error else None,
         "requested": done.error.requested if done.error else None,
         "largest": done.error.largest if done.error else None,
+        "largest_with_moving": done.error.largest_with_moving if done.error else None,
+        "set_free_by_moving": done.error.set_free_by_moving if done.error else None,
         "priced_ms": done.priced_ms,
         "prices": done.prices,
         "compact": done.compact,
@@ -125,6 +127,10 @@ def show(done: Replayed, written: Path | None, again: list[str]) -> None:
         asked, largest = size(done.error.requested), size(done.error.largest)
         console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
         console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
+        if done.error.set_free_by_moving:
+            console.print(
+                f"with moving live data, which sets {size(done.error.set_free_by_moving)} free, it would pass"
+            )
     console.print(done.report.moment)
     for line in held(done):
         console.print(line)
