@@ -254,10 +254,11 @@ class Arena(PoolMethods, _core.Allocator):
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
         """Say that nothing launches work now: between batches, between requests, after a cell.
 
-        If memory is scarce and much of it is stranded, live data is moved under its pointers until ``budget`` is used
-        up (``"5ms"``, or seconds), so that later requests need not. Work in flight is waited for within the budget.
-        Without anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set
-        free; 0 with ``compact=False``.
+        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved for it,
+        that is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
+        need not. The next safe point goes on from there. Work in flight is waited for within the budget. Without
+        anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set free; 0
+        with ``compact=False``.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     pool.safe_point(budget="5ms")

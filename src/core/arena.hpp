@@ -97,8 +97,8 @@ class Arena {
   // Re-backs until every handle that is in use is touched everywhere, and trims. For callers who may re-back.
   void compact();
   // Moves live data for a caller who knows that nobody launches work now, until the time is up: later requests find room
-  // without that. Does nothing unless memory is scarce and much of it is stranded, or a request failed because data could
-  // not be moved for it. Returns the bytes set free.
+  // without that. Does nothing unless memory is scarce and much of it is stranded, a request failed because data could
+  // not be moved for it, or the last safe point ran out of time. Returns the bytes set free.
   bool needs_safe_point();  // quick, without the driver
   Bytes safe_point(std::chrono::nanoseconds budget);
   void reserve(Bytes size);  // from now on: trim() keeps it
@@ -299,7 +299,7 @@ class Arena {
   Peak peak_;
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
-  bool lacks_moving_ = false;           // a request failed that would have passed if live data could have been moved
+  bool wants_moving_ = false;  // at the next safe point: a request failed for it, or the last one ran out of time
   bool closed_ = false;
   int records_left_ = 64;  // events that may still be recorded on free; each wait that uses one earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts

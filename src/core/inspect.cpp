@@ -12,12 +12,11 @@ namespace {
 
 // Says for which mode it holds, if that makes a difference.
 std::string largest_in_words(Bytes largest, Bytes by_moving, const Stats& stats) {
-  if (by_moving > largest) {
-    return "without moving live data is " + format_bytes(largest) + ", with moving " + format_bytes(by_moving);
-  }
   const Bytes still = std::min(largest, stats.largest_without_moving);
-  if (still < largest) return "with moving live data is " + format_bytes(largest) + ", without " + format_bytes(still);
-  return "is " + format_bytes(largest);
+  const std::string text = format_bytes(largest);
+  if (by_moving > largest) return text + " without moving live data, " + format_bytes(by_moving) + " with moving";
+  if (still < largest) return text + " with moving live data, " + format_bytes(still) + " without moving";
+  return text;
 }
 
 }  // namespace
@@ -304,9 +303,9 @@ void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Passes 
   const Bytes largest = std::min({passes.now, stats.largest, budget});
   const Bytes by_moving = std::min({passes.by_moving, stats.largest_with_moving, budget});
   const bool lacks_moving = wanted.rounded > largest && wanted.rounded <= by_moving;
-  lacks_moving_ |= lacks_moving && wanted.is_last;
+  wants_moving_ |= lacks_moving && wanted.is_last;
   throw OutOfMemory("out of memory: " + format_bytes(wanted.size) + " asked, " + verdict +
-                        "; the largest request that would pass " + largest_in_words(largest, by_moving, stats),
+                        "; the largest request that would pass is " + largest_in_words(largest, by_moving, stats),
                     verdict, wanted.size, largest,
                     {.largest = std::max(largest, by_moving), .set_free = lacks_moving ? stats.compactable : 0}, stats);
 }

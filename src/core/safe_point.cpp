@@ -15,12 +15,12 @@ constexpr std::chrono::microseconds kSleep{20};
 
 }  // namespace
 
-// Far from the cap a request takes new memory, and what is stranded does no harm: unless one has just failed for it.
+// Far from the cap a request takes new memory, and what is stranded does no harm; unless one has failed for it.
 bool Arena::gains_by_moving() const {
   const Granules stranded = backing_->compactable();
   const bool is_scarce = is_near_cap() || backing_->was_refused();
   const bool is_much = is_scarce && kPart * stranded >= in_granules(settings_.cap);
-  return stranded > 0 && (lacks_moving_ || is_much);
+  return stranded > 0 && (wants_moving_ || is_much);
 }
 
 // If another thread holds the lock, the arena is in use, so this is not a safe point after all.
@@ -48,7 +48,7 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
       if (!backing_->reback({})) break;
       last = steady_clock::now() - begin;
     }
-    lacks_moving_ &= backing_->compactable() > 0;  // the next safe point goes on
+    wants_moving_ = backing_->compactable() > 0;  // the next safe point goes on
   } catch (const Error&) {
     disown_lost();
     throw;

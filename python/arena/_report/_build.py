@@ -312,7 +312,7 @@ def caption(report: Report) -> str:
         f"{size(account['live'])} of them live in {blocks:,} block{'s' if blocks != 1 else ''}. "
         f"Most are held as {largest}: {REASONS[largest]}. "
         f"{frag.external:.0%} of the free bytes lie beside live blocks. "
-        f"The largest request that would pass {largest_in_words(report)}."
+        f"The largest request that would pass is {largest_in_words(report)}."
     )
 
 
@@ -338,10 +338,6 @@ def moving_notes(report: Report, may_move: bool) -> list[str]:
     if report.verdict == "re-backing not allowed":
         how = how_to_allow(report.moving)
         return [f"Moving live data would set {movable} free, and the request would pass: {how}"]
-    if not account["compactable"] * 4 > account["reserved"] > 0:
-        return []
-    if may_move:
+    if may_move and account["compactable"] * 4 > account["reserved"] > 0:
         return [f"{movable} could be set free by trim(compact=True), which moves live data."]
-    if report.moving:  # of older files it is not known why
-        return [f"{movable} could be set free by moving live data: {how_to_allow(report.moving)}"]
     return []

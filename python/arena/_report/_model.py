@@ -12,7 +12,7 @@ from typing import Any
 from .. import _files
 from .._account import REASONS
 from .._late import late_import
-from .._moving import ALLOWED, in_words, sentence
+from .._moving import ALLOWED, in_words
 from .._sizes import format_size
 from .._snapshot import Line, Piece, Snapshot
 from ..errors import ArenaError, UsageError
@@ -265,20 +265,20 @@ class Reports(tuple[Report, ...]):
 
 
 def largest_in_words(report: Report) -> str:
-    """``is 60 MiB``; with and without moving live data, if that makes a difference, what is allowed first."""
+    """With and without moving live data, if that makes a difference, what is allowed first."""
     without, by_moving = (report.largest.get(name, 0) for name in ("without_moving", "with_moving"))
     if without == by_moving:  # or an older report, which has neither
-        return f"is {format_size(report.largest['now'])}"
+        return format_size(report.largest["now"])
     if report.moving == ALLOWED:
-        return f"with moving live data is {format_size(by_moving)}, without {format_size(without)}"
-    return f"without moving live data is {format_size(without)}, with moving {format_size(by_moving)}"
+        return f"{format_size(by_moving)} with moving live data, {format_size(without)} without moving"
+    return f"{format_size(without)} without moving live data, {format_size(by_moving)} with moving"
 
 
 def verdict_in_words(report: Report) -> str:
     """Which request failed and why; and whether live data may be moved, if that makes a difference."""
-    text = f"A request of {format_size(report.request)} failed: {report.verdict}."
     is_the_same = report.largest.get("without_moving") == report.largest.get("with_moving")
-    return text if is_the_same else f"{text} {sentence(in_words(report.moving))}".rstrip()
+    mode = "" if is_the_same else in_words(report.moving)
+    return f"A request of {format_size(report.request)} failed: {report.verdict}{f' ({mode})' if mode else ''}."
 
 
 def line_text(lines: Sequence[Line], *, whole: bool = False) -> str:
