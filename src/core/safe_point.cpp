@@ -40,7 +40,7 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
   check_still_open(held);
   if (!synchronize_now()) return 0;  // a capture is in the way; the device itself is idle
   backing_->poll();
-  const Granules before = backing_->compactable();
+  const Granules before = backing_->compactable(), reserved = std::min(limit(), backing_->reserved());
   try {
     steady_clock::duration last{};  // what the last one took, and the next may take
     while (steady_clock::now() + last < deadline && backing_->compactable() > 0) {
@@ -52,6 +52,9 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
   } catch (const Error&) {
     disown_lost();
     throw;
+  }
+  if (backing_->reserved() < reserved && limit() < reserved) {  // others are in the headroom: it would not come back
+    quietly([&] { backing_->reserve(reserved - backing_->reserved(), [&] { return reserved; }, held); });
   }
   tell_reserved();
   set_fronts();

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import arena
-from arena import OutOfMemoryError
+from arena import OutOfMemoryError, sim
 
 from ..programs import ROOT, run
 from ..simulated.cu import Cu
@@ -307,6 +307,17 @@ def test_after_a_failure_the_next_safe_point_moves_far_from_the_cap_too(make: Ma
         error = failed(pool)
         check_gain(pool, error, before)
     check_data(work, kept)
+
+
+def test_a_safe_point_does_not_lose_what_it_sets_free_to_others_in_the_headroom(make: MakeArena, work: Work) -> None:
+    total = arena.Driver.open("sim").devices()[0].total
+    pool, kept = stranded(make, work, headroom=total - 64 * MIB)
+    with sim.temporarily(other=32 * MIB), second_thread():
+        before = pool.stats()
+        check_gain(pool, failed(pool), before)
+        assert pool.stats().reserved == before.reserved
+    check_data(work, kept)
+    check(pool)
 
 
 def test_a_safe_point_that_ran_out_of_time_is_gone_on_with(make: MakeArena, work: Work) -> None:

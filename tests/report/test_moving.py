@@ -169,7 +169,7 @@ def test_a_mode_that_does_not_exist_is_refused(make: MakeArena, tmp_path: Path, 
 
 
 def test_a_replay_reports_the_mode_that_it_was_told_of(make: MakeArena, tmp_path: Path) -> None:
-    pool = make(cap="64MiB", growth="16MiB", reserve="64MiB", compact=True)
+    pool, settings = make(cap="128MiB"), {"cap": "64MiB", "growth": "16MiB", "reserve": "64MiB"}
     with pool.record(tmp_path / "run.arena"):
         blocks = [pool.allocate(2 * MIB) for _ in range(32)]
         kept = blocks[::4]
@@ -178,7 +178,7 @@ def test_a_replay_reports_the_mode_that_it_was_told_of(make: MakeArena, tmp_path
     kept.clear()
     trace = arena.Trace.read(tmp_path / "run.arena")
     with second_thread():  # which is none of the recorded program's
-        played = {compact: trace.replay(cap="64MiB", growth="16MiB", compact=compact) for compact in ("auto", False)}
+        played = {compact: trace.replay(**settings, compact=compact) for compact in ("auto", False)}
     assert (played["auto"].fits, played["auto"].end.moving) == (True, "allowed")
     error = played[False].error
     assert error is not None
