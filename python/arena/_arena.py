@@ -20,6 +20,7 @@ from ._export import _prometheus
 from ._graph import GraphMemory
 from ._late import late_import
 from ._lines import from_environment
+from ._moving import mode
 from ._numbers import as_size, as_stream, owns_stream
 from ._oom import of_size, tell
 from ._poolapi import PoolMethods
@@ -254,10 +255,11 @@ class Arena(PoolMethods, _core.Allocator):
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
         """Say that nothing launches work now: between batches, between requests, after a cell.
 
-        If memory is scarce and much of it is stranded, live data is moved under its pointers until ``budget`` is used
-        up (``"5ms"``, or seconds), so that later requests need not. Work in flight is waited for within the budget.
-        Without anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set
-        free; 0 with ``compact=False``.
+        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved for it,
+        that is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
+        need not. The next safe point goes on from there. Work in flight is waited for within the budget. Without
+        anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set free; 0
+        with ``compact=False``.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     pool.safe_point(budget="5ms")
@@ -283,6 +285,9 @@ class Arena(PoolMethods, _core.Allocator):
         Asks the driver nothing: ``device_free`` is what was free when it was last asked (by :meth:`snapshot`,
         :meth:`report`, :meth:`metrics`, a request that failed, or with ``headroom=`` one that took more memory), less
         what the arena took since.
+
+        ``largest`` is what would pass by the rules in force now: ``largest_with_moving`` if live data may be moved
+        (``compact=``), otherwise ``largest_without_moving``.
         """
         core = self._core  # not by _open: a loop would notice
         return core.stats(self._would_compact()) if core is not None else self._open.stats()
@@ -296,7 +301,8 @@ class Arena(PoolMethods, _core.Allocator):
         """
         core = self._open
         with no_collection():
-            return Snapshot._of(self._device, core.id, core.snapshot(self._would_compact()))
+            may_move = self._would_compact()
+            return Snapshot._of(self._device, core.id, core.snapshot(may_move), self._moving(core, may_move))
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
         """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
@@ -409,7 +415,9 @@ class Arena(PoolMethods, _core.Allocator):
             try:
                 return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
             except OutOfMemoryError as again:
-                error = again.with_traceback(None)  # or it and this frame would keep each other, and all frames' arrays
+                is_allowed = again.verdict != "re-backing not allowed" and self._would_compact()
+                moving = self._moving(core, is_allowed)
+                error = again._but(moving=moving)  # not itself: it and this frame would keep each other, and arrays
         raise tell(self, of_size(error, size)) from None
 
     def _tell_pressure(self, core: _core.Arena) -> None:
@@ -429,6 +437,10 @@ class Arena(PoolMethods, _core.Allocator):
     def _would_compact(self) -> bool:
         """Whether a request that is made now may move live data, without waiting for anything."""
         return seems_alone() if self._compact == "auto" else bool(self._compact)
+
+    def _moving(self, core: _core.Arena, may_move: bool) -> str:
+        """Which of the modes of moving live data the arena is in."""
+        return mode(self._compact, is_plain=core.is_plain, is_allowed=may_move)
 
 
 def _address(buffer: Any) -> int:

@@ -39,8 +39,7 @@ def tell(pool: Arena, error: OutOfMemoryError) -> OutOfMemoryError:
             report = pool.report(verdict=error.verdict, request=error.requested)
             holders += keep(report) if keep else []
             holders += save(report, snapshot, Path(folder)) if folder else []
-        text, verdict, requested, largest, account = error.args[:5]
-        return OutOfMemoryError(text, verdict, requested, largest, account, tuple(holders))
+        return error._but(holders=tuple(holders))
     except Exception:  # whatever it is, such as the recursion limit: the error itself matters more
         return error
 
@@ -49,8 +48,8 @@ def of_size(error: OutOfMemoryError, size: int) -> OutOfMemoryError:
     """The error of a request that was for more than the core can be told of."""
     if error.requested == size:
         return error
-    text, verdict, _, *rest = error.args
-    return OutOfMemoryError(f"out of memory: {size:,} bytes{text[text.index(' asked') :]}", verdict, size, *rest)
+    text = error.args[0]
+    return error._but(text=f"out of memory: {size:,} bytes{text[text.index(' asked') :]}", requested=size)
 
 
 def who_holds(snapshot: Snapshot) -> list[str]:

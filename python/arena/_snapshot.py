@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _core, _files
 from ._account import REASONS, STATES, add_later_reasons
 from ._late import late_import
+from ._moving import MODES
 from ._typed import make
 from .errors import UsageError
 
@@ -28,7 +29,8 @@ __all__ = ["MOST_GRANULES", "Alias", "Handle", "Line", "Piece", "Segment", "Snap
 FORMAT = "arena-snapshot"
 VERSION = 1
 
-_ASKED = ("device_free", "largest")  # for which others are asked, so not at every peak
+_LATER = ("largest_without_moving", "largest_with_moving")  # what older files do not have, and nobody can add
+_ASKED = ("device_free", "largest", *_LATER)  # for which others are asked, so not at every peak
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
 _PEAK = [*(name for name in _STATS if name not in _ASKED), "largest_free"]
 
@@ -127,7 +129,7 @@ class Snapshot:
     """Whether live data may be moved under its pointers (``compact=``)."""
     granule: int
     stats: dict[str, int]
-    """What :meth:`Arena.stats` said at that moment."""
+    """What :meth:`Arena.stats` said at that moment; ``largest`` by the rules that ``moving`` says were in force."""
     segments: list[Segment]
     handles: list[Handle]
     pieces: list[Piece]
@@ -144,11 +146,13 @@ class Snapshot:
     """The other devices that may access the memory."""
     remark: str = ""
     """What is not as usual on this device, and why; empty if nothing."""
+    moving: str = ""
+    """Whether live data may be moved, and if not, why: as in :class:`OutOfMemoryError`. Empty in older files."""
     aliases: list[Alias] = dataclasses.field(default_factory=list)
     """Where handles are mapped a second time, so that what is free at their ends serves requests elsewhere."""
 
     @classmethod
-    def _of(cls, device: int, number: int, core: dict[str, Any]) -> Snapshot:
+    def _of(cls, device: int, number: int, core: dict[str, Any], moving: str) -> Snapshot:
         return cls(
             device=device,
             arena=f"{os.getpid()}-{number}",
@@ -168,6 +172,7 @@ class Snapshot:
             addresses=core["addresses"],
             peers=core["peers"],
             remark=core["remark"],
+            moving=moving,
             aliases=[Alias(*row) for row in core["aliases"]],
         )
 
@@ -244,7 +249,10 @@ MOST_DEVICES = 1 << 10  # PyTorch's snapshot has a list for each of them
 
 def _check(snapshot: Snapshot) -> None:
     """What was read from a file is used to count by: it must be what an arena can have said."""
-    check_account(snapshot.stats, _STATS, "snapshot.stats")
+    known = [name for name in _STATS if name not in _LATER or name in snapshot.stats]
+    check_account(snapshot.stats, known, "snapshot.stats")
+    if snapshot.moving and snapshot.moving not in MODES:
+        raise UsageError(f"snapshot.moving should be one of {', '.join(MODES)}, not {snapshot.moving!r}")
     check_account(snapshot.peak, _PEAK, "snapshot.peak")
     segments = sorted(snapshot.segments)
     if not 0 <= snapshot.device < MOST_DEVICES:

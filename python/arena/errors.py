@@ -6,12 +6,31 @@ expect. They pickle and copy with their attributes, so they cross process bounda
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._account import REASONS, graphs_hint, is_held_by_graphs
+from ._moving import ALLOWED, how_to_allow, in_words, sentence
 
 __all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "TraceError", "UsageError"]
 
 
-_NOT_BY_GRAPHS = ("a stream is being captured", "memory is on its way")  # verdicts with a better next step
+_CAPTURING = "a stream is being captured"
+_NOT_BY_GRAPHS = (_CAPTURING, "memory is on its way")  # verdicts with a better next step
+
+_ADVICE = {
+    "cap reached": "Next: raise the cap with set_cap(), or free something first.",
+    "headroom kept": "Next: lower headroom=, or free memory that is in use outside this arena.",
+    "device full": "Next: free memory that is in use outside this arena (by this process's CUDA context and "
+    "libraries, or by other processes: see nvidia-smi), or use a smaller cap.",
+    _CAPTURING: "Next: make room before the capture begins: raise the cap, or free memory and synchronize. During a "
+    "capture only new or idle memory can be used.",
+    "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
+    "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no upstream=), where "
+    "free memory in pieces is never useless.",
+    "too few addresses": "Next: free what lies between the free pieces, or use a smaller cap: the driver gave so few "
+    "addresses for this one that no place is left in one piece, although there is memory.",
+    "pinned memory kept": "Next: unpin() what need not stay in its place: moving live data would have made room.",
+}
 
 
 class ArenaError(Exception):
@@ -49,6 +68,10 @@ class DriverError(ArenaError, RuntimeError):
         self.name = name
 
 
+_MADE_OF = ("text", "verdict", "requested", "largest", "account", "holders")
+_BY_MOVING = ("largest_with_moving", "set_free_by_moving", "moving")
+
+
 class OutOfMemoryError(ArenaError, MemoryError):
     """A request that could not be met. The text is the account of what is held, and what to do.
 
@@ -64,11 +87,19 @@ class OutOfMemoryError(ArenaError, MemoryError):
     requested: int
     """The bytes that were asked for."""
     largest: int
-    """The largest request that would have passed."""
+    """The largest request that would have passed, by the rules in force: see ``moving``."""
     account: dict[str, int]
     """What every reserved byte is held for, and the cap."""
     holders: tuple[str, ...]
     """Who holds the most, a line each, and where the report was saved, if it was."""
+    largest_with_moving: int
+    """The largest request that would have passed if live data could have been moved for it."""
+    set_free_by_moving: int
+    """The bytes that moving live data would have set free, if the request would have passed then; otherwise 0."""
+    moving: str
+    """Whether live data could be moved for the request: ``"allowed"``, or why not: ``"switched off"``
+    (``compact=False``), ``"other threads"`` (``compact="auto"``, and one may launch work), ``"plain
+    segments"``. Empty if that is not known."""
 
     def __init__(
         self,
@@ -78,14 +109,19 @@ class OutOfMemoryError(ArenaError, MemoryError):
         largest: int,
         account: dict[str, int],
         holders: tuple[str, ...] = (),
+        largest_with_moving: int = 0,
+        set_free_by_moving: int = 0,
+        moving: str = "",
     ) -> None:
+        by_moving = (max(largest, largest_with_moving), set_free_by_moving, moving)
         # Not super(): a subclass for CuPy has another __init__ between this one and Exception's.
-        Exception.__init__(self, text, verdict, requested, largest, account, holders)
+        Exception.__init__(self, text, verdict, requested, largest, account, holders, *by_moving)
         self.verdict = verdict
         self.requested = requested
         self.largest = largest
         self.account = account
         self.holders = holders
+        self.largest_with_moving, self.set_free_by_moving, self.moving = by_moving
 
     def __str__(self) -> str:
         return "\n".join([str(self.args[0]), *self._table(), *self.holders, *self._advice()])
@@ -99,32 +135,43 @@ class OutOfMemoryError(ArenaError, MemoryError):
         return rows
 
     def _advice(self) -> list[str]:
-        advice = {
-            "cap reached": "Next: raise the cap with set_cap(), or free something first.",
-            "headroom kept": "Next: lower headroom=, or free memory that is in use outside this arena.",
-            "device full": "Next: free memory that is in use outside this arena (by this process's CUDA context and "
-            "libraries, or by other processes: see nvidia-smi), or use a smaller cap.",
-            "a stream is being captured": "Next: make room before the capture begins: raise the cap, or free "
-            "memory and synchronize. During a capture only new or idle memory can be used.",
-            "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
-            "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no "
-            "upstream=), where free memory in pieces is never useless.",
-            "too few addresses": "Next: free what lies between the free pieces, or use a smaller cap: the driver gave "
-            "so few addresses for this one that no place is left in one piece, although there is memory.",
-            "pinned memory kept": "Next: unpin() what need not stay in its place: moving live data would have made "
-            "room.",
-            "re-backing not allowed": "Next: compact=True, if nobody gives the device work meanwhile: "
-            "moving live data would have made room.",
-        }
-        found = [advice[self.verdict]] if self.verdict in advice else []
-        outside = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
-        if self.verdict == "device full" and outside <= 0:
-            found = ["Next: free something first: all that the device has is in this arena."]
         if self.verdict.startswith("budget of scope"):
             return ["Next: raise the scope's budget=, or free what it holds first."]
+        found = self._moving_advice() or self._verdict_advice()
         if not self.account.get("captured") or self.verdict in _NOT_BY_GRAPHS:
             return found
         hint = graphs_hint(f"{self.account['captured']:,} bytes")
-        if self.requested <= self.largest + self.account["captured"]:
+        if self.requested <= self.largest + self.account["captured"] and not self.set_free_by_moving:
             return [f"Next: {hint}"]  # nothing else is needed
         return [*found, f"Also: {hint}"] if is_held_by_graphs(self.account) else found
+
+    def _verdict_advice(self) -> list[str]:
+        outside = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
+        if self.verdict == "device full" and outside <= 0:
+            return ["Next: free something first: all that the device has is in this arena."]
+        if self.verdict == "pinned memory kept" and self.moving not in ("", ALLOWED):
+            return [
+                f"{sentence(in_words(self.moving))} Next: unpin() what need not stay in its place, and allow moving: "
+                f"only both together would have made room. To allow it, {how_to_allow(self.moving)}"
+            ]
+        return [_ADVICE[self.verdict]] if self.verdict in _ADVICE else []
+
+    def _moving_advice(self) -> list[str]:
+        """What to do if moving live data would have been enough; nothing otherwise."""
+        if not self.set_free_by_moving:
+            return []
+        is_captured = self.verdict == _CAPTURING
+        why = "live data is not moved during a capture" if is_captured else in_words(self.moving)
+        if not why or (self.moving == ALLOWED and not is_captured):  # it was not tried, or others were faster
+            why = "live data was not moved"
+        return [
+            f"{sentence(why)} Moving it would have set {self.set_free_by_moving:,} bytes free, and this request would "
+            "have passed.",
+            f"Next: {how_to_allow(self.moving, is_captured=is_captured)}",
+            *([f"Or {_ADVICE[_CAPTURING].removeprefix('Next: ')}"] if is_captured else []),
+        ]
+
+    def _but(self, **changes: Any) -> OutOfMemoryError:
+        """The same error, except for some of what it is made of."""
+        given: dict[str, Any] = dict(zip(_MADE_OF + _BY_MOVING, self.args, strict=False))
+        return OutOfMemoryError(**{**given, **changes})

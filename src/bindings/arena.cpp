@@ -261,19 +261,21 @@ void bind_stats(py::module_& module) {
       ARENA_STAT(device_total, "Bytes of memory the device has.")                                        //
       ARENA_STAT(device_free,
                  "Bytes free on the device when the driver was last asked, less what was taken here since.")
-          ARENA_STAT(largest, "The largest request that would pass now.")   //
-      ARENA_STAT(peak_requested, "The highest value of requested so far.")  //
-      ARENA_STAT(peak_live, "The highest value of live so far.")            //
-      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")    //
-      ARENA_STAT(allocations, "Allocations made so far.")                   //
-      ARENA_STAT(blocks, "Allocations that live.")                          //
-      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")    //
-      ARENA_STAT(splits, "Allocations that took a part of a gap.")          //
-      ARENA_STAT(failures, "Requests that could not be met.")               //
-      ARENA_STAT(maps, "Handles mapped so far.")                            //
-      ARENA_STAT(unmaps, "Handles unmapped so far.")                        //
-      ARENA_STAT(rebacked, "Handles replaced under live data so far.")      //
-      ARENA_STAT(driver_calls, "Calls of the driver so far.")               //
+          ARENA_STAT(largest, "The largest request that would pass now: one of the next two.")             //
+      ARENA_STAT(largest_without_moving, "The largest request that would pass without moving live data.")  //
+      ARENA_STAT(largest_with_moving, "The largest request that would pass with moving live data.")        //
+      ARENA_STAT(peak_requested, "The highest value of requested so far.")                                 //
+      ARENA_STAT(peak_live, "The highest value of live so far.")                                           //
+      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")                                   //
+      ARENA_STAT(allocations, "Allocations made so far.")                                                  //
+      ARENA_STAT(blocks, "Allocations that live.")                                                         //
+      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")                                   //
+      ARENA_STAT(splits, "Allocations that took a part of a gap.")                                         //
+      ARENA_STAT(failures, "Requests that could not be met.")                                              //
+      ARENA_STAT(maps, "Handles mapped so far.")                                                           //
+      ARENA_STAT(unmaps, "Handles unmapped so far.")                                                       //
+      ARENA_STAT(rebacked, "Handles replaced under live data so far.")                                     //
+      ARENA_STAT(driver_calls, "Calls of the driver so far.")                                              //
       ARENA_STAT(waits, "Waits of one stream for another so far.")
 #undef ARENA_STAT
           ;

@@ -68,12 +68,14 @@ void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(),
 
 // Without a call of Python: at the recursion limit there is no frame left for __init__, and the error must come through.
 py::object out_of_memory(const OutOfMemory& error) {
-  const py::tuple args = py::make_tuple(text_of(error), error.verdict(), error.requested(), error.largest(),
-                                        account(error.stats()), py::tuple());
+  const py::tuple args =
+      py::make_tuple(text_of(error), error.verdict(), error.requested(), error.largest(), account(error.stats()),
+                     py::tuple(), error.by_moving().largest, error.by_moving().set_free, py::str());
   auto* type = reinterpret_cast<PyTypeObject*>(classes.out_of_memory.ptr());
   auto made = py::reinterpret_steal<py::object>(type->tp_new(type, args.ptr(), nullptr));
   if (!made) throw py::error_already_set();
-  const char* names[] = {"verdict", "requested", "largest", "account", "holders"};
+  const char* names[] = {
+      "verdict", "requested", "largest", "account", "holders", "largest_with_moving", "set_free_by_moving", "moving"};
   for (py::size_t i = 0; i < std::size(names); ++i) made.attr(names[i]) = args[i + 1];
   return made;
 }

@@ -56,7 +56,8 @@ py::object misfit_of(const Replay& replay) {
   if (!replay.misfit()) return py::none();
   const Misfit& m = *replay.misfit();
   return py::dict("event"_a = m.event, "text"_a = m.text, "verdict"_a = m.verdict, "requested"_a = m.requested,
-                  "largest"_a = m.largest, "stats"_a = m.stats);
+                  "largest"_a = m.largest, "largest_with_moving"_a = m.by_moving.largest,
+                  "set_free_by_moving"_a = m.by_moving.set_free, "stats"_a = m.stats);
 }
 
 py::tuple peak_of(const Replay& replay) {

@@ -11,13 +11,14 @@
 
 namespace arena {
 
-// Running counts, but for two that the driver and the index of gaps are asked for: device_free and largest.
+// Running counts, but for device_free, which the driver is asked for, and largest, which the index of gaps is.
 struct Stats {
   Bytes requested = 0, live = 0, reserved = 0;
   Bytes rounding = 0, pending = 0, captured = 0, releasable = 0, stranded = 0, spare = 0;
   Bytes compactable = 0;  // of stranded
   Bytes cap = 0, headroom = 0, device_total = 0, device_free = 0;
-  Bytes largest = 0;  // request that would pass now
+  Bytes largest = 0;  // request that would pass now, by the rules in force: one of the following two
+  Bytes largest_without_moving = 0, largest_with_moving = 0;  // live data
   Bytes peak_requested = 0, peak_live = 0, peak_reserved = 0;
   std::uint64_t allocations = 0, blocks = 0, hits = 0, splits = 0, failures = 0;
   std::uint64_t maps = 0, unmaps = 0, rebacked = 0, driver_calls = 0, waits = 0;
@@ -74,19 +75,33 @@ struct Snapshot {
   std::vector<Piece> pieces;  // by address
 };
 
+// What a request that failed would have gained if live data could have been moved for it.
+struct ByMoving {
+  Bytes largest = 0;   // request that would have passed then
+  Bytes set_free = 0;  // 0 if the request would have failed all the same
+};
+
 // A request that cannot be met, and what it would have taken.
 class OutOfMemory : public Error {
  public:
-  OutOfMemory(const std::string& text, std::string verdict, Bytes requested, Bytes largest, const Stats& stats)
-      : Error(text), verdict_(std::move(verdict)), requested_(requested), largest_(largest), stats_(stats) {}
+  OutOfMemory(const std::string& text, std::string verdict, Bytes requested, Bytes largest, ByMoving by_moving,
+              const Stats& stats)
+      : Error(text),
+        verdict_(std::move(verdict)),
+        requested_(requested),
+        largest_(largest),
+        by_moving_(by_moving),
+        stats_(stats) {}
   const std::string& verdict() const { return verdict_; }
   Bytes requested() const { return requested_; }
   Bytes largest() const { return largest_; }  // request that would have passed
+  ByMoving by_moving() const { return by_moving_; }
   const Stats& stats() const { return stats_; }
 
  private:
   std::string verdict_;
   Bytes requested_, largest_;
+  ByMoving by_moving_;
   Stats stats_;
 };
 

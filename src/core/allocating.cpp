@@ -81,7 +81,7 @@ void Arena::check_budget(const Request& wanted, Lock& held) {
   const Scope* scope = wanted.scope->exceeded_by(wanted.rounded);
   if (scope == nullptr) return;
   const Bytes left = round_down(wanted.scope->left_in_all(), kAlignment);
-  fail(wanted, held, "budget of scope " + scope->name() + " reached", left);
+  fail(wanted, held, "budget of scope " + scope->name() + " reached", {.now = left, .by_moving = left});
 }
 
 bool Arena::must_wait(const Request& wanted, Offset offset) const {
@@ -199,7 +199,7 @@ Block& Arena::allocate_or_fail(const Request& wanted, Lock& held) {
   }
   // Who gives memory, and had none, cannot be asked how much there is.
   const Bytes passes = settings_.upstream && backing_->was_refused() ? gaps_.largest_gap() : ~Bytes{0};
-  fail(wanted, held, {}, passes);
+  fail(wanted, held, {}, {.now = passes, .by_moving = passes});
 }
 
 // A place that is backed and whose last users are this stream, or are done. Not looked for everywhere: a request takes

@@ -45,6 +45,12 @@ struct ArenaSettings {
 // Whether it is still so that nobody gives the device work. Called with the arena's lock.
 using Still = std::function<bool()>;
 
+// What a request can get at most for reasons of its own: as things are, and if live data could be moved.
+struct Passes {
+  Bytes now = ~Bytes{0};
+  Bytes by_moving = ~Bytes{0};
+};
+
 // After a fork the child's calls throw UsageError, but for free(), which does nothing there.
 class Arena {
  public:
@@ -101,7 +107,8 @@ class Arena {
   // Re-backs until every handle that is in use is touched everywhere, and trims. For callers who may re-back.
   void compact(const Still& still = {});  // throws UsageError if it is not so any more
   // Moves live data for a caller who knows that nobody launches work now, until the time is up: later requests find room
-  // without that. Does nothing unless memory is scarce and much of it is stranded. Returns the bytes set free.
+  // without that. Does nothing unless memory is scarce and much of it is stranded, a request failed because data could
+  // not be moved for it, or the last safe point ran out of time. Returns the bytes set free.
   bool needs_safe_point();  // quick, without the driver
   Bytes safe_point(std::chrono::nanoseconds budget);
   void reserve(Bytes size);  // from now on: trim() keeps it
@@ -123,7 +130,7 @@ class Arena {
   bool is_inherited() const;  // by a forked child
   Bytes reserved() const;
   Bytes cap() const;
-  // `largest` is what would pass with, or without, moving live data. The driver is asked nothing: what the device has
+  // `largest` is what would pass with moving live data, or without. The driver is asked nothing: what the device has
   // left is known from the last time that it was, corrected by what came and went here since.
   Stats stats(bool may_reback = true);
   std::optional<Stats> try_stats(bool may_reback);  // without waiting for the lock
@@ -242,7 +249,7 @@ class Arena {
   void wait_for_pending(Lock& lock, std::chrono::nanoseconds longest);
   bool wait_for_device(Lock& lock);
   bool wait_until_idle(Lock& lock, std::chrono::steady_clock::time_point deadline);
-  bool is_much_stranded() const;
+  bool gains_by_moving() const;
   bool synchronize_now();
   bool synchronize_all(const Streams::Progress& progress) const;
   [[gnu::noinline]] void tidy(Lock& lock);
@@ -255,7 +262,7 @@ class Arena {
   Granules reach_with(Bytes device_free) const;
   std::string why_full(Bytes rounded) const;
   // Without a verdict: why_full().
-  [[noreturn]] void fail(const Request& request, Lock& lock, std::string verdict = {}, Bytes passes = ~Bytes{0});
+  [[noreturn]] void fail(const Request& request, Lock& lock, std::string verdict = {}, Passes passes = {});
   Bytes taken() const;        // from the device, by now
   Bytes device_free() const;  // as far as is known
   void ask_device(Lock& lock);
@@ -308,6 +315,7 @@ class Arena {
   Peak peak_;
   std::shared_ptr<Observer> observer_;  // null if there is none
   Bytes told_reserved_ = 0;             // the last value that it was told
+  bool wants_moving_ = false;  // at the next safe point: a request failed for it, or the last one ran out of time
   bool closed_ = false;
   int records_left_ = 64;  // events that may still be recorded on free; each wait that uses one earns more
   std::uint64_t scopes_ = 0, hits_ = 0, splits_ = 0, failures_ = 0;  // hits: without those of fronts

@@ -19,7 +19,10 @@ Block& Arena::allocate_in_capture(const Request& wanted, const Demand& demand, L
     if (const std::optional<Offset> offset = back_anew(fresh, held)) return hand_out(*offset, wanted);
   }
   const Granules most = limit_with(device_free()), in_use = backing_->reserved() - backing_->spare();
-  fail(wanted, held, kCapturing, (most > in_use ? most - in_use : 0) * backing_->granule());
+  const auto left = [&](Granules used) { return (most > used ? most - used : 0) * backing_->granule(); };
+  const Granules movable =
+      device_.can_relax() ? backing_->compactable() : 0;  // before the capture: new memory after it
+  fail(wanted, held, kCapturing, {.now = left(in_use), .by_moving = left(in_use - movable)});
 }
 
 // A request of a stream that is being captured is for a graph, if not for one that its thread has entered, then for one

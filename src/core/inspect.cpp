@@ -8,6 +8,18 @@
 #include "core/arena.hpp"
 
 namespace arena {
+namespace {
+
+// Says for which mode it holds, if that makes a difference.
+std::string largest_in_words(Bytes largest, Bytes by_moving, const Stats& stats) {
+  const Bytes still = std::min(largest, stats.largest_without_moving);
+  const std::string text = format_bytes(largest);
+  if (by_moving > largest) return text + " without moving live data, " + format_bytes(by_moving) + " with moving";
+  if (still < largest) return text + " with moving live data, " + format_bytes(still) + " without moving";
+  return text;
+}
+
+}  // namespace
 
 Bytes Arena::reserved() const {
   check_process();
@@ -107,7 +119,10 @@ std::string Arena::remark() const {
 Stats Arena::figures(bool may_reback) const {
   Stats s = counts();
   s.device_free = device_free();
-  s.largest = backing_->largest(reach_with(s.device_free), may_reback);
+  const Granules most = reach_with(s.device_free);
+  s.largest_without_moving = s.largest_with_moving = backing_->largest(most, false);
+  if (s.compactable > 0) s.largest_with_moving = backing_->largest(most, true);
+  s.largest = may_reback ? s.largest_with_moving : s.largest_without_moving;
   return s;
 }
 
@@ -279,7 +294,7 @@ std::string Arena::why_full(Bytes rounded) const {
   return settings_.cap + granule > device_.total() ? "device full" : "cap reached";
 }
 
-void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Bytes passes) {
+void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Passes passes) {
   ask_device(wanted, held);
   if (verdict.empty()) verdict = why_full(wanted.rounded);
   note_peak();
@@ -289,11 +304,15 @@ void Arena::fail(const Request& wanted, Lock& held, std::string verdict, Bytes p
     if (observer_) tell({EventKind::kFailure, 0, wanted.size, wanted.stream, 0, wanted.line});
   }
   const Stats stats = figures(wanted.may_reback && verdict != kCapturing && verdict != kNotAllowed);
-  passes = std::min(passes, stats.largest);
-  if (wanted.scope) passes = std::min(passes, round_down(wanted.scope->left_in_all(), kAlignment));
+  const Bytes budget = wanted.scope ? round_down(wanted.scope->left_in_all(), kAlignment) : ~Bytes{0};
+  const Bytes largest = std::min({passes.now, stats.largest, budget});
+  const Bytes by_moving = std::min({passes.by_moving, stats.largest_with_moving, budget});
+  const bool lacks_moving = wanted.rounded > largest && wanted.rounded <= by_moving;
+  wants_moving_ |= lacks_moving && wanted.is_last;
   throw OutOfMemory("out of memory: " + format_bytes(wanted.size) + " asked, " + verdict +
-                        "; the largest request that would pass is " + format_bytes(passes),
-                    verdict, wanted.size, passes, stats);
+                        "; the largest request that would pass is " + largest_in_words(largest, by_moving, stats),
+                    verdict, wanted.size, largest,
+                    {.largest = std::max(largest, by_moving), .set_free = lacks_moving ? stats.compactable : 0}, stats);
 }
 
 void Arena::validate() const {

@@ -15,31 +15,32 @@ constexpr std::chrono::microseconds kSleep{20};
 
 }  // namespace
 
-// Far from the cap a request takes new memory, and what is stranded does no harm.
-bool Arena::is_much_stranded() const {
+// Far from the cap a request takes new memory, and what is stranded does no harm; unless one has failed for it.
+bool Arena::gains_by_moving() const {
   const Granules stranded = backing_->compactable();
   const bool is_scarce = is_near_cap() || backing_->was_refused();
-  return stranded > 0 && is_scarce && kPart * stranded >= in_granules(settings_.cap);
+  const bool is_much = is_scarce && kPart * stranded >= in_granules(settings_.cap);
+  return stranded > 0 && (wants_moving_ || is_much);
 }
 
 // If another thread holds the lock, the arena is in use, so this is not a safe point after all.
 bool Arena::needs_safe_point() {
   check_process();
   const std::unique_lock held(mutex_.to_look(), std::try_to_lock);
-  return held && !closed_ && is_much_stranded();
+  return held && !closed_ && gains_by_moving();
 }
 
 Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
   const auto deadline = steady_clock::now() + budget;
   Lock held = lock();
-  if (!is_much_stranded() || streams_.any_capturing()) return 0;
+  if (!gains_by_moving() || streams_.any_capturing()) return 0;
   const Relaxed relaxed(device_);
   empty_fronts();
   if (!wait_until_idle(held, deadline)) return 0;
   check_still_open(held);
   if (!synchronize_now()) return 0;  // a capture is in the way; the device itself is idle
   backing_->poll();
-  const Granules before = backing_->compactable();
+  const Granules before = backing_->compactable(), reserved = std::min(limit(), backing_->reserved());
   try {
     steady_clock::duration last{};  // what the last one took, and the next may take
     while (steady_clock::now() + last < deadline && backing_->compactable() > 0) {
@@ -47,9 +48,13 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
       if (!backing_->reback({})) break;
       last = steady_clock::now() - begin;
     }
+    wants_moving_ = backing_->compactable() > 0;  // the next safe point goes on
   } catch (const Error&) {
     disown_lost();
     throw;
+  }
+  if (backing_->reserved() < reserved && limit() < reserved) {  // others are in the headroom: it would not come back
+    quietly([&] { backing_->reserve(reserved - backing_->reserved(), [&] { return reserved; }, held); });
   }
   tell_reserved();
   set_fronts();

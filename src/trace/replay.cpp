@@ -119,7 +119,13 @@ void Replay::allocate(const TraceEvent& event) {
     blocks_.at(event.block) = {&block, next_};
     live_ += block.size;
   } catch (const OutOfMemory& error) {
-    misfit_ = Misfit{next_, error.what(), error.verdict(), error.requested(), error.largest(), error.stats()};
+    misfit_ = Misfit{.event = next_,
+                     .text = error.what(),
+                     .verdict = error.verdict(),
+                     .requested = error.requested(),
+                     .largest = error.largest(),
+                     .by_moving = error.by_moving(),
+                     .stats = error.stats()};
   }
 }
 

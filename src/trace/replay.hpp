@@ -39,6 +39,7 @@ struct Misfit {
   std::uint64_t event = 0;
   std::string text, verdict;
   Bytes requested = 0, largest = 0;
+  ByMoving by_moving;
   Stats stats;
 };
 

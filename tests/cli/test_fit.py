@@ -62,10 +62,17 @@ def test_a_replay_moves_live_data_only_if_it_may(smallest: int) -> None:
     assert "live data may be moved, as in programs of one thread (with more: --no-compact)" in moving.stdout
     assert "live data is never moved (--no-compact)" in still.stdout
     assert "0 re-backings" in still.stdout
+    assert re.search(
+        r"re-backing not allowed; the largest request that would have passed is [\d.]+ MiB\n"
+        r"without moving live data, that is; with moving it is [\d.]+ MiB\n"
+        r"moving would have set [\d.]+ MiB free, and this request would have passed\n",
+        still.stdout,
+    )
+    assert max(map(len, still.stdout.splitlines())) <= 80
     assert still.stdout.splitlines()[-1] == f"Next: arena fit {TRACE} --no-compact"
     both = run_arena("replay", TRACE, "--cap", cap, "--compact", "--no-compact").stdout
-    assert "A  moving allowed" in both
-    assert "B  moving forbidden" in both
+    assert "A  with moving live data" in both
+    assert "B  without moving" in both
 
 
 def test_the_smallest_cap_is_told_with_what_larger_ones_save(smallest: int) -> None:

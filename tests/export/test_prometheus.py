@@ -52,6 +52,8 @@ def test_every_figure_is_read_back_as_stats_has_it(make: MakeArena) -> None:
            ("cap", "headroom", "captured", "compactable", "peak_requested", "peak_live", "peak_reserved",
             "device_total", "device_free")},
         "arena_largest_request_bytes": "largest",
+        "arena_largest_request_without_moving_bytes": "largest_without_moving",
+        "arena_largest_request_with_moving_bytes": "largest_with_moving",
         "arena_blocks": "blocks",
         **{f"arena_{name}_total": name for name in
            ("allocations", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")},

@@ -249,7 +249,8 @@ class Program:
         room = max(0, self.total - self.other - sim.used() - self.headroom)
         return min(self.cap, sim.used() + room)
 
-    def view(self) -> View | PlainView:
+    def view(self, moving: bool | None = None) -> View | PlainView:
+        """What there is now, as the arena's mode has it, or another."""
         snapshot = self.pool.snapshot()
         if not self.is_plain:
             return View(
@@ -258,7 +259,7 @@ class Program:
                 granule=self.granule,
                 base=self.base,
                 limit=self.limit(),
-                moving=self.mode.moving,
+                moving=self.mode.moving if moving is None else moving,
                 there=largest_mapped(snapshot),
             )
         # Segments go back before a new one is taken: not while others are in the headroom.
@@ -310,7 +311,11 @@ class Program:
             refused = error
         if refused:
             assert must is not True, f"{size} bytes were refused, but there is a place: {refused}"
-            self.check_refusal(size, refused.largest, stream)
+            self.check_moving(refused)
+            if refused.set_free_by_moving and self.mode.compact == "auto" and len(self.blocks) % 2:
+                self.follow_advice(refused)
+            else:
+                self.check_refusal(size, refused.largest, stream)
             return None
         assert must is not False, f"{size} bytes were granted, but there is no place"
         assert sim.used() <= max(before, self.cap // self.granule * self.granule)
@@ -336,9 +341,30 @@ class Program:
                 self.requests += 1
                 self.pool.allocate(largest, stream).free()
 
+    def check_moving(self, error: OutOfMemoryError) -> None:
+        """What an error says of moving live data is true."""
+        if self.is_plain:
+            assert (error.set_free_by_moving, error.largest_with_moving) == (0, error.largest)
+            return
+        size, largest, view = error.requested, error.largest_with_moving, self.view(moving=True)
+        assert (error.set_free_by_moving > 0) == view.fits(size), f"{size} bytes, moving: {error}"
+        assert not view.fits(largest + ALIGNMENT), f"moving, more than {largest} bytes fit"
+        assert not largest or view.fits(largest), f"moving, {largest} bytes do not fit"
+
+    def follow_advice(self, error: OutOfMemoryError) -> None:
+        """A safe point sets as much free as the error said, and then the request passes."""
+        assert self.pool.safe_point(budget=60) == error.set_free_by_moving
+        self.requests += 1
+        self.pool.allocate(error.requested).free()
+
     def check_largest(self) -> None:
         self.pool.metrics()  # asks how much the device has left, which stats() does not
         largest, view = self.pool.stats().largest, self.view()
+        for moving in (False, True):
+            stats = self.pool.stats()
+            each = stats.largest_with_moving if moving else stats.largest_without_moving
+            assert not self.view(moving).fits(each + ALIGNMENT), f"more than {each} bytes fit, {moving=}"
+            assert not each or self.view(moving).fits(each), f"{each} bytes do not fit, {moving=}"
         assert not view.fits(largest + ALIGNMENT), f"more than {largest} bytes fit"
         assert not largest or view.fits(largest), f"{largest} bytes do not fit"
         if largest and self.chance.random() < 0.3:

@@ -20,6 +20,7 @@ from .._report._text import timeline
 from .._sizes import format_size
 from .._snapshot import _figures
 from .._trace import Replayed, Trace
+from ..errors import OutOfMemoryError
 from . import _compare
 from ._moving import NO_COMPACT, assumed
 from ._reading import read_trace
@@ -101,6 +102,8 @@ def facts(done: Replayed) -> dict[str, Any]:
         "verdict": done.error.verdict if done.error else None,
         "requested": done.error.requested if done.error else None,
         "largest": done.error.largest if done.error else None,
+        "largest_with_moving": done.error.largest_with_moving if done.error else None,
+        "set_free_by_moving": done.error.set_free_by_moving if done.error else None,
         "priced_ms": done.priced_ms,
         "prices": done.prices,
         "compact": done.compact,
@@ -125,6 +128,8 @@ def show(done: Replayed, written: Path | None, again: list[str]) -> None:
         asked, largest = size(done.error.requested), size(done.error.largest)
         console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
         console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
+        for line in by_moving(done.error):
+            console.print(line)
     console.print(done.report.moment)
     for line in held(done):
         console.print(line)
@@ -139,6 +144,14 @@ def show(done: Replayed, written: Path | None, again: list[str]) -> None:
     if written:
         console.print(f"wrote {written}")
     console.print(f"Next: {following(done, written, again)}")
+
+
+def by_moving(error: OutOfMemoryError) -> Iterator[str]:
+    """What moving live data would have changed, if anything."""
+    if error.largest_with_moving > error.largest:
+        yield f"without moving live data, that is; with moving it is {format_size(error.largest_with_moving)}"
+    if error.set_free_by_moving:
+        yield f"moving would have set {format_size(error.set_free_by_moving)} free, and this request would have passed"
 
 
 def following(done: Replayed, written: Path | None, again: list[str]) -> str:

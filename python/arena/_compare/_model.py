@@ -71,6 +71,8 @@ class Run:
             "verdict": error.verdict if error else None,
             "requested": error.requested if error else None,
             "largest": error.largest if error else None,
+            "largest_with_moving": error.largest_with_moving if error else None,
+            "set_free_by_moving": error.set_free_by_moving if error else None,
             "priced_ms": self.done.priced_ms,
             "prices": self.done.prices,
             "stats": _figures(self.done.stats),

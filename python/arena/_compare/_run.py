@@ -76,7 +76,7 @@ def _word(key: str, value: object) -> str:
     if key == "vmm":
         return "virtual memory" if value else "plain"
     if key == "compact":
-        return "moving allowed" if value else "moving forbidden"
+        return "with moving live data" if value else "without moving"
     if key == "prices":
         return f"prices {Path(str(value)).name}"
     return f"{key} {value}"

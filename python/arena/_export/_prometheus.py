@@ -41,7 +41,17 @@ FAMILIES = (
     _bytes("headroom", "What is left free on the device."),
     _bytes("captured", "Freed memory that is kept for captured CUDA graphs."),
     _bytes("compactable", "Of what is stranded: whole granules, which moving live data would set free."),
-    _bytes("largest", "The largest request that would pass now.", "largest_request"),
+    _bytes("largest", "The largest request that would pass now: one of the following two.", "largest_request"),
+    _bytes(
+        "largest_without_moving",
+        "The largest request that would pass without moving live data.",
+        "largest_request_without_moving",
+    ),
+    _bytes(
+        "largest_with_moving",
+        "The largest request that would pass with moving live data.",
+        "largest_request_with_moving",
+    ),
     _bytes("peak_requested", "The highest so far of what the program asked for."),
     _bytes("peak_live", "The highest so far of what is in allocations, after rounding."),
     _bytes("peak_reserved", "The highest so far of what is reserved."),

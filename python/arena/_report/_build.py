@@ -9,11 +9,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._account import REASONS, STATES, graphs_hint, is_held_by_graphs
+from .._moving import how_to_allow
 from .._now import now
 from .._sizes import format_size
 from .._snapshot import Piece, Snapshot
 from .._version import __version__
-from ._model import Bin, Block, Cell, Fragmentation, Holder, Pin, Report, Segment, StreamUse, line_text
+from ._model import (
+    Bin,
+    Block,
+    Cell,
+    Fragmentation,
+    Holder,
+    Pin,
+    Report,
+    Segment,
+    StreamUse,
+    largest_in_words,
+    line_text,
+)
 
 __all__ = ["build"]
 
@@ -53,7 +66,8 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
             "peak": fragmentation(snapshot.peak, snapshot.peak["largest_free"]),
         },
         # trim() changes nothing here: what it gives back can be taken again, and is counted as if it had been.
-        largest={"now": stats["largest"], "after_trim": stats["largest"]},
+        largest={"now": stats["largest"], "after_trim": stats["largest"], **by_moving(stats)},
+        moving=snapshot.moving,
         counts={name: stats[name] for name in COUNTS},
         segments=[segment_map(snapshot, *segment) for segment in sorted(snapshot.segments)],
         live_sizes=histogram(live),
@@ -72,6 +86,12 @@ def build(snapshot: Snapshot, *, device_name: str, simulated: bool, **extra: Any
 
 ACCOUNT = (*REASONS, "live", "reserved", "compactable", "cap", "headroom")
 COUNTS = ("allocations", "blocks", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")
+
+
+def by_moving(stats: dict[str, int]) -> dict[str, int]:
+    """The largest request without and with moving live data; nothing of snapshots from before that was known."""
+    names = ("without_moving", "with_moving")
+    return {name: stats[f"largest_{name}"] for name in names if f"largest_{name}" in stats}
 
 
 def fragmentation(stats: dict[str, int], largest_free: int) -> Fragmentation:
@@ -309,7 +329,7 @@ def caption(report: Report) -> str:
         f"{size(account['live'])} of them live in {blocks:,} block{'s' if blocks != 1 else ''}. "
         f"Most are held as {largest}: {REASONS[largest]}. "
         f"{frag.external:.0%} of the free bytes lie beside live blocks. "
-        f"The largest request that would pass is {size(report.largest['now'])}."
+        f"The largest request that would pass is {largest_in_words(report)}."
     )
 
 
@@ -323,8 +343,18 @@ def notes(report: Report, may_move: bool) -> list[str]:
     back = account["releasable"] + account["spare"]
     if back * 4 > account["reserved"] > 0:
         found.append(f"{size(back)} are not used: trim() gives back what reserve= does not keep.")
-    if may_move and account["compactable"] * 4 > account["reserved"] > 0:
-        found.append(f"{size(account['compactable'])} could be set free by trim(compact=True), which moves live data.")
+    found.extend(moving_notes(report, may_move))
     if report.pins and not report.lines:
         found.append("Which lines of the program hold memory is known with arena.trace_lines(True) or ARENA_LINES=1.")
     return found
+
+
+def moving_notes(report: Report, may_move: bool) -> list[str]:
+    """What moving live data would set free, if that is much or a request failed for it."""
+    account, movable = report.account, format_size(report.account["compactable"])
+    if report.verdict == "re-backing not allowed":
+        how = how_to_allow(report.moving)
+        return [f"Moving live data would set {movable} free, and the request would pass: {how}"]
+    if may_move and account["compactable"] * 4 > account["reserved"] > 0:
+        return [f"{movable} could be set free by trim(compact=True), which moves live data."]
+    return []

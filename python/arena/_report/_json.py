@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from .._account import REASONS, STATES, add_later_reasons
+from .._moving import MODES
 from .._snapshot import MOST_GRANULES, check_account
 from .._typed import make
 from ..errors import UsageError
@@ -78,6 +79,8 @@ def _check(report: Report) -> None:
         missing = set(names) - set(getattr(report, where))
         if missing:
             raise UsageError(f"report.{where} should have {', '.join(names)}")
+    if report.moving and report.moving not in MODES:
+        raise UsageError(f"report.moving should be one of {', '.join(MODES)}, not {report.moving!r}")
     for segment in report.segments:
         end = 0
         for cell in segment.cells:

@@ -12,6 +12,8 @@ from typing import Any
 from .. import _files
 from .._account import REASONS
 from .._late import late_import
+from .._moving import ALLOWED, in_words
+from .._sizes import format_size
 from .._snapshot import Line, Piece, Snapshot
 from ..errors import ArenaError, UsageError
 
@@ -152,7 +154,8 @@ class Report:
     fragmentation: dict[str, Fragmentation]
     """``now`` and at the ``peak`` of reserved."""
     largest: dict[str, int]
-    """The largest request that would pass ``now``, and ``after_trim``."""
+    """The largest request that would pass ``now`` and ``after_trim``, by the rules that ``moving`` says were in force;
+    and ``without_moving`` and ``with_moving`` live data, whatever is allowed. Older reports lack the last two."""
     counts: dict[str, int]
     segments: list[Segment]
     live_sizes: list[Bin]
@@ -177,6 +180,8 @@ class Report:
     """When in a replayed run it was made, in words."""
     timeline: Samples | None = None
     """How the account came to this, if somebody sampled it."""
+    moving: str = ""
+    """Whether live data may be moved, and if not, why: as in :class:`OutOfMemoryError`. Empty in older reports."""
     _pieces: Sequence[Piece] | Sequence[Block] = dataclasses.field(default=(), repr=False, compare=False)
 
     @functools.cached_property
@@ -257,6 +262,23 @@ class Reports(tuple[Report, ...]):
         names = [target.with_stem(f"{target.stem}-{number}") for number in range(len(self))]
         paths = [target] if len(self) == 1 else names
         return [report.save(name, overwrite=overwrite) for report, name in zip(self, paths, strict=True)]
+
+
+def largest_in_words(report: Report) -> str:
+    """With and without moving live data, if that makes a difference, what is allowed first."""
+    without, by_moving = (report.largest.get(name, 0) for name in ("without_moving", "with_moving"))
+    if without == by_moving:  # or an older report, which has neither
+        return format_size(report.largest["now"])
+    if report.moving == ALLOWED:
+        return f"{format_size(by_moving)} with moving live data, {format_size(without)} without moving"
+    return f"{format_size(without)} without moving live data, {format_size(by_moving)} with moving"
+
+
+def verdict_in_words(report: Report) -> str:
+    """Which request failed and why; and whether live data may be moved, if that makes a difference."""
+    is_the_same = report.largest.get("without_moving") == report.largest.get("with_moving")
+    mode = "" if is_the_same else in_words(report.moving)
+    return f"A request of {format_size(report.request)} failed: {report.verdict}{f' ({mode})' if mode else ''}."
 
 
 def line_text(lines: Sequence[Line], *, whole: bool = False) -> str:

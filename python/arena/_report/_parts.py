@@ -10,8 +10,9 @@ import html
 from collections.abc import Iterable, Sequence
 
 from .._account import REASONS, STATES
+from .._moving import ALLOWED, in_words, sentence
 from .._sizes import format_size
-from ._model import Holder, Report, Segment
+from ._model import Holder, Report, Segment, verdict_in_words
 from ._text import OUTSIDE, addresses_in_words, by_low, squeeze
 
 __all__ = [
@@ -140,9 +141,8 @@ def headline(report: Report, tag: str = "h1") -> str:
 def verdict(report: Report) -> str:
     if not report.verdict:
         return ""
-    words = f"A request of {format_size(report.request)} failed: {text(report.verdict)}."
     style = f"margin:.6em 0;padding:.5em .8em;border-left:4px solid var(--stranded,{TONES['stranded']});font-weight:600"
-    return f'<p class="verdict" style="{style}">{words}</p>'
+    return f'<p class="verdict" style="{style}">{text(verdict_in_words(report))}</p>'
 
 
 def moment(report: Report) -> str:
@@ -167,10 +167,17 @@ def tiles(report: Report) -> str:
             f"in {report.counts['blocks']:,} block{'s' if report.counts['blocks'] != 1 else ''}",
         ),
         ("Stranded", size(account["stranded"]), f"{share} of what is reserved"),
-        ("Largest request", size(report.largest["now"]), "would pass now"),
+        ("Largest request", size(report.largest["now"]), f"would pass now{now_in_words(report)}"),
     )
     cells = "".join(f"<div><dt>{name}</dt><dd><b>{value}</b> {words}</dd></div>" for name, value, words in figures)
     return f'<dl class="tiles">{cells}</dl>'
+
+
+def now_in_words(report: Report) -> str:
+    """Whether that is with or without moving live data, if it makes a difference."""
+    if report.largest.get("without_moving") == report.largest.get("with_moving"):
+        return ""
+    return f", {'with' if report.moving == ALLOWED else 'without'} moving live data"
 
 
 def bars(report: Report, chips: bool = True) -> str:
@@ -286,11 +293,17 @@ def fragmentation_table(report: Report) -> str:
 
 
 def largest_table(report: Report) -> str:
+    names = {"now": "now", "after_trim": "after trim()"}
+    names |= {"without_moving": "without moving live data", "with_moving": "with moving live data"}
     rows = [
-        (name, f"{report.largest[key]:,}", format_size(report.largest[key]))
-        for name, key in (("now", "now"), ("after trim()", "after_trim"))
+        (words, f"{report.largest[key]:,}", format_size(report.largest[key]))
+        for key, words in names.items()
+        if key in report.largest
     ]
-    return table("The largest request that would pass", ("When", "Bytes", "Size"), rows, kind="largest", words=(0,))
+    found = table("The largest request that would pass", ("When", "Bytes", "Size"), rows, kind="largest", words=(0,))
+    return found + (
+        f'<p class="moving">{text(sentence(in_words(report.moving)))}</p>' if in_words(report.moving) else ""
+    )
 
 
 def pins_table(report: Report) -> str:

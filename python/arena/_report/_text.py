@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from .._account import REASONS
+from .._moving import in_words
 from .._sizes import format_size
 from . import _timeline
-from ._model import Bin, Cell, Holder, Report, Samples, Segment
+from ._model import Bin, Cell, Holder, Report, Samples, Segment, verdict_in_words
 
 __all__ = ["account_lines", "render", "renderables"]
 
@@ -84,7 +85,7 @@ def head(report: Report) -> Text:
     if report.moment:
         text.append(f"\n{report.moment}")
     if report.verdict:
-        text.append(f"\nA request of {format_size(report.request)} failed: {report.verdict}.", style="bold red")
+        text.append(f"\n{verdict_in_words(report)}", style="bold red")
     return text
 
 
@@ -155,10 +156,12 @@ def fragmentation_table(report: Report) -> Table:
 def figures(report: Report) -> Text:
     now, after = (format_size(report.largest[name]) for name in ("now", "after_trim"))
     peak = {name: format_size(report.peak[name]) for name in ("peak_live", "reserved")}
-    return Text(
-        f"largest request that would pass: {now}, after trim {after}\npeaks: {peak['peak_live']} live, "
-        f"{peak['reserved']} reserved"
-    )
+    lines = [f"largest request that would pass: {now}, after trim {after}"]
+    without, by_moving = (report.largest.get(name, 0) for name in ("without_moving", "with_moving"))
+    if without != by_moving:
+        lines.append(f"  without moving live data: {format_size(without)}; with moving: {format_size(by_moving)}")
+        lines.append(f"  {in_words(report.moving)}")
+    return Text("\n".join([*lines, f"peaks: {peak['peak_live']} live, {peak['reserved']} reserved"]))
 
 
 def timeline(samples: Samples) -> Iterator[Text]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _core, sim
+from .._moving import mode
 from .._prices import Prices, using
 from .._report import Report, _timeline
 from .._report._model import line_text
@@ -25,6 +26,7 @@ __all__ = ["Peak", "Replayed", "replay"]
 BUCKETS = _timeline.BUCKETS  # of the whole trace, each with up to three samples of the account
 Sample = tuple[int, int, _core.Stats]  # event, nanoseconds, account
 STEP = 100_000  # events between two looks at the progress
+_FACTS = ("text", "verdict", "requested", "largest", "largest_with_moving", "set_free_by_moving")
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def replay(
     """Run a trace; ``progress`` is called with the events played and their number."""
     from .._arena import Arena
 
+    if settings.get("compact", "auto") == "auto":
+        settings["compact"] = True  # nobody but the replay gives its device work
     settings.setdefault("device", f"sim:{trace.facts.get('device', {}).get('total', 80 << 30)}")
     pool = Arena(**settings)
     try:
@@ -166,7 +170,9 @@ class Run:
         from .._report._build import ACCOUNT
 
         account = {name: getattr(misfit["stats"], name) for name in ACCOUNT}
-        return OutOfMemoryError(misfit["text"], misfit["verdict"], misfit["requested"], misfit["largest"], account)
+        facts = {name: misfit[name] for name in _FACTS}
+        moving = mode(self._compact, is_plain=self._pool._open.is_plain, is_allowed=self._compact)
+        return OutOfMemoryError(**facts, account=account, moving=moving)
 
     def _snapshot(self) -> Snapshot:
         """What there is, with the streams and, if they are known, the times of the recorded run."""

@@ -1,0 +1,58 @@
+"""A training loop with a safe point: the one line that lets the arena move live data in a program with threads.
+
+A thread loads batches, so the arena moves nothing by itself: it cannot know what that thread does. Between two steps
+nothing launches work, and the loop says so. Without that line the evaluation is out of memory, although most of
+the cap is free: the optimizer's state, made in the first step, lies between what were activations then.
+
+python examples/training_loop.py
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import arena
+
+MIB = 1 << 20
+LAYERS, STEPS = 12, 20
+
+
+def load(batches: queue.Queue[int | None]) -> None:
+    for number in range(STEPS):
+        batches.put(number)
+    batches.put(None)
+
+
+def step(pool: arena.Arena, state: list[arena.Buffer]) -> None:
+    activations = []
+    for layer in range(LAYERS):
+        activations.append(pool.allocate(16 * MIB))
+        if len(state) == layer:  # only in the first step
+            state.append(pool.allocate(2 * MIB))
+    # Launch the kernels of this batch here. The activations are freed when the step ends.
+
+
+def evaluate(pool: arena.Arena) -> None:
+    with pool.allocate(160 * MIB) as logits:
+        print(f"evaluated: {logits.nbytes // MIB} MiB in one piece")
+
+
+def main() -> None:
+    pool = arena.Arena(cap="256MiB", growth="32MiB", device="sim:1GiB")
+    batches: queue.Queue[int | None] = queue.Queue(maxsize=2)
+    loader = threading.Thread(target=load, args=(batches,), daemon=True)
+    loader.start()
+    state: list[arena.Buffer] = []
+    freed = 0
+    while (number := batches.get()) is not None:
+        step(pool, state)
+        freed += pool.safe_point()  # no work is launched now
+        if number == STEPS // 2:
+            evaluate(pool)
+    print(f"{STEPS} steps; moving live data set {freed // MIB} MiB free")
+    loader.join()
+
+
+if __name__ == "__main__":
+    main()
