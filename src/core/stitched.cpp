@@ -134,11 +134,11 @@ Granules Stitched::compactable() const {
 }
 
 std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, Effort effort, Lock&) {
-  // To ask is far cheaper than a new handle, if it may save one.
-  if (effort == Effort::kPoll || pending_granules_ >= span_of(0, demand.size).count()) poll();
+  if (!demand.place) return std::nullopt;
+  if (effort == Effort::kPoll || may_save_handles(demand)) poll();
   recall(demand.may_unmap);
   if (demand.stitch) return stitch(demand, limit(), effort);
-  if (!demand.place || !gaps_.holds(demand.place->offset, demand.size)) return std::nullopt;
+  if (!gaps_.holds(demand.place->offset, demand.size)) return std::nullopt;
   const Span span = span_of(demand.place->offset, demand.size);
   const Granules most = limit();
   std::size_t spares = spare_.size();  // not more than there were: one that the driver refuses to open is spare again
@@ -146,6 +146,16 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
     if (!free_some(span, effort, spares, demand.may_unmap)) return std::nullopt;
   }
   return demand.place->offset;
+}
+
+// To ask whether idle handles can be used is far cheaper than to create others.
+bool Stitched::may_save_handles(const Demand& demand) const {
+  if (pending_granules_ == 0) return false;
+  if (demand.stitch) return demand.stitch->middle > 0;
+  Granules bare = 0;
+  const Span span = span_of(demand.place->offset, demand.size);
+  for (Granules g = span.begin; g < span.end; ++g) bare += granules_[g].handle == kNone;
+  return 2 * pending_granules_ > bare;
 }
 
 bool Stitched::free_some(Span keep, Effort effort, std::size_t& spares, const std::function<bool()>& may_unmap) {

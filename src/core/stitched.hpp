@@ -108,6 +108,7 @@ class Stitched final : public Backing {
   bool fill(Span span, Granules limit, const std::function<bool()>& may_unmap, std::vector<Index>& fresh);
   // Frees memory that is of no use where it is, as far as an effort goes. False if there is none.
   bool free_some(Span keep, Effort effort, std::size_t& spares, const std::function<bool()>& may_unmap);
+  bool may_save_handles(const Demand& demand) const;
   bool overlaps(const Handle& handle, Span span) const;
   Index take(Granules at, Span span, Granules limit, const std::function<bool()>& may_unmap);
   Index take_spare(Granules need, Granules room);
