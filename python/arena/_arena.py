@@ -148,7 +148,10 @@ class Arena(PoolMethods, _core.Allocator):
         if owns_stream(stream):
             core.keep_stream(number, stream)
         if self._compact == "auto":
-            core.expect_moving(seems_alone())
+            try:
+                core.expect_moving(seems_alone())
+            except RecursionError:  # what was expected before will do
+                pass
         try:
             buffer = core.allocate(min(size, _LARGEST), number, False, False)
         except OutOfMemoryError as error:

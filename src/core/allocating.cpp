@@ -235,10 +235,11 @@ Block* Arena::take_shared(const Request& wanted, const Demand& demand, Lock& hel
 }
 
 // Where memory is scarce, what would add much to what is in use is put together instead from what is free there.
-Block* Arena::take_lent(const Request& wanted, Demand demand, Lock& held) {
+Block* Arena::take_lent(const Request& wanted, Demand demand, const std::function<bool()>& may_unmap, Lock& held) {
   if (!demand.place || !demand.may_lend) return nullptr;
   if (!is_wasteful(*demand.place, backing_->span_of(demand.place->offset, demand.size))) return nullptr;
   if (!backing_->find_better(demand)) return nullptr;
+  demand.may_unmap = may_unmap;
   const std::optional<Offset> offset = back(demand, Effort::kAtOnce, held);
   return offset && order(wanted, *offset, held) ? &hand_out(*offset, wanted) : nullptr;
 }
@@ -256,11 +257,11 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     Demand demand{.size = wanted.rounded, .place = best_place(wanted.rounded), .may_lend = !wanted.may_reback && !moves_};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
     if (wanted.capture) return &allocate_in_capture(wanted, demand, held);
-    demand.may_unmap = [this, known = std::optional<bool>()]() mutable {
+    const std::function<bool()> may_unmap = [this, known = std::optional<bool>()]() mutable {
       if (!known) known = !streams_.any_capturing();
       return *known;
     };
-    if (Block* block = take_lent(wanted, demand, held)) return block;
+    if (Block* block = take_lent(wanted, demand, may_unmap, held)) return block;
     // What is there, if its users are done by now.
     if (demand.place && must_wait(wanted, demand.place->offset)) {
       streams_.poll(gaps_.marks_of(*demand.place), is_near_cap() ? Means::kContexts : Means::kStreams);
@@ -271,7 +272,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
       check_still_open(held);
       continue;
     }
-    if (backing_->recall(demand.may_unmap)) continue;
+    if (backing_->recall(may_unmap)) continue;
     // A device that has refused memory has less than the cap allows.
     if (backing_->was_refused() && !settings_.upstream && !wanted.has_asked) {
       ask_device(wanted, held);
@@ -289,6 +290,7 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
     const bool is_patient = deadline && steady_clock::now() < *deadline;
     if (kEfforts[step] == Effort::kReback && backing_->pending() > 0 && is_patient) step = kWait;
     const Effort effort = kEfforts[step++];
+    demand.may_unmap = may_unmap;
     if (effort == Effort::kReback) {
       if (!demand.may_unmap()) fail(wanted, held, kCapturing);
       if (!wanted.may_reback || backing_->compactable() == 0) return nullptr;

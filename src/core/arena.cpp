@@ -75,6 +75,7 @@ bool Arena::fall_back(const DriverError& error, Lock& held) {
   if (backing_->is_proven() || error.code() != static_cast<int>(cu::Result::kNotSupported)) return false;
   start_ = plain_because(error.call() + " is not supported here");
   std::unique_ptr<Backing> plain = make_backing();
+  plain->note_earlier_peak(backing_->peak() * backing_->granule());
   backing_.reset();
   std::destroy_at(&gaps_);
   std::construct_at(&gaps_, Plain::kUnit, [this](Mark mark) { return streams_.reached(mark); });

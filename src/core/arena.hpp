@@ -206,7 +206,7 @@ class Arena {
   std::optional<Place> find_backed(Bytes rounded) const;
   std::optional<Place> find_unshared(const Request& request) const;
   bool is_wasteful(const Place& place, Span span) const;
-  Block* take_lent(const Request& request, Demand demand, Lock& lock);
+  Block* take_lent(const Request& request, Demand demand, const std::function<bool()>& may_unmap, Lock& lock);
   Block* take_shared(const Request& request, const Demand& demand, Lock& lock);
   Block& allocate_in_capture(const Request& request, const Demand& demand, Lock& lock);
   void note_capture(Request& request);

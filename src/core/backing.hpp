@@ -194,6 +194,7 @@ class Backing {
   Granules moving() const { return coming_ + leaving_; }
   Bytes returned() const { return returned_ * granule_; }  // given back so far
   Granules peak() const { return peak_; }                  // the highest value of reserved
+  void note_earlier_peak(Bytes size) { peak_ = std::max(peak_, unit_.count(unit_.up(size))); }
   Granules spare() const { return spare_granules_; }
   Granules idle() const { return idle_granules_; }
   Granules pending() const { return pending_granules_; }  // of the idle ones

@@ -76,12 +76,13 @@ bool Stitched::is_fixed(Granules granule, bool may_reback) const {
 
 Granules Stitched::stuck(bool may_reback) const { return pinned_granules_ + (may_reback ? 0 : compactable()); }
 
-// Where no place is within reach, one may be put together, but with memory that is not lent from elsewhere already.
+// Where no place is within reach, one may be put together. If data may be moved that is better, but beyond a lowered limit it
+// is of no use.
 bool Stitched::can_hold(Demand& demand, Granules limit, bool may_reback) const {
   if (!demand.place) return false;
   demand.stitch.reset();
   if (has_place(demand, limit, may_reback)) return true;
-  if (!may_reback && demand.may_lend) {
+  if (may_reback || demand.may_lend) {
     const Granules budget = limit - std::min(limit, fixed(false));
     demand.stitch = plan(span_of(0, demand.size).count(), budget, Aim::kToPass);
     if (demand.stitch) return true;
@@ -118,7 +119,8 @@ Bytes Stitched::largest(Granules limit, bool may_reback) const {
 // Between what it would be if nothing that is stuck could be used, and if all of it could.
 Bytes Stitched::find_largest(Granules limit, bool may_reback) const {
   const Granules taken = fixed(may_reback), budget = limit - std::min(limit, taken);
-  const Bytes stitched = may_reback ? 0 : most_by_stitching(budget) * granule_;
+  const bool is_stitched = !may_reback || taken > limit;
+  const Bytes stitched = is_stitched ? most_by_stitching(limit - std::min(limit, fixed(false))) * granule_ : 0;
   const Outlook outlook(*this);
   Bytes there = std::max(stitched, lent_granules_ > 0 ? largest_free() : 0);
   if (reserved_ > limit) there = std::max(there, outlook.largest_mapped());
@@ -148,9 +150,10 @@ std::optional<Offset> Stitched::back(const Demand& demand, const Limit& limit, E
   return demand.place->offset;
 }
 
-// To ask whether idle handles can be used is far cheaper than to create others.
+// To ask whether idle handles can be used is far cheaper than to create others, if there are not very many.
 bool Stitched::may_save_handles(const Demand& demand) const {
-  if (pending_granules_ == 0) return false;
+  constexpr std::size_t kVeryMany = 64;
+  if (pending_granules_ == 0 || idle_.size() + unsorted_.size() > kVeryMany) return false;
   if (demand.stitch) return demand.stitch->middle > 0;
   Granules bare = 0;
   const Span span = span_of(demand.place->offset, demand.size);

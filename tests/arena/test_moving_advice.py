@@ -14,11 +14,12 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
+from ..other_threads import thread_in_native_code
 from ..programs import ROOT, run
 from ..simulated.cu import Cu
 from .conftest import MIB, MakeArena, Work, check
 from .test_graphs import Captured
-from .test_safe_point import LARGE, check_data, second_thread, stranded
+from .test_safe_point import LARGE, check_data, stranded
 
 OFF = r"Live data may not be moved: compact=False\."
 THREADS = r'Live data may not be moved: another thread may launch work \(compact="auto"\)\.'
@@ -59,7 +60,7 @@ def check_gain(pool: arena.Arena, error: OutOfMemoryError, before: arena.Stats) 
 
 def test_without_moving_the_error_says_what_moving_would_have_set_free(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
-    with second_thread():
+    with thread_in_native_code():
         before = pool.stats()
         error = failed(pool)
         assert (error.verdict, error.moving) == ("re-backing not allowed", "other threads")
@@ -75,7 +76,7 @@ def test_without_moving_the_error_says_what_moving_would_have_set_free(make: Mak
 
 def test_the_document_shows_the_error_as_it_is(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
-    with second_thread():
+    with thread_in_native_code():
         text = " ".join(str(failed(pool)).split())
     shown = re.search(r"^    out of memory: 30 MiB.*?request\.$", (ROOT / "docs" / "arena.md").read_text(), re.M | re.S)
     assert shown is not None
@@ -105,7 +106,7 @@ def test_the_advice_of_the_error_helps_from_the_start(make: MakeArena, work: Wor
     kept.clear()
     pool.close()
     again, kept = stranded(make, work, compact=compact)
-    with second_thread():
+    with thread_in_native_code():
         if compact == "auto":
             assert again.safe_point(budget="1s") == error.set_free_by_moving
         again.allocate(error.requested).free()
@@ -147,7 +148,7 @@ def test_moving_is_no_way_out_for_a_request_that_is_too_large_anyway(
     make: MakeArena, work: Work, compact: bool | str
 ) -> None:
     pool, kept = stranded(make, work, compact=compact)
-    with second_thread():
+    with thread_in_native_code():
         error = failed(pool, 50 * MIB)
         assert error.moving == {True: "allowed", False: "switched off", "auto": "other threads"}[compact]
     assert error.verdict == "cap reached"
@@ -206,7 +207,7 @@ def pinned(pool: arena.Arena, blocks: list[arena.Buffer]) -> Iterator[None]:
 
 def test_pinned_memory_is_not_counted_as_what_moving_would_set_free(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
-    with second_thread(), pinned(pool, kept[:2]):  # on one of four handles
+    with thread_in_native_code(), pinned(pool, kept[:2]):  # on one of four handles
         before = pool.stats()
         error = failed(pool)
         assert error.set_free_by_moving == 36 * MIB
@@ -219,7 +220,7 @@ def test_what_is_pinned_must_be_unpinned_and_then_may_still_have_to_be_moved(
     make: MakeArena, work: Work, compact: bool | str
 ) -> None:
     pool, kept = stranded(make, work, compact=compact)
-    with second_thread():
+    with thread_in_native_code():
         with pinned(pool, kept):
             error = failed(pool)
         assert (error.verdict, error.set_free_by_moving) == ("pinned memory kept", 0)
@@ -282,11 +283,11 @@ def test_a_request_beside_a_capture_is_told_of_it(make: MakeArena, work: Work, c
 def test_after_a_failure_the_next_safe_point_moves_even_little(make: MakeArena) -> None:
     pool = make(cap="256MiB", reserve="256MiB", growth="4MiB")
     kept = [pool.allocate(2 * MIB) for _ in range(128)]
-    for block in (kept[3], kept[8]):  # in two handles
+    for block in (kept[3], kept[9]):  # at the ends of two handles, of which one could be lent
         block.free()
     before = pool.stats()
     assert before.compactable == 4 * MIB
-    with second_thread():
+    with thread_in_native_code():
         assert pool.safe_point(budget="1s") == 0  # so little is not worth it
         error = failed(pool, 4 * MIB)
         assert error.verdict == "re-backing not allowed"
@@ -301,7 +302,7 @@ def test_after_a_failure_the_next_safe_point_moves_far_from_the_cap_too(make: Ma
     total = arena.Driver.open("sim").devices()[0].total
     pool, kept = stranded(make, work, headroom=total - 64 * MIB)
     pool.set_cap(total)
-    with second_thread():
+    with thread_in_native_code():
         assert pool.safe_point(budget="1s") == 0
         before = pool.stats()
         error = failed(pool)
@@ -312,7 +313,7 @@ def test_after_a_failure_the_next_safe_point_moves_far_from_the_cap_too(make: Ma
 def test_a_safe_point_does_not_lose_what_it_sets_free_to_others_in_the_headroom(make: MakeArena, work: Work) -> None:
     total = arena.Driver.open("sim").devices()[0].total
     pool, kept = stranded(make, work, headroom=total - 64 * MIB)
-    with sim.temporarily(other=32 * MIB), second_thread():
+    with sim.temporarily(other=32 * MIB), thread_in_native_code():
         before = pool.stats()
         check_gain(pool, failed(pool), before)
         assert pool.stats().reserved == before.reserved
@@ -322,7 +323,7 @@ def test_a_safe_point_does_not_lose_what_it_sets_free_to_others_in_the_headroom(
 
 def test_a_safe_point_that_ran_out_of_time_is_gone_on_with(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
-    with second_thread():
+    with thread_in_native_code():
         error = failed(pool)
         freed = pool.safe_point(budget=0)
         while freed < error.set_free_by_moving:
@@ -351,7 +352,7 @@ def test_functions_that_are_called_before_a_failure_are_told_of_moving(make: Mak
         pool.safe_point(budget="1s")
 
     pool.on_oom(move)
-    with second_thread():
+    with thread_in_native_code():
         pool.allocate(LARGE).free()
     assert [(error.moving, error.set_free_by_moving) for error in seen] == [("other threads", 48 * MIB)]
     check_data(work, kept)

@@ -88,10 +88,10 @@ class View:
     at a time. So a block can lie at a place if the fixed granules, plus those of the place that are not fixed, are
     within the limit. Beyond a lowered cap nothing is added, but a place that is mapped still works.
 
-    If data may not be moved, a place can also be put together: from what is free at the end of a handle in use, granules
-    that are not fixed, and what is free at the beginning of a handle in use. Handles with pinned blocks are left alone.
-    So handles may be mapped twice. Each of their granules is used through one address, and is a wall at the other;
-    where no block lies on a second mapping, that goes before anything else is tried but what is mapped already.
+    A place can also be put together, without moving: from what is free at the end of a handle that is touched, granules
+    of handles that are not, and what is free at the beginning of a handle that is. Those with pinned blocks are left
+    alone. So handles may be mapped twice. Each of their granules is used through one address, and is a wall at the
+    other. Where no block lies on a second mapping, that goes before anything else is tried but what is mapped already.
     """
 
     def __init__(
@@ -108,7 +108,8 @@ class View:
         self.granule, self.base, self.there = granule, base, there
         sorted_blocks = sorted((block.ptr - base, block.end - base, block.pins > 0) for block in blocks)
         mapped = list(mapped)
-        last = max([0, *(begin - base + m.size for m in mapped for begin in m.places), *(end for _, end, _ in sorted_blocks)])
+        ends = [place - base + handle.size for handle in mapped for place in handle.places]
+        last = max([0, *ends, *(end for _, end, _ in sorted_blocks)])
         self.known = up(last, granule) // granule  # from here on there is nothing
         touched, pinned = bytearray(self.known), bytearray(self.known)
         for begin, end, is_pinned in sorted_blocks:
@@ -116,7 +117,7 @@ class View:
                 touched[g] = 1
                 pinned[g] |= is_pinned
         fixed, backed = bytearray(self.known), bytearray(self.known)
-        walls, self.lent, taken = bytearray(self.known), [0, 0], 0
+        walls, self.lent, taken, in_use = bytearray(self.known), [0, 0], 0, 0
         for handle in mapped:
             used = [(place - base) // granule + i for i, place in enumerate(handle.used)]
             for place in handle.places:
@@ -127,10 +128,12 @@ class View:
                 backed[g] = 1
                 fixed[g] = is_pinned or (touched[g] if moving else is_in_use)
                 taken += fixed[g]
-            if is_in_use and not is_pinned and not moving:
+            in_use += len(used) * is_in_use
+            if is_in_use and not is_pinned:
                 states = bytes(touched[g] for g in used)
                 self.lent = [max(self.lent[0], len(states.split(b"\1")[-1])), max(self.lent[1], states.index(1))]
         self.left = limit // granule - taken  # granules that can be had beside the fixed ones
+        self.left_for_stitch = max(0, limit // granule - in_use) if any(self.lent) else 0
         self.costs = [0, *accumulate(1 - is_fixed for is_fixed in fixed)]
         self.bare = [0, *accumulate(1 - is_backed for is_backed in backed)]
         self.gaps: list[tuple[int, int | None]] = []
@@ -165,7 +168,7 @@ class View:
         size = rounded(size)
         if size <= self.there:
             return True
-        if any(self.lent) and -(-size // self.granule) <= max(0, self.left) + sum(self.lent):
+        if -(-size // self.granule) <= self.left_for_stitch + sum(self.lent):
             return True
         return any(
             self.cost(self.costs, begin, end) <= self.left or self.cost(self.bare, begin, end) == 0

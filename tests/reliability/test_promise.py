@@ -154,7 +154,7 @@ def test_the_model_notices_an_arena_that_breaks_the_promise(kind: Any) -> None:
 
 def test_a_place_beside_live_blocks_is_used_where_data_may_not_be_moved(make: MakeArena) -> None:
     """Before, only the place with the fewest untouched granules was tried, and there was no memory for that."""
-    pool = make(cap=32 * MIB, compact=False)
+    pool = make(cap=32 * MIB, reserve=32 * MIB, growth=4 * MIB, compact=False)
     blocks = [pool.allocate(n * MIB) for n in (4, 2, 4, 6, 6)]
     blocks.pop(0).free()
     blocks += [pool.allocate(n * MIB) for n in (5, 7)]

@@ -15,7 +15,8 @@ import arena
 from arena import Report, UsageError
 
 from ..arena.conftest import MIB, MakeArena
-from ..arena.test_safe_point import LARGE, second_thread
+from ..arena.test_safe_point import LARGE
+from ..other_threads import thread_in_native_code
 from .browser import Open
 
 WITHOUT = "The largest request that would pass is 6 MiB without moving live data, 48 MiB with moving."
@@ -45,7 +46,7 @@ def test_text_page_notebook_and_json_say_which_mode_is_in_force(
     make: MakeArena, compact: bool | str, moving: str, words: str, caption: str
 ) -> None:
     pool, kept = stranded(make, compact=compact)
-    with second_thread():
+    with thread_in_native_code():
         report, stats = pool.report(), pool.stats()
     assert report.moving == moving
     assert report.largest["now"] == stats.largest == (48 if moving == "allowed" else 6) * MIB
@@ -94,7 +95,7 @@ def test_the_report_of_a_failed_request_says_how_to_allow_moving(
 ) -> None:
     monkeypatch.setenv("ARENA_OOM_DIR", str(tmp_path))
     pool, kept = stranded(make, compact=compact)
-    with second_thread(), pytest.raises(arena.OutOfMemoryError) as caught:
+    with thread_in_native_code(), pytest.raises(arena.OutOfMemoryError) as caught:
         pool.allocate(LARGE)
     (path,) = (path for path in tmp_path.glob("*.json") if ".snapshot" not in path.name)
     report = arena.load(path)
@@ -177,7 +178,7 @@ def test_a_replay_reports_the_mode_that_it_was_told_of(make: MakeArena, tmp_path
         pool.allocate(LARGE).free()
     kept.clear()
     trace = arena.Trace.read(tmp_path / "run.arena")
-    with second_thread():  # which is none of the recorded program's
+    with thread_in_native_code():  # which is none of the recorded program's
         played = {compact: trace.replay(**settings, compact=compact) for compact in ("auto", False)}
     assert (played["auto"].fits, played["auto"].end.moving) == (True, "allowed")
     error = played[False].error
