@@ -226,9 +226,12 @@ void Stitched::drop_alias(Index index, Granules at) {
   detach_alias(index, static_cast<std::size_t>(it - aliases.begin()));
 }
 
-// Takes away what no block touches and nobody uses any more.
+// Takes away what no block touches and nobody uses any more. To ask who does is cheap.
 bool Stitched::recall(const std::function<bool()>& may_unmap) {
   if (lent_granules_ == 0) return false;
+  bool is_pending = false;
+  each_empty_alias([&](Index index, Mapping alias) { is_pending |= !is_over(handles_[index], alias); });
+  if (is_pending) poll();
   std::vector<std::pair<Index, Granules>> going;
   each_empty_alias([&](Index index, Mapping alias) {
     if (is_over(handles_[index], alias)) going.emplace_back(index, alias.begin);
