@@ -270,9 +270,12 @@ def _check(snapshot: Snapshot) -> None:
 
 
 def _check_aliases(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
+    handles = set(snapshot.handles)
     for alias in snapshot.aliases:
-        if Handle(alias.handle, alias.size) not in snapshot.handles:
-            raise UsageError(f"the alias at {alias.address:#x} is of no handle: none of its size is at {alias.handle:#x}")
+        if Handle(alias.handle, alias.size) not in handles:
+            raise UsageError(
+                f"the alias of {alias.size} bytes at {alias.address:#x} is of no handle: {alias.handle:#x} has none"
+            )
         yield alias.address, alias.size
 
 

@@ -331,8 +331,8 @@ void bind_arena(py::module_& module) {
              return make_arena(std::move(driver), device, std::move(settings), upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
-           py::arg("growth"), py::arg("vmm") = true, py::arg("moves") = false, py::arg("peers") = py::none(), py::arg("upstream") = py::none(),
-           py::arg("validates") = false)
+           py::arg("growth"), py::arg("vmm") = true, py::arg("moves") = false, py::arg("peers") = py::none(),
+           py::arg("upstream") = py::none(), py::arg("validates") = false)
       .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
            "A new block, as an arena.Buffer.")
       .def("expect_moving", &Arena::expect_moving, py::arg("moves"), "Say whether live data may be moved if need be.")

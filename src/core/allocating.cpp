@@ -254,7 +254,8 @@ Block* Arena::try_efforts(const Request& wanted, Lock& held) {
   std::optional<steady_clock::time_point> deadline;  // after the first wait
   for (int round = 0; round < kPatience && step < std::size(kEfforts); ++round) {
     empty_fronts();
-    Demand demand{.size = wanted.rounded, .place = best_place(wanted.rounded), .may_lend = !wanted.may_reback && !moves_};
+    Demand demand{
+        .size = wanted.rounded, .place = best_place(wanted.rounded), .may_lend = !wanted.may_reback && !moves_};
     if (settings_.upstream) demand.used.add(streams_.mark(wanted.stream));  // it may know of this stream alone
     if (wanted.capture) return &allocate_in_capture(wanted, demand, held);
     const std::function<bool()> may_unmap = [this, known = std::optional<bool>()]() mutable {

@@ -82,7 +82,7 @@ struct Demand {
   std::optional<Place> place = {};    // the best one
   std::optional<Stitch> stitch = {};  // where no place will do
   bool may_lend = true;               // not where data is moved, which leaves less stranded
-  Marks used = {};                  // what somebody who gives memory may still use it before
+  Marks used = {};                    // what somebody who gives memory may still use it before
   // Not while a stream is being captured. Asked only where something would be unmapped: there may be many streams.
   std::function<bool()> may_unmap = [] { return true; };
   Bytes device_free = ~Bytes{0};  // known where nothing may be unmapped
@@ -135,8 +135,8 @@ class Backing {
   Bytes size() const { return (granules_.size() - walls_) * granule_; }  // of all that blocks and gaps may lie in
   Span span_of(Offset offset, Bytes size) const { return {unit_.count(offset), unit_.count(unit_.up(offset + size))}; }
   bool is_backed(Span span) const;
-  bool is_bare(Span span) const;   // backed nowhere
-  bool has_lost(Span span) const;  // data
+  bool is_bare(Span span) const;                   // backed nowhere
+  bool has_lost(Span span) const;                  // data
   std::uint64_t address_of(Offset offset) const {  // which is backed
     const Mapping mapping = mapping_at(unit_.count(offset));
     return mapping.address + (offset - mapping.begin * granule_);
@@ -251,11 +251,11 @@ class Backing {
     std::uint32_t pins = 0;
     bool mapped = false;
     bool accessible = false;
-    bool idle = false;     // mapped, and no block touches it
-    bool sorted = false;   // among those in idle_
-    bool queued = false;   // among those in unsorted_
-    bool pending = false;  // idle, and its marks are not known to have been reached
-    Marks marks;           // of blocks that left it
+    bool idle = false;                  // mapped, and no block touches it
+    bool sorted = false;                // among those in idle_
+    bool queued = false;                // among those in unsorted_
+    bool pending = false;               // idle, and its marks are not known to have been reached
+    Marks marks;                        // of blocks that left it
     std::vector<Mapping> aliases = {};  // where it is mapped as well
     Granules end() const { return begin + count; }
     Span span() const { return {begin, begin + count}; }
@@ -352,8 +352,8 @@ class Backing {
   Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
   Granules returned_ = 0;              // to the driver or upstream
   Granules lent_granules_ = 0;
-  Granules walls_ = 0;                 // granules that are in no range of addresses
-  Granules backed_end_ = 0;            // no granule from here on was ever backed
+  Granules walls_ = 0;       // granules that are in no range of addresses
+  Granules backed_end_ = 0;  // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
   bool refused_ = false;
   // Incremented whenever handles, or what touches them, change: what was found before may be wrong.

@@ -74,7 +74,8 @@ Stitched::Lenders Stitched::lenders() const {
   };
   for (Index index = 0; index < handles_.size(); ++index) {
     const Handle& handle = handles_[index];
-    if (!handle.mapped || !handle.accessible || handle.idle || handle.pins > 0 || handle.touched == handle.count) continue;
+    if (!handle.mapped || !handle.accessible || handle.idle || handle.pins > 0 || handle.touched == handle.count)
+      continue;
     const auto is_free = [&](Granules which) { return granules_[used_through(handle, which)].blocks == 0; };
     Granules first = 0, last = 0;
     while (is_free(first)) ++first;  // some granule is touched

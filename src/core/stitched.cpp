@@ -20,9 +20,8 @@ Stitched::~Stitched() {
   for (const Handle& handle : handles_) {
     if (handle.count == 0) continue;
     if (handle.mapped) {
-      each_mapping(handle, [&](Mapping mapping) {
-        insist([&] { device_.unmap(mapping.address, handle.count * granule_); });
-      });
+      each_mapping(handle,
+                   [&](Mapping mapping) { insist([&] { device_.unmap(mapping.address, handle.count * granule_); }); });
     }
     insist([&] { device_.release(handle.id); });
   }
@@ -446,9 +445,8 @@ Granules Stitched::release_idle(Granules wanted, Span keep) {
 
 bool Stitched::overlaps(const Handle& handle, Span span) const {
   bool found = false;
-  each_mapping(handle, [&](Mapping mapping) {
-    found |= Span{mapping.begin, mapping.begin + handle.count}.overlaps(span);
-  });
+  each_mapping(handle,
+               [&](Mapping mapping) { found |= Span{mapping.begin, mapping.begin + handle.count}.overlaps(span); });
   return found;
 }
 

@@ -7,6 +7,7 @@
 //            handles as needed; without, one plain allocation, which is a handle that never moves
 //   place    where something lies, as an offset; all segments lie in one range of offsets, apart from each other
 //   block    a piece of a segment in a user's hands; the free pieces between blocks are gaps
+//   alias    a second address of a handle; a granule is lent where it is mapped, but used through another address
 //   touched  a granule that some block overlaps; a handle is idle while none of its granules is
 //
 //   requested <= live <= reserved <= cap
