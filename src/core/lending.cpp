@@ -163,7 +163,8 @@ Granules Stitched::longest_bare() const {
 // What is mapped in vain is unmapped again, so nothing is tried where that may not be.
 std::optional<Offset> Stitched::stitch(const Demand& demand, Granules limit, Effort effort) {
   if (!demand.may_unmap()) return std::nullopt;
-  const auto& [before, after, count] = *demand.stitch;
+  const Stitch::Lender before = demand.stitch->before, after = demand.stitch->after;
+  const Granules count = demand.stitch->middle;
   const Granules first = count_of(before.handle), last = count_of(after.handle);
   const std::optional<Granules> at = find_bare(first + count + last);
   if (!at) return std::nullopt;
