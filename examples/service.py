@@ -1,14 +1,16 @@
 """A service with a safe point: threads answer requests, and between two bursts of them live data is moved.
 
-The cache of each session was allocated between large temporaries, and strands the memory around it now. While there
-are threads that may launch work, the arena moves nothing by itself. When no request is being answered nothing launches
-work, and the service says so. Without that line the long prompt at the end is out of memory.
+The cache of each session was allocated between large temporaries, and strands the memory around it now. While another
+thread is at work the arena moves nothing by itself: it may launch work. When no request is being answered nothing does,
+and the service says so. Without that line the long prompt at the end is out of memory.
 
 python examples/service.py
 """
 
 from __future__ import annotations
 
+import os
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -16,6 +18,7 @@ import arena
 
 MIB = 1 << 20
 SESSIONS, BURSTS = 12, 10
+LONG = 160 * MIB
 
 
 class Service:
@@ -29,6 +32,10 @@ class Service:
             for _ in range(sessions):
                 temporaries.enter_context(self.pool.allocate(16 * MIB))
                 self.caches.append(self.pool.allocate(2 * MIB))
+
+    def read(self) -> None:
+        """Read a prompt, which takes a while and no memory of the device."""
+        zlib.compress(os.urandom(8 * MIB))
 
     def answer(self, size: int) -> int:
         """Answer a request, in any thread."""
@@ -46,7 +53,8 @@ def main() -> None:
             list(workers.map(service.answer, [8 * MIB] * SESSIONS))  # until all are answered
             freed += pool.safe_point(budget="20ms")  # no work is launched now
         print(f"{BURSTS} bursts; moving live data set {freed // MIB} MiB free")
-        size = workers.submit(service.answer, 160 * MIB).result()
+        workers.submit(service.read)  # by the other thread, meanwhile
+        size = workers.submit(service.answer, LONG).result()
     print(f"a long prompt got {size // MIB} MiB in one piece")
 
 

@@ -1,16 +1,18 @@
 """A training loop with a safe point: the one line that lets the arena move live data in a program with threads.
 
-A thread loads batches, so the arena moves nothing by itself: it cannot know what that thread does. Between two steps
-nothing launches work, and the loop says so. Without that line the evaluation is out of memory, although most of
-the cap is free: the optimizer's state, made in the first step, lies between what were activations then.
+A thread prepares batches in native code, so the arena moves nothing by itself: it cannot know what that thread does.
+Between two steps nothing launches work, and the loop says so. Without that line the evaluation is out of memory,
+although most of the cap is free: the optimizer's state, made in the first step, lies between what were activations then.
 
 python examples/training_loop.py
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
+import zlib
 
 import arena
 
@@ -20,6 +22,7 @@ LAYERS, STEPS = 12, 20
 
 def load(batches: queue.Queue[int | None]) -> None:
     for number in range(STEPS):
+        zlib.compress(os.urandom(MIB))  # stands for what makes a batch ready
         batches.put(number)
     batches.put(None)
 
@@ -34,13 +37,13 @@ def step(pool: arena.Arena, state: list[arena.Buffer]) -> None:
 
 
 def evaluate(pool: arena.Arena) -> None:
-    with pool.allocate(160 * MIB) as logits:
+    with pool.allocate(200 * MIB) as logits:
         print(f"evaluated: {logits.nbytes // MIB} MiB in one piece")
 
 
 def main() -> None:
     pool = arena.Arena(cap="256MiB", growth="32MiB", device="sim:1GiB")
-    batches: queue.Queue[int | None] = queue.Queue(maxsize=2)
+    batches: queue.Queue[int | None] = queue.Queue()
     loader = threading.Thread(target=load, args=(batches,), daemon=True)
     loader.start()
     state: list[arena.Buffer] = []
