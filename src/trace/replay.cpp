@@ -19,6 +19,7 @@ Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena,
       moving_(moving),
       blocks_(*trace_),
       extremes_(find_extremes(*trace_, every_)) {
+  arena_->expect_moving(moving == Moving::kAllowed);
   make_streams();
 }
 
