@@ -148,10 +148,7 @@ class Arena(PoolMethods, _core.Allocator):
         if owns_stream(stream):
             core.keep_stream(number, stream)
         if self._compact == "auto":
-            try:  # noqa: SIM105 - suppress() is a function itself, for which no frame may be left
-                core.expect_moving(seems_alone())
-            except RecursionError:
-                pass  # what was expected before will do
+            core.expect_moving(_core.is_only_thread())  # to look at the others would take too long
         try:
             buffer = core.allocate(min(size, _LARGEST), number, False, False)
         except OutOfMemoryError as error:

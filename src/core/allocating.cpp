@@ -100,10 +100,13 @@ bool Arena::is_wasteful(const Place& place, Span span) const {
 }
 
 std::optional<Place> Arena::find_hit(const Request& wanted) const {
-  const std::optional<Place> place = best_place(wanted.rounded);
+  std::optional<Place> place = gaps_.find(wanted.rounded);
   if (!place) return std::nullopt;
+  const bool may_do_better = place->new_granules > 0 && !moves_.load(std::memory_order_relaxed);
+  if (may_do_better) place = backing_->best_place(wanted.rounded, *place, in_granules(settings_.cap));
   const Span span = backing_->span_of(place->offset, wanted.rounded);
-  if (!backing_->is_backed(span) || is_wasteful(*place, span)) return std::nullopt;
+  if (!backing_->is_backed(span)) return std::nullopt;
+  if (may_do_better && is_wasteful(*place, span)) return std::nullopt;
   if (backing_->must_wait(wanted.stream, span, gaps_.marks_of(*place))) return std::nullopt;
   return place;
 }

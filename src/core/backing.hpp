@@ -138,8 +138,12 @@ class Backing {
   bool is_bare(Span span) const;                   // backed nowhere
   bool has_lost(Span span) const;                  // data
   std::uint64_t address_of(Offset offset) const {  // which is backed
-    const Mapping mapping = mapping_at(unit_.count(offset));
-    return mapping.address + (offset - mapping.begin * granule_);
+    const Handle& handle = handles_[granules_[unit_.count(offset)].handle];
+    const Offset inside = offset - handle.begin * granule_;
+    if (unit_.count(inside) < handle.count) [[likely]]
+      return handle.address + inside;
+    const Mapping alias = alias_at(handle, unit_.count(offset));
+    return alias.address + (offset - alias.begin * granule_);
   }
 
   // A block came to lie on the span, which is backed; a block left it, and was last used before the marks.
