@@ -2,7 +2,8 @@
 
 A thread prepares batches in native code, so the arena moves nothing by itself: it cannot know what that thread does.
 Between two steps nothing launches work, and the loop says so. Without that line the evaluation is out of memory,
-although most of the cap is free: the optimizer's state, made in the first step, lies between what were activations then.
+although most of the cap is free: the optimizer's state, made in the first step, lies among what were
+activations then.
 
 python examples/training_loop.py
 """
