@@ -139,7 +139,7 @@ def _look() -> _Look:
 
 
 def _strangers(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep | None]:
-    """Those that neither wait where they need the GIL to go on, nor for somebody who would need it to wake them."""
+    """Threads that could reach the device without the GIL, as far as their stacks show."""
     found: dict[int, _core.Sleep | None] = {thread: None for thread, sleep in threads.items() if sleep is None}
     if found or not threads:
         return found

@@ -116,7 +116,7 @@ void Backing::attach_alias(Index index, Mapping alias) {
   ++maps_;
 }
 
-// Nobody uses it any more. If a block touches it nevertheless, what that had there is lost.
+// The device must be done with it. Data of a block that still lies there is lost.
 void Backing::detach_alias(Index index, std::size_t which) {
   Handle& handle = handles_[index];
   ++version_;
@@ -138,7 +138,7 @@ void Backing::detach_alias(Index index, std::size_t which) {
   ++unmaps_;
 }
 
-// Who used it where it was may still do so: until then that may not be unmapped either.
+// The old address keeps its mark: its last user may still be at work, and until then it must not be unmapped.
 void Backing::lend(Granules from, Granules to) {
   const Marks marks = gaps_.marks_at(from * granule_);
   gaps_.take(from * granule_, granule_);

@@ -82,7 +82,7 @@ struct Demand {
   std::optional<Place> place = {};    // the best one
   std::optional<Stitch> stitch = {};  // where no place will do
   bool may_lend = true;               // not where data is moved, which leaves less stranded
-  Marks used = {};                    // what somebody who gives memory may still use it before
+  Marks used = {};                    // streams that may still use memory from upstream
   // Not while a stream is being captured. Asked only where something would be unmapped: there may be many streams.
   std::function<bool()> may_unmap = [] { return true; };
   Bytes device_free = ~Bytes{0};  // known where nothing may be unmapped

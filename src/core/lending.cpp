@@ -6,8 +6,8 @@
 //   |   RRRRR|RRRRRRRR|RR  |              the request R: an alias of the first handle, the idle one, an alias of the second
 //
 // A handle can only be mapped whole, so a request lies on two aliases at most, at its ends. Every granule of a handle is
-// used through one address at a time; whoever uses it next, at another, waits for the users before as anywhere else. An
-// alias that no block touches stays, in case that the same request comes again, until a request needs something else.
+// used through one address at a time. Its next user waits for the last one, at whatever address that was. An
+// alias that no block touches stays mapped in case the same request comes again, until another request needs the memory.
 #include <algorithm>
 #include <tuple>
 

@@ -283,7 +283,7 @@ def test_a_stack_that_cannot_be_walked_is_searched(code: str, expected: str) -> 
     assert outcome(NO_WALK + code) == expected
 
 
-def test_whoever_has_run_since_is_noticed_although_it_sleeps_in_the_same_place() -> None:
+def test_a_thread_that_ran_and_sleeps_in_the_same_place_again_is_noticed() -> None:
     code = """
 waiting = queue.SimpleQueue()
 def wait():

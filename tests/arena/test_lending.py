@@ -87,7 +87,7 @@ def test_what_was_lent_goes_back_when_something_else_needs_it(make: MakeArena, w
     check(pool)
 
 
-def test_lent_memory_waits_for_whoever_used_it_before(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_lent_memory_waits_for_its_last_user(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = apart(make, work)
     first, second = cu.stream(), cu.stream()
     kept.pop(0).free()
