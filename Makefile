@@ -1,21 +1,5 @@
-# make demo   builds everything into .venv and runs `arena demo`: a program that CuPy's pool has no room for, and the report
-# make test   builds everything, installs what the tests need, and runs them; with -j2, both halves at the same time
-# make validate  runs the tests of the arena with every invariant checked after every operation
-# make faults every call of the driver that the arena makes fails with every error of the list; CI tries the first 50
-# make promise  over 100,000 requests, in every mode, against a model that tries every place; CI runs a tenth of them
-# make races  whole traces under the race checker, 20 seeds; CI plays a part of them for each
-# make test-gpu  the conformance tests on NVIDIA's driver, each in a process of its own, into build/test-gpu.json;
-#             DRIVER=sim runs them on the simulated driver
-# make sanitize  the tests of the compiled parts under AddressSanitizer and UBSan, and with those of threads under ThreadSanitizer
-# make sanitize-python  the tests of the arena and of the readers of files under AddressSanitizer and UBSan
-# make fuzz   looks for inputs that crash the core or a reader of files: each target for FUZZ_SECONDS, two at a time
-# make long   the tests of reliability for about an hour: random programs against the model, and load
-# make wheel  the wheel in an environment of its own
-# make lint   format, types and declarations; what CI checks beside the tests
-# make bench  the benchmarks, into docs/benchmarks.md
-# make count  the instructions of the hit path, compared with those that were recorded
-# make alone  compiles each source alone, to see that it includes what it needs; all other builds compile them together
-# make ready  installs what the others need, and builds what most wait for; `make -j2 checks` then does all that CI does
+# `make help` prints what follows `##` after a target, and `##@` as a headline. Targets that install system packages say so;
+# the scripts that do it are in .ci/.
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,12 +10,16 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find src python -type f -not -n
 TREE = $(firstword $(wildcard build/$(shell $(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*))
 CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.hpp' -o -name '*.h')
 
-.PHONY: ready programs checks wheel demo test test-arena test-around test-gpu validate long faults promise races sanitize sanitize-threads \
-  sanitize-memory sanitize-python fuzz lint alone format bench count clean
+CORES := $(shell nproc)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format hooks bench docs pictures wheel clean test-gpu validate faults promise races long sanitize \
+  sanitize-threads sanitize-memory sanitize-python fuzz alone count ready programs checks
+.PHONY: test-parts chromium
 
 # Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
 # together, as in the package.
-CLANG = CXX=$$(sh tools/get_clang.sh)
+CLANG = CXX=$$(sh .ci/get_clang.sh)
 CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
   -DCMAKE_BUILD_TYPE=Checked -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DARENA_TESTS=ON \
@@ -57,24 +45,76 @@ THREADED_TESTS := tests/arena/test_free_threading.py tests/arena/test_streams.py
   --deselect tests/arena/test_free_threading.py::test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own \
   --deselect tests/arena/test_plain.py::test_blocks_live_on_plain_segments_under_the_cap
 
-demo: $(VENV)/.package
+##@ Every day
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^##@ /{print "\n" substr($$0, 5)} /^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.package ## Build everything into .venv and run `arena demo`
 	@mkdir -p build
 	$(BIN)/arena demo --force --save build/arena-demo.html
 
-# Two halves that take about as long. Where PYTEST_FLAGS choose, there may be nothing to run in one of them.
-test: test-arena test-around
-TESTS_OF_ARENA := tests/arena tests/reliability tests/trace
-PYTEST = $(BIN)/python -m pytest $(PYTEST_FLAGS)
+# One pytest per folder, as many at a time as there are cores. (pytest-xdist would do it in one, but its workers have a second
+# thread, and with that arena does not move live data.) Where PYTEST_FLAGS choose, a folder may have nothing to run.
+test: ## Build, and run the tests on all cores (installs Chromium if you are root)
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) test-parts
+
+# The longest first: short ones at the end leave no core without work for long.
+LONGEST := reliability arena cli simulated report
+FOLDERS := $(sort $(foreach file,$(wildcard tests/*/test_*.py tests/*/*/test_*.py),$(word 2,$(subst /, ,$(file)))))
+PARTS := $(LONGEST) $(filter-out $(LONGEST),$(FOLDERS)) top
+PYTEST = $(BIN)/python -m pytest --durations=5 --durations-min=2
 NONE_CHOSEN = $(if $(PYTEST_FLAGS),|| [ $$? = 5 ])
+test-parts: $(addprefix test-part-,$(PARTS))
+test-part-%: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py chromium
+	$(PYTEST) -q -m "not slow" $(PYTEST_FLAGS) $(if $(filter top,$*),tests/test_*.py,tests/$*) $(NONE_CHOSEN)
 
-test-arena: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 build/arena_load
-	$(PYTEST) $(TESTS_OF_ARENA) $(NONE_CHOSEN)
+# Without it the tests of the report's page are skipped, or fail where CI is set.
+chromium:
+	@sh .ci/get_chromium.sh
 
-test-around: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py
-	@sh tools/get_chromium.sh
-	$(PYTEST) $(addprefix --ignore=,$(TESTS_OF_ARENA)) $(NONE_CHOSEN)
+test-slow: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 build/arena_load ## Run the tests marked as slow, which `make test` leaves to CI
+	$(PYTEST) -m slow $(PYTEST_FLAGS) $(NONE_CHOSEN)
 
-validate: $(VENV)/.package $(VENV)/.test
+lint: $(VENV)/.package $(VENV)/.lint ## Run every linter that CI runs: format, types, declarations, workflows
+	$(BIN)/pre-commit run --all-files
+	cd "$$(mktemp -d)" && $(abspath $(BIN))/python -m mypy.stubtest arena._core
+	$(BIN)/python tools/check_abi.py --self-test
+
+format: $(VENV)/.lint ## Fix the formatting
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+hooks: $(VENV)/.lint ## Lint what changed before each commit, from now on (pre-commit)
+	$(BIN)/pre-commit install
+
+# CUPY_PYTHON: a Python whose CuPy has a CUDA runtime, to compare arena with CuPy's own pool
+# FREE_THREADED_PYTHON: a Python without a GIL that has arena, for what two threads do
+bench: $(VENV)/.package $(VENV)/.test $(VENV)/.bench build/core_benchmark ## Run the benchmarks, into docs/benchmarks.md
+	$(BIN)/python benchmarks/all.py $(if $(CUPY_PYTHON),--cupy-python $(CUPY_PYTHON)) \
+	  $(if $(FREE_THREADED_PYTHON),--free-threaded-python $(FREE_THREADED_PYTHON))
+
+docs: $(VENV)/.package $(VENV)/.docs ## Build the documentation into build/docs, without warnings
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"
+
+pictures: $(VENV)/.package $(VENV)/.test chromium ## Make the pictures of the documents again (installs Chromium)
+	$(BIN)/python tools/make_pictures.py
+
+# What was built for the tests, installed with what it asks for, away from the sources.
+wheel: $(VENV)/.package ## Build a wheel into build/wheel, and try it in a new environment
+	rm -rf build/tried && $(PYTHON) -m venv build/tried
+	build/tried/bin/python -m pip --disable-pip-version-check -q install --no-compile build/wheel/*.whl
+	for file in libcudasim.so py.typed _core.pyi _report/page/page.html; do \
+	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep "arena/$$file" >/dev/null || { echo "the wheel has no $$file"; exit 1; }; done
+	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
+
+clean: ## Remove what was built and installed
+	rm -rf $(VENV) build dist
+
+##@ More tests
+
+validate: $(VENV)/.package $(VENV)/.test ## Test the arena, checking every invariant after every operation
 	ARENA_VALIDATE=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(CHECKED_TESTS) $(PYTEST_FLAGS)
 
 # The package beside a tree in which its compiled parts were built.
@@ -85,21 +125,21 @@ endef
 
 # TEST_GPU_FLAGS="--help" lists the options.
 DRIVER ?= cuda
-test-gpu: $(VENV)/.package $(VENV)/.test
+test-gpu: $(VENV)/.package $(VENV)/.test ## Run the conformance tests on a GPU (DRIVER=sim: simulated)
 	$(BIN)/python -m tests.gpu.run --driver $(DRIVER) $(TEST_GPU_FLAGS)
 
-faults: $(VENV)/.package $(VENV)/.test
+faults: $(VENV)/.package $(VENV)/.test ## Fail every driver call with every error; minutes (CI: the first 50 calls)
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)
 
-promise: $(VENV)/.package $(VENV)/.test
+promise: $(VENV)/.package $(VENV)/.test ## Compare 100,000 requests with an exact model; a minute (CI: a tenth)
 	ARENA_PROMISE=all $(BIN)/python -m pytest -q tests/reliability/test_promise.py $(PYTEST_FLAGS)
 
-races: $(VENV)/.package $(VENV)/.test
+races: $(VENV)/.package $(VENV)/.test ## Play whole traces under the race checker; up to an hour (CI: a part)
 	ARENA_RACES=whole $(BIN)/python -m pytest -q tests/reliability/test_races.py $(PYTEST_FLAGS)
 
-sanitize: sanitize-threads sanitize-memory
+sanitize: sanitize-threads sanitize-memory ## Test the compiled parts under all sanitizers (installs clang)
 
-sanitize-threads: build/tsan/.built $(VENV)/.test
+sanitize-threads: build/tsan/.built $(VENV)/.test ## ... ThreadSanitizer alone, also over the tests of threads
 	build/tsan/tests/native/native_tests
 	TSAN_OPTIONS=suppressions=tests/native/tsan.supp LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/tsan)" \
 	  PYTHONPATH=build/tsan/package $(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys $(THREADED_TESTS) $(PYTEST_FLAGS)
@@ -110,10 +150,10 @@ build/tsan/.built: $(VENV)/.build $(SOURCES) $(wildcard tests/native/*.?pp tests
 	$(PACKAGE)
 	@touch $@
 
-sanitize-memory: build/asan/.built
+sanitize-memory: build/asan/.built ## ... AddressSanitizer and UBSan alone (installs clang if you are root)
 	UBSAN_OPTIONS=print_stacktrace=1 build/asan/tests/native/native_tests
 
-sanitize-python: build/asan/.built $(VENV)/.test
+sanitize-python: build/asan/.built $(VENV)/.test ## Test the arena and the file readers under both (installs clang)
 	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
 
 # One tree for all that AddressSanitizer and UBSan look at: the tests of the compiled parts, the module, and fuzzing.
@@ -124,15 +164,16 @@ build/asan/.built: $(VENV)/.build $(SOURCES) $(wildcard tests/native/*.?pp tests
 	@touch $@
 
 # libFuzzer's own way to run several at a time is for one target; make's is for several.
-fuzz: build/asan/.built $(VENV)/.fuzz
+fuzz: build/asan/.built $(VENV)/.fuzz ## Look for inputs that crash it, FUZZ_SECONDS per target (installs clang)
 	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
 
 # New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
 FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -seed=$(strip $(FUZZ_SEED)) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
-  -verbosity=0 -print_final_stats=1 build/fuzz/found/$* tests/fuzz/corpus/$*
+  -verbosity=0 -print_final_stats=1 build/fuzz/found/$* build/fuzz/corpus/$*
 fuzz-%: build/asan/.built $(VENV)/.package $(VENV)/.fuzz
 	@mkdir -p build/fuzz/found/$* build/fuzz/crashes
-	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python tests/fuzz/readers.py $*,build/asan/tests/fuzz/fuzz_$*) \
+	@$(BIN)/python -m tests.fuzz.corpus unpack $* >/dev/null
+	$(if $(filter $*,$(FUZZ_READERS)),ARENA_DRIVER=sim $(BIN)/python -m tests.fuzz.readers $*,build/asan/tests/fuzz/fuzz_$*) \
 	  $(FUZZ_OPTIONS)
 
 # Steps of random programs, and seconds of load.
@@ -140,58 +181,32 @@ ARENA_STEPS ?= 1500000
 ARENA_LOAD_SECONDS ?= 600
 long: export ARENA_STEPS := $(ARENA_STEPS)
 long: export ARENA_LOAD_SECONDS := $(ARENA_LOAD_SECONDS)
-long: $(VENV)/.package $(VENV)/.test build/arena_load
+long: $(VENV)/.package $(VENV)/.test build/arena_load ## Random programs and load, for about an hour
 	$(BIN)/python -m pytest tests/reliability/test_model.py tests/reliability/test_load.py $(PYTEST_FLAGS)
 
-# What was built for the tests, installed with what it asks for, away from the sources.
-wheel: $(VENV)/.package
-	rm -rf build/tried && $(PYTHON) -m venv build/tried
-	build/tried/bin/python -m pip --disable-pip-version-check -q install --no-compile build/wheel/*.whl
-	for file in libcudasim.so py.typed _core.pyi _report/page/page.html; do \
-	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep -q "arena/$$file" || { echo "the wheel has no $$file"; exit 1; }; done
-	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
-
-# For CI: all of this before `checks`. With -j make passes over what waits for something else, and comes back to it when all
-# others have begun: so what others wait for comes first.
-ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz
-ready: build/tsan/.built build/arena_load
-
-# Those that are no packages of Python; one after the other, as the system installs them.
-programs:
-	@sh tools/get_chromium.sh
-	@sh tools/get_clang.sh >/dev/null
-	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
-
-# What is built, then the longest first: short ones at the end leave no lane without work for long.
-checks: build/asan/.built build/core_benchmark
-checks: test sanitize-python $(addprefix fuzz-,$(FUZZ_TARGETS)) validate sanitize-threads lint wheel count sanitize-memory demo
-
-alone: $(VENV)/.build
-	for file in $$(find src -name '*.cpp'); do $$(sh tools/get_clang.sh) -std=c++20 -fsyntax-only -Isrc \
+alone: $(VENV)/.build ## Compile each source alone, to check its includes (installs clang)
+	for file in $$(find src -name '*.cpp'); do $$(sh .ci/get_clang.sh) -std=c++20 -fsyntax-only -Isrc \
 	  $$($(BIN)/python -m pybind11 --includes) $$file || exit 1; done
 
-lint: $(VENV)/.package $(VENV)/.lint
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
-	$(BIN)/mypy
-	cd "$$(mktemp -d)" && $(abspath $(BIN))/python -m mypy.stubtest arena._core
-	$(BIN)/python tools/check_includes.py
-	$(BIN)/python tools/check_abi.py --self-test
-
-format: $(VENV)/.lint
-	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_FILES)
-
-# CUPY_PYTHON: a Python whose CuPy has a CUDA runtime, to compare arena with CuPy's own pool
-# FREE_THREADED_PYTHON: a Python without a GIL that has arena, for what two threads do
-bench: $(VENV)/.package $(VENV)/.test $(VENV)/.bench build/core_benchmark
-	$(BIN)/python benchmarks/all.py $(if $(CUPY_PYTHON),--cupy-python $(CUPY_PYTHON)) \
-	  $(if $(FREE_THREADED_PYTHON),--free-threaded-python $(FREE_THREADED_PYTHON))
-
-count: $(VENV)/.package build/core_benchmark
-	@command -v valgrind >/dev/null || apt-get -qq install -y valgrind
+count: $(VENV)/.package build/core_benchmark ## Count the instructions of the hit path (installs valgrind if you are root)
+	@sh .ci/get_valgrind.sh
 	$(BIN)/python benchmarks/instructions.py
+
+##@ For CI
+
+# All of this before `checks`. With -j make passes over what waits for something else, and comes back to it when all
+# others have begun: so what others wait for comes first.
+ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz $(VENV)/.docs
+ready: build/tsan/.built build/arena_load ## Install and build what all others need (installs system packages)
+
+# One after the other, as the system's package manager allows.
+programs: chromium ## Install Chromium, clang and valgrind (system packages)
+	@sh .ci/get_clang.sh >/dev/null
+	@sh .ci/get_valgrind.sh
+
+# What is built, then the longest first.
+checks: build/asan/.built build/core_benchmark ## All that CI does beside `make test`; pass -j (installs system packages)
+checks: test-slow sanitize-python $(addprefix fuzz-,$(FUZZ_TARGETS)) validate sanitize-threads lint docs wheel count sanitize-memory demo
 
 # From what the package was built of, and in its tree, one after the other.
 define BUILD_IN_TREE
@@ -202,9 +217,6 @@ build/core_benchmark: $(VENV)/.package benchmarks/core.cpp benchmarks/CMakeLists
 	$(BUILD_IN_TREE)
 build/arena_load: $(VENV)/.package $(wildcard tests/native/load/*)
 	$(BUILD_IN_TREE)
-
-clean:
-	rm -rf $(VENV) build dist
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "arena needs Python 3.10 or later")'
@@ -233,6 +245,10 @@ $(VENV)/.cupy13: $(VENV)/.python
 # PyTorch's reader of its memory snapshots, which needs nothing else of it: one file of its wheel.
 $(VENV)/torch/_memory_viz.py: $(VENV)/.python
 	$(BIN)/python tools/take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py $@
+
+$(VENV)/.docs: $(VENV)/.python pyproject.toml
+	$(INSTALL) $$($(BIN)/python tools/extras.py docs)
+	@touch $@
 
 $(VENV)/.bench: $(VENV)/.python pyproject.toml
 	$(INSTALL) $$($(BIN)/python tools/extras.py bench)

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 #include "driver/driver.hpp"
 #include "trace/recorder.hpp"
 
@@ -50,7 +50,7 @@ class Bench {
 
   static double pairs(Arena& arena, Bytes size, cu::Stream stream, int count) {
     const double begin = now();
-    for (int i = 0; i < count; ++i) arena.free(arena.allocate(size, stream, false));
+    for (int i = 0; i < count; ++i) arena.free(arena.allocate(size, stream));
     return (now() - begin) / count;
   }
 
@@ -69,7 +69,7 @@ class Bench {
         const auto a = arena();
         std::vector<Block*> blocks;
         const int needed = std::strcmp(what, "holes") == 0 ? 2 * count : count;
-        for (int i = 0; i < needed; ++i) blocks.push_back(&a->allocate(1024, nullptr, false));
+        for (int i = 0; i < needed; ++i) blocks.push_back(&a->allocate(1024, nullptr));
         if (std::strcmp(what, "holes") == 0) {
           for (std::size_t i = 0; i < blocks.size(); i += 2) a->free(*blocks[i]);
         }
@@ -86,15 +86,14 @@ class Bench {
       std::mt19937 chance(1);
       std::uniform_real_distribution<double> exponent(9, 22 - std::max(0.0, std::log2(alive / 1024.0)));
       for (Bytes& size : sizes_) size = static_cast<Bytes>(std::exp2(exponent(chance)));
-      for (int i = 0; i < alive; ++i)
-        live_.push_back(&arena_.allocate(sizes_[static_cast<std::size_t>(i)], nullptr, false));
+      for (int i = 0; i < alive; ++i) live_.push_back(&arena_.allocate(sizes_[static_cast<std::size_t>(i)], nullptr));
     }
     double pairs(std::size_t count) {
       std::size_t place = 0;
       const double begin = now();
       for (std::size_t i = 0; i < count; ++i) {
         arena_.free(*live_[place]);
-        live_[place] = &arena_.allocate(sizes_[i % sizes_.size()], nullptr, false);
+        live_[place] = &arena_.allocate(sizes_[i % sizes_.size()], nullptr);
         place = (place + 37) % live_.size();
       }
       return (now() - begin) / static_cast<double>(count);
@@ -123,7 +122,7 @@ class Bench {
       for (int i = 0; i < count; ++i) all.push_back(a->device().new_stream());
       const double ns = best_of(kRounds, [&] {
         const double begin = now();
-        for (std::size_t i = 0; i < 100'000; ++i) a->free(a->allocate(512, all[i % all.size()], false));
+        for (std::size_t i = 0; i < 100'000; ++i) a->free(a->allocate(512, all[i % all.size()]));
         return (now() - begin) / 100'000;
       });
       std::printf("{\"question\": \"streams\", \"count\": %d, \"ns\": %.1f}\n", count, ns);
@@ -208,7 +207,7 @@ class Bench {
     Arena a(driver_, 0, settings);
     std::vector<Block*> blocks;
     const double begin = now();
-    for (std::size_t i = 0; i < count; ++i) blocks.push_back(&a.allocate(granule, nullptr, false));
+    for (std::size_t i = 0; i < count; ++i) blocks.push_back(&a.allocate(granule, nullptr));
     const double taken = now();
     for (Block* block : blocks) a.free(*block);
     a.synchronize();

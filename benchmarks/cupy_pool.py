@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import arena
-from arena._demo._cupy_pool import smallest_device
+from arena._demo.cupy_pool import smallest_device
 
 STEP = 1 << 19
 OTHER_MODEL = {"vgg": 1.050, "gpt2": 1.094, "generate": 1.159, "science": 1.401, "pipeline": 1.526, "server": 1.313}

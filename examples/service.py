@@ -1,8 +1,8 @@
 """A service with a safe point: threads answer requests, and between two bursts of them live data is moved.
 
-The cache of each session was allocated between large temporaries, and strands the memory around it now. While another
-thread is at work the arena moves nothing by itself: it may launch work. When no request is being answered nothing does,
-and the service says so. Without that line the long prompt at the end is out of memory.
+The cache of each session was allocated between large temporaries, and now strands the memory around it. While another
+thread is busy, the arena moves nothing on its own: that thread may launch work. Between bursts nothing does, and the
+service calls safe_point(). Without that line the long prompt at the end is out of memory.
 
 python examples/service.py
 """
@@ -53,7 +53,7 @@ def main() -> None:
             list(workers.map(service.answer, [8 * MIB] * SESSIONS))  # until all are answered
             freed += pool.safe_point(budget="20ms")  # no work is launched now
         print(f"{BURSTS} bursts; moving live data set {freed // MIB} MiB free")
-        workers.submit(service.read)  # by the other thread, meanwhile
+        workers.submit(service.read)  # on the other thread
         size = workers.submit(service.answer, LONG).result()
     print(f"a long prompt got {size // MIB} MiB in one piece")
 

@@ -66,7 +66,7 @@ def show_memory(cuda: Cuda) -> int:
         f"\n4 GiB at {address:#x}, stitched from four handles of 1 GiB; the device counts {sim.used() >> 30} GiB taken"
     )
     print(f"fill 16 bytes across two of them:     {cuda.call('cuMemsetD8_v2', address + GIB - 8, 7, 16)}")
-    cuda.call("cuCtxSynchronize")  # unmapping waits for nobody
+    cuda.call("cuCtxSynchronize")  # unmapping does not wait
     cuda.call("cuMemUnmap", address, GIB)
     print(f"the same after the first is unmapped: {cuda.call('cuMemsetD8_v2', address + GIB - 8, 7, 16)}")
     elsewhere = address + 4 * GIB
@@ -83,7 +83,7 @@ def show_memory(cuda: Cuda) -> int:
 def show_failure(cuda: Cuda) -> None:
     sim.fail("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", nth=2)
     results = [cuda.call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), MIB) for _ in range(3)]
-    print(f"\nThree allocations, of which the second was told to fail: {', '.join(results)}")
+    print(f"\nThree allocations, the second of which was planned to fail: {', '.join(results)}")
 
 
 def show_race(cuda: Cuda, address: int) -> None:

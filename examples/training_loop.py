@@ -1,8 +1,8 @@
 """A training loop with a safe point: the one line that lets the arena move live data in a program with threads.
 
-A thread prepares batches in native code, so the arena moves nothing by itself: it cannot know what that thread does.
-Between two steps nothing launches work, and the loop says so. Without that line the evaluation is out of memory,
-although most of the cap is free: the optimizer's state, made in the first step, lies among what were
+A thread prepares batches in native code, so the arena moves nothing on its own: it cannot know what that thread does.
+Between two steps nothing launches work, and the loop calls safe_point(). Without that line the evaluation runs out of
+memory although most of the cap is free: the optimizer's state, made in the first step, is scattered among what were
 activations then.
 
 python examples/training_loop.py

@@ -26,7 +26,7 @@ def expect(*kinds: str) -> list[Finding]:
 
 def keep() -> None:
     """Remember the findings beyond a reset of the driver. Loads no library, and none of arena's modules."""
-    library, sim = sys.modules.get("arena._simlib"), sys.modules.get("arena.sim")
+    library, sim = sys.modules.get("arena._sim.library"), sys.modules.get("arena.sim")
     if library is None or sim is None or not library.is_loaded() or sim.finding_count() == 0:
         return
     _kept.extend(sim.findings())

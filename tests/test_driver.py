@@ -25,6 +25,8 @@ import pytest
 import arena
 from arena import Driver, DriverError, UsageError
 
+from .installed import nothing_installed
+
 STUB = Path(__file__).with_name("stubs") / "driver.c"
 NEEDED = [
     row.groups()
@@ -153,7 +155,7 @@ def test_a_driver_that_is_too_old_is_told_what_is_needed(stub: MakeStub) -> None
 @pytest.mark.parametrize("wrong", [{"INIT_RESULT": 100}, {"COUNT": 0}])
 def test_a_driver_without_a_device_is_refused(stub: MakeStub, wrong: dict[str, int]) -> None:
     path = stub(**wrong)
-    error = refusal(path, rf"{path} has no device\. .*CUDA_VISIBLE_DEVICES.*ARENA_DRIVER=sim")
+    error = refusal(path, rf"{path} has no device\. Check that nvidia-smi lists a device.*ARENA_DRIVER=sim")
     assert (error.code, error.name) == (100, "CUDA_ERROR_NO_DEVICE")
 
 
@@ -279,35 +281,132 @@ def test_a_real_driver_with_a_device_is_taken_in_silence(stub: MakeStub, tmp_pat
 
 def test_cuda_never_means_the_simulated_driver(without_cuda: dict[str, str]) -> None:
     out, err = run(OPEN_DEFAULT, ARENA_DRIVER="cuda", **without_cuda)
-    assert re.match(r"0 libcuda\.so\.1 .* could not be opened: .*\. Install NVIDIA's driver, or set ARENA_", out)
+    assert re.match(r"0 libcuda\.so\.1 .* could not be opened: .*\. Reinstall NVIDIA's driver, or set ARENA_", out)
     assert err == ""
 
 
-def test_auto_names_both_drivers_when_neither_can_be_used(stub: MakeStub, tmp_path: Path) -> None:
-    stub("libcuda.so.1", COUNT=0)
+@nothing_installed
+def test_auto_names_both_drivers_when_neither_can_be_used() -> None:
     program = "arena._core.set_simulated_library('/nowhere/libcudasim.so')\n" + textwrap.dedent(OPEN_DEFAULT)
-    out, err = run(program, LD_LIBRARY_PATH=str(tmp_path))
-    assert re.match(r"100 neither .*libcuda\.so\.1 has no device; .*'/nowhere/libcudasim\.so' could not", out)
+    out, err = run(program)
+    assert re.match(r"0 neither .*no NVIDIA driver is installed.*; .*'/nowhere/libcudasim\.so' could not", out)
     assert err == ""
+
+
+# What is wrong with the libcuda.so.1 on the library path, and what is said about it.
+BROKEN = {
+    "no device": ({"INIT_RESULT": 100}, r"has no device\. Check that nvidia-smi lists a device"),
+    "no device, counted": ({"COUNT": 0}, r"has no device\. Check that nvidia-smi lists a device"),
+    "does not start": ({"INIT_RESULT": 999}, r"cuInit failed .*\(999\).*Check that nvidia-smi works"),
+    "other kernel module": ({"INIT_RESULT": 803}, r"cuInit failed .*\(803\).* reboot after updating"),
+    "stub for linking": ({"VERSION_RESULT": 34}, r"\(34\).*toolkit's stub, which is for linking only: remove its"),
+    "too old": ({"VERSION": 11010}, r"is too old: it is for CUDA 11\.1.*Update the driver"),
+    "function missing": ({"without": "cuMemMap"}, r"does not have cuMemMap .*Update the driver"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "said"), BROKEN.values(), ids=BROKEN.keys())
+def test_auto_never_simulates_in_place_of_a_driver_that_fails(
+    stub: MakeStub, tmp_path: Path, wrong: dict[str, object], said: str
+) -> None:
+    stub("libcuda.so.1", **wrong)
+    out, err = run(OPEN_DEFAULT, LD_LIBRARY_PATH=str(tmp_path))
+    assert re.search(rf"{said}.*or set ARENA_DRIVER=sim to work on the simulated driver\.$", out), out
+    assert err == ""
+
+
+def test_auto_never_simulates_in_place_of_a_library_that_does_not_load(without_cuda: dict[str, str]) -> None:
+    out, err = run(OPEN_DEFAULT, **without_cuda)
+    assert re.match(r"0 libcuda\.so\.1 .* could not be opened: .*Reinstall NVIDIA's.*ARENA_DRIVER=sim to", out), out
+    assert err == ""
+
+
+def test_auto_never_simulates_in_place_of_a_driver_whose_own_libraries_are_missing(tmp_path: Path) -> None:
+    library = ["cc", "-shared", "-fPIC", "-x", "c", "-"]
+    subprocess.run([*library, "-o", tmp_path / "libother.so"], input=b"int other = 1;", check=True)
+    linked = ["-Wl,--no-as-needed", f"-L{tmp_path}", "-lother"]
+    subprocess.run([*library, "-o", tmp_path / "libcuda.so.1", *linked], input=b"int cuInit;", check=True)
+    (tmp_path / "libother.so").unlink()
+    out, err = run(OPEN_DEFAULT, LD_LIBRARY_PATH=str(tmp_path))
+    assert re.match(r"0 libcuda\.so\.1 .* could not be opened: libother\.so.*ARENA_DRIVER=sim to", out), out
+    assert err == ""
+
+
+def test_devices_that_are_hidden_are_no_reason_to_simulate(stub: MakeStub, tmp_path: Path) -> None:
+    stub("libcuda.so.1", INIT_RESULT=100)
+    out, _ = run(OPEN_DEFAULT, LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="-1")
+    assert re.search(r"has no device\. CUDA_VISIBLE_DEVICES='-1' may hide.* or set ARENA_DRIVER=sim", out), out
+
+
+@nothing_installed
+def test_auto_does_not_simulate_where_only_the_drivers_library_is_missing(tmp_path: Path) -> None:
+    pretend = b"""
+        #define _GNU_SOURCE
+        #include <string.h>
+        #include <unistd.h>
+        int access(const char* path, int mode) {
+          return strcmp(path, "/proc/driver/nvidia/version") ? faccessat(-100, path, mode, 0) : 0;
+        }
+    """
+    shim = tmp_path / "shim.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, "-x", "c", "-"], input=pretend, check=True)
+    for before in ("", "arena.Arena(device='sim:1GiB')\n", "arena.sim.used(0)\n"):
+        out, err = run(before + textwrap.dedent(OPEN_DEFAULT), LD_PRELOAD=str(shim))
+        if not before:
+            assert "(/proc/driver/nvidia/version exists), but libcuda.so.1 was not found" in out
+        assert re.search("ARENA_DRIVER=sim", out), out
+        assert err == ""
 
 
 # From here on with the simulated driver.
 
 
-def test_auto_says_once_why_it_took_the_simulated_driver(without_cuda: dict[str, str]) -> None:
-    program = "print([make().is_simulated for make in [arena.driver] + [arena.Driver.open] * 3])"
-    out, err = run(program, **without_cuda)
-    assert out == "[True, True, True, True]"
-    assert re.fullmatch(
-        r"arena: using the simulated .*libcuda\.so\.1.* Set ARENA_DRIVER=sim to silence this line\.\n", err
-    )
+WARNING = r"SimulatedDriverWarning: working on simulated memory, because no NVIDIA driver is installed .*\n"
 
 
-def test_auto_names_the_real_driver_that_has_no_device(stub: MakeStub, tmp_path: Path) -> None:
-    path = stub("libcuda.so.1", INIT_RESULT=100)
-    out, err = run("print(arena.driver().is_simulated)", LD_LIBRARY_PATH=str(tmp_path))
+@nothing_installed
+def test_auto_warns_once_at_the_line_of_the_program_that_it_simulates() -> None:
+    program = """
+        def make():
+            return arena.Arena(cap="1GiB")
+        print([make().is_simulated for _ in range(3)], arena.driver().is_simulated)
+    """
+    out, err = run(program)
+    assert out == "[True, True, True] True"
+    assert re.fullmatch(rf"<string>:4: {WARNING}", err), err
+
+
+@nothing_installed
+def test_the_warning_as_an_error_leaves_no_driver_open() -> None:
+    program = """
+        import warnings
+        warnings.simplefilter("error")
+        for _ in range(2):
+            try:
+                arena.Arena()
+            except arena.SimulatedDriverWarning as warning:
+                print(warning)
+    """
+    out, err = run(program)
+    assert re.fullmatch(r"(working on simulated memory.* Set ARENA_DRIVER=sim .*\n?){2}", out), out
+    assert err == ""
+
+
+@nothing_installed
+@pytest.mark.parametrize(
+    ("before", "is_told"),
+    [
+        ("arena.Arena(device='sim:1GiB')", True),
+        ("arena.sim.used(0)", True),
+        ("arena.sim.configure(memory='1GiB')", False),
+        ("arena.sim.enable()", False),
+        ("ctypes.CDLL(arena.sim.library())", False),
+    ],
+)
+def test_only_a_program_that_asks_for_a_simulation_is_spared_the_warning(before: str, is_told: bool) -> None:
+    out, err = run(f"{before}\nprint(arena.driver().is_simulated)")
     assert out == "True"
-    assert re.fullmatch(rf"arena: .*{path} has no device.*\n", err)
+    assert bool(re.search(WARNING, err)) == is_told, err
 
 
 def test_sim_is_silent(without_cuda: dict[str, str]) -> None:

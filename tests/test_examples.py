@@ -1,15 +1,19 @@
-"""The examples of safe points run, and the line that they are about is what they run by."""
+"""The examples run and print what they should; those of safe points run by the line that they are about."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import pytest
 
-from .programs import ROOT, run
+from .programs import ROOT, clean_environment, run
 
 OUTPUT = {
-    "training_loop": ["evaluated: 200 MiB in one piece", "20 steps; moving live data set 72 MiB free"],
+    "training_loop": ["evaluated: 200 MiB in one piece", "20 steps; moving live data set 96 MiB free"],
     "service": ["10 bursts; moving live data set 162 MiB free", "a long prompt got 160 MiB in one piece"],
 }
 
@@ -35,3 +39,80 @@ def test_without_its_safe_point_an_example_is_out_of_memory(name: str) -> None:
 def test_the_documents_name_the_examples_of_safe_points(name: str) -> None:
     assert f"examples/{name}.py" in (ROOT / "docs" / "streams.md").read_text()
     assert f"examples/{name}.py" in (ROOT / "README.md").read_text()
+
+
+# A part of what each prints. Those of safe points are above; "report" is in test_documents.py.
+PRINTED = {
+    "quickstart": ["137.5 MiB live, 192 MiB of 1 GiB reserved", "77,070,336  quickstart.py:17 in <module>"],
+    "find_a_leak": ["step 2: 16,781,312 bytes at its peak, 4,198,400 outlived it", "4 KiB        1  find_a_leak.py:"],
+    "will_it_fit": ["80 MiB is the smallest cap", "72MiB: out of memory: ", "96MiB: fits"],
+    "out_of_memory": ["768 MiB asked, cap reached; 312 MiB would have passed", "a batch of 104 takes 312 MiB"],
+    "budgets": ["large: refused: budget of scope large reached, 200 of 300 MiB used", "0 bytes are left behind"],
+    "pressure": ["24 of 100 entries are cached, in 144 MiB", "trim() returned 234 MiB"],
+    "fault_injection": ["the driver refused: device full", "nothing was left behind"],
+    "simulated_device": ["CUDA_ERROR_ILLEGAL_ADDRESS", "is not ordered after"],
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
+    code = f"import runpy; runpy.run_path('examples/{name}.py', run_name='__main__')"
+    done = run(code, str(tmp_path), ARENA_DRIVER="sim", check=True)
+    assert [text for text in PRINTED[name] if text not in done.stdout] == []
+    assert done.stderr == ""
+
+
+def test_the_program_for_arena_run_fits_the_cap_of_its_docstring(tmp_path: Path) -> None:
+    text = (ROOT / "examples/train.py").read_text()
+    command = re.search(r"^arena (run .+?) --report", text, re.M)
+    assert command
+    arguments = [*command[1].split(), "--record", str(tmp_path / "train.arena"), "examples/train.py"]
+    done = run(f"import sys; from arena._cli import main; sys.argv[1:] = {arguments!r}; main()", check=True)
+    assert "at most 438.6 MiB live" in done.stderr
+    assert ", of a cap of 512 MiB" in done.stderr
+
+
+def test_every_example_is_listed_and_tested() -> None:
+    listed = re.findall(r"^\| \[`(\w+)\.\w+`\]", (ROOT / "examples/README.md").read_text(), re.M)
+    there = [path.stem for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")]
+    assert sorted(listed) == sorted(there)
+    assert set(there) == {*OUTPUT, *PRINTED, "train", "report", "tour"}
+
+
+def printed_by(client: Any, source: str) -> str:
+    """Run a cell in a kernel, and return what it prints; an error of it fails the test."""
+    message, text = client.execute(source), ""
+    while True:
+        try:
+            reply = client.get_iopub_msg(timeout=60)
+        except Empty:
+            pytest.fail(f"the kernel says nothing more: {source}")
+        if reply["parent_header"].get("msg_id") != message:
+            continue
+        kind, content = reply["msg_type"], reply["content"]
+        assert kind != "error", "\n".join(content["traceback"])
+        text += content["text"] if kind == "stream" else ""
+        if kind == "status" and content["execution_state"] == "idle":
+            return text
+
+
+def in_either_mode(text: str) -> str:
+    """What passes without moving comes first: which does is a matter of what the kernel's threads do."""
+    sizes = r"(\S+ [KMG]iB) {} moving( live data)?,\s+(\S+ [KMG]iB) {} moving( live data)?"
+    return re.sub(sizes.format("with", "without"), r"\3 without moving live data, \1 with moving", text)
+
+
+def test_the_notebook_runs_and_prints_what_is_stored_in_it() -> None:
+    from jupyter_client.manager import start_new_kernel
+
+    cells = json.loads((ROOT / "examples/tour.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) > 5
+    manager, client = start_new_kernel(env=clean_environment())
+    try:
+        for cell in code:
+            stored = "".join("".join(o["text"]) for o in cell["outputs"] if o["output_type"] == "stream")
+            assert in_either_mode(printed_by(client, "".join(cell["source"]))) == in_either_mode(stored)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

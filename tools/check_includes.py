@@ -1,7 +1,8 @@
 """Check that each layer of src/ includes only those below it, and that the core never sees Python.
 
 The layers are listed here bottom-up; ARCHITECTURE.md says what each is for. `cudasim` stands beside the others: it is
-a library of its own, and shares nothing with them but the declarations of the driver's interface.
+a library of its own, and shares nothing with them but the declarations of the driver's interface. The core's folders
+are layers, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ MAY_INCLUDE = {
     "bindings": {"bindings", "trace", "core", "driver", "base", "abi"},
     "cudasim": {"cudasim", "abi"},
 }
+CORE_FOLDERS = ["streams", "space", "backing", "scopes", "blocks", "heap", "arena"]  # bottom-up
 PYTHON_HEADERS = ("Python.h", "pybind11")
+
+
+def core_level(name: str) -> int:
+    """How high up a file of the core is, by its path below src/."""
+    folder = name.split("/")[1:-1]
+    return CORE_FOLDERS.index(folder[0]) + 1 if folder else 0
 
 
 def problems(path: Path) -> list[str]:
@@ -38,6 +46,8 @@ def problems(path: Path) -> list[str]:
             found.append(
                 f"{place}: {layer} may not include {name}; it may include {', '.join(sorted(MAY_INCLUDE[layer]))}"
             )
+        if layer == target == "core" and core_level(name) > core_level(str(path.relative_to(SOURCE))):
+            found.append(f"{place}: {name} is above it; the folders, bottom-up: {', '.join(CORE_FOLDERS)}")
         if layer != "bindings" and name.startswith(PYTHON_HEADERS):
             found.append(f"{place}: only bindings may include {name}")
     return found

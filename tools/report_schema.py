@@ -9,8 +9,8 @@ import dataclasses
 import json
 from typing import Any, get_args, get_origin
 
-from arena._report._model import FORMAT, VERSION, Block, Report
-from arena._typed import fields_of, required
+from arena._report.model import FORMAT, VERSION, Block, Report
+from arena._util.typed import fields_of, required
 
 NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 
@@ -36,7 +36,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
 def main() -> None:
     schema = schema_of(Report)
     head = {"format": {"const": FORMAT}, "version": {"const": VERSION}}
-    schema["properties"] = {**head, **schema["properties"], "blocks": schema_of(list[Block])}
+    schema["properties"] = {**head, **schema["properties"], "end": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}
+    schema["properties"]["blocks"] = schema_of(list[Block])
     schema["required"] = [*head, *schema["required"], "blocks"]
     title = "A report of arena: what is held and why. The words are explained in arena.Report."
     print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}, indent=1))

@@ -1,8 +1,8 @@
 """GPU memory for Python, under a cap, with an account of every byte.
 
 Importing arena opens no driver and needs no GPU. The first call that needs a driver opens the one that
-``ARENA_DRIVER`` names: ``auto`` (NVIDIA's if it has a device, otherwise the simulated one), ``cuda``,
-``sim``, or the path of a library.
+``ARENA_DRIVER`` names: ``auto`` (NVIDIA's; where none is installed, the simulated one, with a
+:class:`SimulatedDriverWarning`), ``cuda``, ``sim``, or the path of a library.
 
 >>> import arena
 >>> arena.Driver.open("sim").is_simulated
@@ -11,31 +11,45 @@ True
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
-from . import _interpreter as _interpreter
+from ._util import interpreter as _interpreter  # noqa: F401 - imported for what it checks
 
 # isort: split
-from . import _core, errors, sim
-from ._arena import Arena, default_arena, metrics, report, safe_point
-from ._batch import LargestBatch, largest_batch
-from ._buffer import Buffer
-from ._compare import Comparison, compare
-from ._core import DeviceInfo, Driver, Stats, malloc
-from ._fit import Fit, fit
-from ._graph import GraphMemory
-from ._ipython import load_ipython_extension as load_ipython_extension
-from ._ipython import unload_ipython_extension as unload_ipython_extension
-from ._lines import trace_lines
-from ._load import load
-from ._report import Report, Reports
-from ._scope import Scope
-from ._settings import configure
-from ._snapshot import Snapshot
-from ._timeline import Timeline
-from ._trace import Recording, Replayed, Trace
-from ._version import __version__
-from .errors import ArenaError, DriverError, OutOfMemoryError, TraceError, UsageError
+from . import _core, errors
+from ._core import DeviceInfo, Driver, Stats, __version__, malloc
+from ._util import exit as _exit  # noqa: F401 - registers what is done at the end
+from .errors import (
+    ArenaError,
+    DriverError,
+    OutOfMemoryError,
+    SimulatedDriverWarning,
+    TraceError,
+    UsageError,
+)
+
+# Not typing's, whose import takes as long as half of what is imported here. Type checkers know the name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import sim
+    from ._analysis.batch import LargestBatch, largest_batch
+    from ._analysis.compare import Comparison, compare
+    from ._analysis.fit.answer import Fit, fit
+    from ._analysis.load import load
+    from ._analysis.replay import Replayed
+    from ._inspect.lines import trace_lines
+    from ._inspect.snapshot import Snapshot
+    from ._inspect.timeline import Timeline
+    from ._pool.arena import Arena
+    from ._pool.buffer import Buffer
+    from ._pool.defaults import default_arena, metrics, report, safe_point
+    from ._pool.graph import GraphMemory
+    from ._pool.ipython import load_ipython_extension as load_ipython_extension
+    from ._pool.ipython import unload_ipython_extension as unload_ipython_extension
+    from ._pool.scope import Scope
+    from ._pool.settings import configure
+    from ._report import Report, Reports
+    from ._trace import Recording, Trace
 
 __all__ = [
     "Arena",
@@ -54,6 +68,7 @@ __all__ = [
     "Report",
     "Reports",
     "Scope",
+    "SimulatedDriverWarning",
     "Snapshot",
     "Stats",
     "Timeline",
@@ -77,8 +92,47 @@ __all__ = [
     "trace_lines",
 ]
 
+# What is imported when it is first used, and from where: most programs need little of it.
+_LATER = {
+    **dict.fromkeys(("default_arena", "metrics", "report", "safe_point"), "_pool.defaults"),
+    **dict.fromkeys(("LargestBatch", "largest_batch"), "_analysis.batch"),
+    **dict.fromkeys(("Comparison", "compare"), "_analysis.compare"),
+    **dict.fromkeys(("Fit", "fit"), "_analysis.fit"),
+    **dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_pool.ipython"),
+    **dict.fromkeys(("Report", "Reports"), "_report"),
+    **dict.fromkeys(("Recording", "Trace"), "_trace"),
+    "Arena": "_pool.arena",
+    "Buffer": "_pool.buffer",
+    "GraphMemory": "_pool.graph",
+    "Replayed": "_analysis.replay",
+    "Scope": "_pool.scope",
+    "Snapshot": "_inspect.snapshot",
+    "Timeline": "_inspect.timeline",
+    "configure": "_pool.settings",
+    "load": "_analysis.load",
+    "trace_lines": "_inspect.lines",
+}
+
+if not TYPE_CHECKING:  # or every name would pass as one of arena's
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name == "sim":
+            return import_module(".sim", __name__)
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_LATER})
+
+
 # Beside the extension and not beside this file: in an editable install the two are not in one directory.
-_core.set_simulated_library(str(Path(_core.__file__).with_name("libcudasim.so")))
+_core.set_simulated_library(os.path.join(os.path.dirname(_core.__file__), "libcudasim.so"))
 
 
 def driver() -> Driver:

@@ -1,36 +1,22 @@
-"""The errors that arena raises.
+"""The errors that arena raises, and its warning.
 
-All are an :class:`ArenaError`; each is also the built-in error that code which does not know arena would
+All errors are an :class:`ArenaError`; each is also the built-in error that code which does not know arena would
 expect. They pickle and copy with their attributes, so they cross process boundaries whole.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._account import REASONS, graphs_hint, is_held_by_graphs
-from ._moving import ALLOWED, how_to_allow, in_words, sentence
+from ._words.account import REASONS
+from ._words.advice import advise, is_of_budget
 
-__all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "TraceError", "UsageError"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
+    from . import _core
 
-_CAPTURING = "a stream is being captured"
-_NOT_BY_GRAPHS = (_CAPTURING, "memory is on its way")  # verdicts with a better next step
-
-_ADVICE = {
-    "cap reached": "Next: raise the cap with set_cap(), or free something first.",
-    "headroom kept": "Next: lower headroom=, or free memory that is in use outside this arena.",
-    "device full": "Next: free memory that is in use outside this arena (by this process's CUDA context and "
-    "libraries, or by other processes: see nvidia-smi), or use a smaller cap.",
-    _CAPTURING: "Next: make room before the capture begins: raise the cap, or free memory and synchronize. During a "
-    "capture only new or idle memory can be used.",
-    "memory is on its way": "Next: try again: another thread is getting memory, or giving it back.",
-    "fragmented": "Next: free what lies between the free pieces, or use virtual memory (vmm=True, no upstream=), where "
-    "free memory in pieces is never useless.",
-    "too few addresses": "Next: free what lies between the free pieces, or use a smaller cap: the driver gave so few "
-    "addresses for this one that no place is left in one piece, although there is memory.",
-    "pinned memory kept": "Next: unpin() what need not stay in its place: moving live data would have made room.",
-}
+__all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "SimulatedDriverWarning", "TraceError", "UsageError"]
 
 
 class ArenaError(Exception):
@@ -68,8 +54,15 @@ class DriverError(ArenaError, RuntimeError):
         self.name = name
 
 
+class SimulatedDriverWarning(RuntimeWarning):
+    """A program works on simulated memory, because no NVIDIA driver is installed and it did not say that it wants one.
+
+    ``python -W error`` makes it an error; ``ARENA_DRIVER=sim`` says that the simulation is what you want.
+    """
+
+
 _MADE_OF = ("text", "verdict", "requested", "largest", "account", "holders")
-_BY_MOVING = ("largest_with_moving", "set_free_by_moving", "moving")
+_MORE = ("largest_with_moving", "set_free_by_moving", "moving", "most", "scope", "budget", "budget_used", "line")
 
 
 class OutOfMemoryError(ArenaError, MemoryError):
@@ -100,6 +93,17 @@ class OutOfMemoryError(ArenaError, MemoryError):
     """Whether live data could be moved for the request: ``"allowed"``, or why not: ``"switched off"``
     (``compact=False``), ``"other threads"`` (``compact="auto"``, and one may launch work), ``"plain
     segments"``. Empty if that is not known."""
+    most: int
+    """The largest request that could pass if nothing else were live: a larger one never can, whatever is freed."""
+    scope: str
+    """The name of the scope whose budget was reached; empty if it was not that."""
+    budget: int
+    """That budget, in bytes; 0 if it was not that."""
+    budget_used: int
+    """What was live in that scope."""
+    line: str
+    """The line of the program that asked: ``"train.py:88 in step"``. Empty if that is not known."""
+    _failure: _core.Failure | None = None  # what there was at that moment: much, so no error keeps it for long
 
     def __init__(
         self,
@@ -112,21 +116,32 @@ class OutOfMemoryError(ArenaError, MemoryError):
         largest_with_moving: int = 0,
         set_free_by_moving: int = 0,
         moving: str = "",
+        most: int = 0,
+        scope: str = "",
+        budget: int = 0,
+        budget_used: int = 0,
+        line: str = "",
     ) -> None:
-        by_moving = (max(largest, largest_with_moving), set_free_by_moving, moving)
+        more = (max(largest, largest_with_moving), set_free_by_moving, moving, most, scope, budget, budget_used, line)
         # Not super(): a subclass for CuPy has another __init__ between this one and Exception's.
-        Exception.__init__(self, text, verdict, requested, largest, account, holders, *by_moving)
+        Exception.__init__(self, text, verdict, requested, largest, account, holders, *more)
         self.verdict = verdict
         self.requested = requested
         self.largest = largest
         self.account = account
         self.holders = holders
-        self.largest_with_moving, self.set_free_by_moving, self.moving = by_moving
+        for name, value in zip(_MORE, more, strict=True):
+            setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, {name: value for name, value in vars(self).items() if name != "_failure"}
 
     def __str__(self) -> str:
         return "\n".join([str(self.args[0]), *self._table(), *self.holders, *self._advice()])
 
     def _table(self) -> list[str]:
+        if is_of_budget(self.verdict):  # whatever else is held has nothing to do with it
+            return []
         rows = [
             f"  {name:<11}{self.account[name]:>16,}  {text}" for name, text in REASONS.items() if name in self.account
         ]
@@ -135,43 +150,15 @@ class OutOfMemoryError(ArenaError, MemoryError):
         return rows
 
     def _advice(self) -> list[str]:
-        if self.verdict.startswith("budget of scope"):
-            return ["Next: raise the scope's budget=, or free what it holds first."]
-        found = self._moving_advice() or self._verdict_advice()
-        if not self.account.get("captured") or self.verdict in _NOT_BY_GRAPHS:
-            return found
-        hint = graphs_hint(f"{self.account['captured']:,} bytes")
-        if self.requested <= self.largest + self.account["captured"] and not self.set_free_by_moving:
-            return [f"Next: {hint}"]  # nothing else is needed
-        return [*found, f"Also: {hint}"] if is_held_by_graphs(self.account) else found
-
-    def _verdict_advice(self) -> list[str]:
-        outside = self.account.get("device_total", 0) - sum(self.account.get(n, 0) for n in ("device_free", "reserved"))
-        if self.verdict == "device full" and outside <= 0:
-            return ["Next: free something first: all that the device has is in this arena."]
-        if self.verdict == "pinned memory kept" and self.moving not in ("", ALLOWED):
-            return [
-                f"{sentence(in_words(self.moving))} Next: unpin() what need not stay in its place, and allow moving: "
-                f"only both together would have made room. To allow it, {how_to_allow(self.moving)}"
-            ]
-        return [_ADVICE[self.verdict]] if self.verdict in _ADVICE else []
-
-    def _moving_advice(self) -> list[str]:
-        """What to do if moving live data would have been enough; nothing otherwise."""
-        if not self.set_free_by_moving:
-            return []
-        is_captured = self.verdict == _CAPTURING
-        why = "live data is not moved during a capture" if is_captured else in_words(self.moving)
-        if not why or (self.moving == ALLOWED and not is_captured):  # it was not tried, or others were faster
-            why = "live data was not moved"
-        return [
-            f"{sentence(why)} Moving it would have set {self.set_free_by_moving:,} bytes free, and this request would "
-            "have passed.",
-            f"Next: {how_to_allow(self.moving, is_captured=is_captured)}",
-            *([f"Or {_ADVICE[_CAPTURING].removeprefix('Next: ')}"] if is_captured else []),
-        ]
+        why, steps = advise(self)
+        return [*([why] if why else []), *numbered(steps)]
 
     def _but(self, **changes: Any) -> OutOfMemoryError:
         """The same error, except for some of what it is made of."""
-        given: dict[str, Any] = dict(zip(_MADE_OF + _BY_MOVING, self.args, strict=False))
+        given: dict[str, Any] = dict(zip(_MADE_OF + _MORE, self.args, strict=False))
         return OutOfMemoryError(**{**given, **changes})
+
+
+def numbered(steps: Sequence[str]) -> list[str]:
+    """What to do, a line each: the first thing, and what else helps."""
+    return [f"{'Also' if number else 'Next'}: {step}" for number, step in enumerate(steps)]

@@ -21,8 +21,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ._simlib import library, load, name_of, number_of, size_of_each, text_of, texts_of
-from ._simtypes import Access, Census, Finding, PriceTable, Race, Settings, Stalls
+from . import _core
+from ._sim.library import library, load, name_of, number_of, size_of_each, text_of, texts_of
+from ._sim.types import Access, Census, Finding, PriceTable, Race, Settings, Stalls
+from ._util.sizes import parse_size
 from .errors import UsageError
 
 __all__ = [
@@ -166,6 +168,7 @@ def configure(
     if isinstance(memory, (list, tuple)) and devices is not None and devices != len(memory):
         raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one for each")
     load().change(texts_of(given))
+    _core.want_simulation()  # to describe the simulated machine is to ask for it
 
 
 def settings() -> Settings:
@@ -313,16 +316,15 @@ def clock() -> float:
     return microseconds
 
 
-def price(function: str, size: int = 0) -> float:
+def price(function: str, size: int | str = 0) -> float:
     """Return what a call adds to the :func:`clock`, in microseconds, if it is about memory of ``size`` bytes.
 
-    >>> price("cuMemCreate", 8 << 20)
-    195.4
+    >>> price("cuMemCreate", 8 << 20) == price("cuMemCreate", "8MiB")
+    True
     """
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 64:
-        raise UsageError(f"size={size!r} is not accepted; write bytes, a whole number from 0 up")
+    bytes_ = parse_size(size, None, "size")
     driver = load()
-    microseconds = float(driver.lib.cudasimPrice(name_of(function), size))
+    microseconds = float(driver.lib.cudasimPrice(name_of(function), bytes_))
     driver.check(bool(driver.error()))
     return microseconds
 

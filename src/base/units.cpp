@@ -25,4 +25,12 @@ std::string format_bytes(std::uint64_t bytes) {
   return number + " " + kUnits[unit];
 }
 
+std::string format_share(std::uint64_t part, std::uint64_t whole) {
+  std::string first = format_bytes(part);
+  const std::string second = format_bytes(whole);
+  const auto unit_of = [](const std::string& text) { return text.substr(text.find(' ')); };
+  if (unit_of(first) == unit_of(second)) first.erase(first.find(' '));
+  return first + " of " + second;
+}
+
 }  // namespace arena

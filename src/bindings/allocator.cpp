@@ -8,6 +8,7 @@
 
 #include "bindings/buffer.hpp"
 #include "bindings/cupy.hpp"
+#include "bindings/hooks.hpp"
 #include "bindings/lines.hpp"
 #include "bindings/stream_argument.hpp"
 
@@ -20,6 +21,7 @@ struct Source {
   std::shared_ptr<Arena> core;  // null while there is none: before the arena is made, and after it was closed
   int device = 0;
   bool is_simulated = false;
+  bool is_watched = false;  // somebody wants to know of every malloc, too
 };
 
 // A source that one thread may take away while another allocates.
@@ -65,7 +67,7 @@ class Slot {
   };
   static Source counted_apart(const Source& source) {
     const auto owner = std::make_shared<Owner>(Owner{source.core});
-    return {std::shared_ptr<Arena>(owner, source.core.get()), source.device, source.is_simulated};
+    return {std::shared_ptr<Arena>(owner, source.core.get()), source.device, source.is_simulated, source.is_watched};
   }
 
   static inline std::atomic<std::size_t> next_{0};
@@ -113,14 +115,17 @@ bool is_for_current_device(const Source& source) {
 }
 
 enum class Serves { kOneDevice, kCurrentDevice };
+enum class Watched { kLeft, kTaken };  // what is asked of an arena that is watched
 
 // Null without an error when it is not a matter of taking what is there.
+template <Watched watched = Watched::kLeft>
 PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   try {
     const std::optional<Bytes> size = size_from(given);
     if (!size || !cupy::is_unhooked()) return nullptr;
     Source source = slot.get();
     if (!source.core || (source.is_simulated && !cupy::may_simulate())) return nullptr;
+    if (source.is_watched && watched == Watched::kLeft) return nullptr;
     if (serves == Serves::kOneDevice && !is_for_current_device(source)) return nullptr;
     const std::optional<cu::Stream> stream = stream_for(source);
     if (!stream) return nullptr;
@@ -134,6 +139,30 @@ PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   }
 }
 
+// Tells the arena of a request, before or after; false with an error set if a callback was interrupted.
+bool notice(std::uint64_t arena, PyObject* is_before) {
+  PyObject* module = PyImport_ImportModule("arena._pool.registry");
+  PyObject* done = module != nullptr ? PyObject_CallMethod(module, "notice_pressure", "KO",
+                                                           static_cast<unsigned long long>(arena), is_before)
+                                     : nullptr;
+  Py_XDECREF(module);
+  Py_XDECREF(done);
+  return done != nullptr;
+}
+
+// What malloc does if it was not quick: it may be, of an arena that is watched.
+[[gnu::noinline]] PyObject* malloc_watched(Slot& slot, PyObject* pool, PyObject* size, Serves serves) {
+  const Source source = slot.get();
+  if (!source.core || !source.is_watched) return cupy::malloc_slowly(pool, size);
+  const std::uint64_t arena = source.core->id();
+  if (!notice(arena, Py_True)) return nullptr;
+  PyObject* made = malloc_quickly<Watched::kTaken>(slot, size, serves);
+  if (made == nullptr) return cupy::malloc_slowly(pool, size);  // which tells it itself
+  if (notice(arena, Py_False)) return made;
+  Py_DECREF(made);
+  return nullptr;
+}
+
 struct Allocator {
   PyObject_HEAD Slot slot;
   std::atomic<bool> is_watched;  // somebody wants to know of every allocate()
@@ -142,10 +171,9 @@ struct Allocator {
 Slot& slot_of(PyObject* self) { return reinterpret_cast<Allocator*>(self)->slot; }
 
 PyObject* allocator_malloc(PyObject* self, PyObject* size) {
-  if (cupy::is_connected()) {
-    if (PyObject* made = malloc_quickly(slot_of(self), size, Serves::kOneDevice)) return made;
-  }
-  return PyObject_CallMethod(self, "_malloc_slowly", "O", size);
+  if (!cupy::is_connected()) return cupy::malloc_slowly(self, size);
+  if (PyObject* made = malloc_quickly(slot_of(self), size, Serves::kOneDevice)) return made;
+  return malloc_watched(slot_of(self), self, size, Serves::kOneDevice);
 }
 
 struct Wanted {
@@ -218,12 +246,23 @@ PyObject* watch(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* watch_malloc(PyObject* self, PyObject*) {
+  Source source = slot_of(self).get();
+  if (!source.core) Py_RETURN_NONE;
+  source.is_watched = true;
+  for (Slot& slot : default_slots()) {
+    if (slot.get().core == source.core) slot.set(source);
+  }
+  slot_of(self).set(source);
+  Py_RETURN_NONE;
+}
+
 PyObject* give_core(PyObject* self, PyObject* arguments) {
   PyObject* core = nullptr;
   int device = 0, is_simulated = 0;
   if (PyArg_ParseTuple(arguments, "Oip", &core, &device, &is_simulated) == 0) return nullptr;
   try {
-    slot_of(self).set({py::cast<std::shared_ptr<Arena>>(py::handle(core)), device, is_simulated != 0});
+    slot_of(self).set({py::cast<std::shared_ptr<Arena>>(py::handle(core)), device, is_simulated != 0, false});
   } catch (const py::cast_error&) {
     PyErr_SetString(PyExc_TypeError, "_give_core takes the core of an arena");
     return nullptr;
@@ -265,7 +304,8 @@ PyObject* new_allocator_type() {
       {"allocate", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&allocator_allocate)),
        METH_FASTCALL | METH_KEYWORDS,
        "allocate($self, size, stream=0)\n--\n\n"
-       "Return a buffer of ``size`` bytes for use on a stream. Raises :class:`OutOfMemoryError`.\n\n"
+       "Return a buffer of ``size`` bytes, or of a size such as ``\"200MiB\"``, for use on a stream.\n\n"
+       "Raises :class:`OutOfMemoryError`.\n\n"
        "A stream is the number of one, 0 for the default stream, or an object that has one: CuPy's or cuda-core's."},
       {"malloc", &allocator_malloc, METH_O,
        "malloc($self, size, /)\n--\n\n"
@@ -275,6 +315,8 @@ PyObject* new_allocator_type() {
       {"_give_core", &give_core, METH_VARARGS,
        "_give_core($self, core, device, is_simulated, /)\n--\n\nSay where memory comes from."},
       {"_take_core", &take_core, METH_NOARGS, "_take_core($self, /)\n--\n\nSay that no more memory comes."},
+      {"_watch_malloc", &watch_malloc, METH_NOARGS,
+       "_watch_malloc($self, /)\n--\n\nHave notice_pressure() called before and after every malloc()."},
       {"_watch", &watch, METH_NOARGS, "_watch($self, /)\n--\n\nHave _allocate_slowly() called by every allocate()."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&allocator_new)},
@@ -297,14 +339,10 @@ Slot* current_slot() {
 }
 
 PyObject* malloc_by_default(PyObject*, PyObject* size) {
-  if (Slot* slot = current_slot()) {
-    if (PyObject* made = malloc_quickly(*slot, size, Serves::kCurrentDevice)) return made;
-  }
-  PyObject* module = PyImport_ImportModule("arena._arena");
-  if (module == nullptr) return nullptr;
-  PyObject* made = PyObject_CallMethod(module, "malloc_slowly", "O", size);
-  Py_DECREF(module);
-  return made;
+  Slot* slot = current_slot();
+  if (slot == nullptr) return cupy::malloc_slowly(nullptr, size);
+  if (PyObject* made = malloc_quickly(*slot, size, Serves::kCurrentDevice)) return made;
+  return malloc_watched(*slot, nullptr, size, Serves::kCurrentDevice);
 }
 
 PyObject* new_malloc() {

@@ -1,5 +1,5 @@
 // The core's Arena for Python. What people call is arena.Arena, which is written in Python on top of this.
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 
 #include <pybind11/stl.h>
 
@@ -22,13 +22,15 @@ namespace {
 
 constexpr std::uint64_t kLeastAlignment = 256;  // of what other allocators give
 
+Moving moving_if(bool may_move) { return may_move ? Moving::kAllowed : Moving::kForbidden; }
+
 cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Stream>(number); }
 
 // Finds a moment in which live data may be moved, or nothing. The GIL is held from then on until the data has moved: no
 // thread that needs it can give the device work. What is queued by then is waited for before, without the GIL: a function
 // of the program's may be among it, which needs that. So the other threads are looked at before that wait, and must have
 // slept all the while. `may_move` is a bool for those who need not look, or else what looks.
-std::optional<Still> find_moment(Arena& arena, const py::object& may_move) {
+std::optional<QuiescenceCheck> find_moment(Arena& arena, const py::object& may_move) {
   constexpr int kTries = 5;
   const auto wait = [&] {
     const WithoutGil without_gil;
@@ -37,7 +39,7 @@ std::optional<Still> find_moment(Arena& arena, const py::object& may_move) {
   if (py::isinstance<py::bool_>(may_move)) {
     if (!may_move.cast<bool>()) return std::nullopt;
     wait();
-    return Still{};
+    return QuiescenceCheck{};
   }
   for (int i = 0; i < kTries; ++i) {
     const py::object found = may_move();
@@ -58,18 +60,18 @@ bool is_compactable(Arena& arena) {
 py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream, const py::object& may_reback,
                     bool is_last) {
   const lines::Id line = lines::current();
-  const auto take = [&](bool may_move, const Still& still) -> Block& {
-    return arena->allocate(size, stream_from(stream), may_move, line, is_last, still);
-  };
+  AllocateOptions options{.line = line, .is_last = is_last};
   const bool is_asked = !may_reback.is(py::handle(Py_False)) && is_compactable(*arena);
-  const std::optional<Still> moment = is_asked ? find_moment(*arena, may_reback) : std::nullopt;
+  const std::optional<QuiescenceCheck> moment = is_asked ? find_moment(*arena, may_reback) : std::nullopt;
   Block* block = nullptr;
   if (moment) {
-    block = &take(true, *moment);
+    options.moving = Moving::kAllowed;
+    options.is_quiescent = *moment ? &*moment : nullptr;
+    block = &arena->allocate(size, stream_from(stream), options);
   } else {
     const WithoutGil without_gil;
     if (is_asked) arena->expect_moving(false);
-    block = &take(false, {});
+    block = &arena->allocate(size, stream_from(stream), options);
   }
   PyObject* made = buffers::new_buffer(arena, *block, size, arena->device().number());
   if (made == nullptr) throw py::error_already_set();
@@ -176,10 +178,10 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
 }
 
 // Quick where nobody else has the lock: the GIL is let go only to wait for it.
-Stats stats_of(Arena& arena, bool may_reback) {
-  if (const std::optional<Stats> stats = arena.try_stats(may_reback)) return *stats;
+Stats read_stats(Arena& arena, bool may_reback) {
+  if (const std::optional<Stats> stats = arena.try_stats(moving_if(may_reback))) return *stats;
   const WithoutGil without_gil;
-  return arena.stats(may_reback);
+  return arena.stats(moving_if(may_reback));
 }
 
 // A property that takes the lock. Releases the GIL first: the thread that holds the lock may wait for Python code.
@@ -187,6 +189,8 @@ template <typename Value>
 py::cpp_function locked(Value (Arena::*get)() const) {
   return py::cpp_function(get, py::call_guard<WithoutGil>());
 }
+
+std::int64_t steady_now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
   return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
@@ -198,12 +202,11 @@ const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines
 }
 
 // There may be hundreds of thousands: texts are made once each, and the tuples, of arena's Piece, filled by hand.
-py::list pieces_of(const Snapshot& snapshot) {
+py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
   auto* const type = reinterpret_cast<PyTypeObject*>(lines::piece_class().ptr());
   const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
   std::unordered_map<lines::Id, py::tuple> frames;
-  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   py::list rows(snapshot.pieces.size());
   py::ssize_t row = 0;
   for (const Snapshot::Piece& p : snapshot.pieces) {
@@ -225,12 +228,9 @@ py::list pieces_of(const Snapshot& snapshot) {
   return rows;
 }
 
-py::dict snapshot_of(Arena& arena, bool may_reback) {
+// `now` is when it was taken, on the steady clock.
+py::dict dict_of(const Snapshot& snapshot, std::int64_t now) {
   using py::literals::operator""_a;
-  const Snapshot snapshot = [&] {
-    const WithoutGil without_gil;
-    return arena.snapshot(may_reback);
-  }();
   py::list segments, handles, aliases;
   for (const Snapshot::Segment& s : snapshot.segments) segments.append(py::make_tuple(s.address, s.size));
   for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
@@ -238,9 +238,58 @@ py::dict snapshot_of(Arena& arena, bool may_reback) {
   return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
                   "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
                   "plain"_a = snapshot.plain, "addresses"_a = snapshot.addresses, "peers"_a = snapshot.peers,
-                  "remark"_a = snapshot.remark, "next_serial"_a = snapshot.next_serial,
-                  "may_move"_a = may_reback && !snapshot.plain, "segments"_a = segments, "handles"_a = handles,
-                  "aliases"_a = aliases, "pieces"_a = pieces_of(snapshot));
+                  "remark"_a = snapshot.remark, "next_serial"_a = snapshot.next_serial, "segments"_a = segments,
+                  "handles"_a = handles, "aliases"_a = aliases, "pieces"_a = pieces_of(snapshot, now));
+}
+
+py::dict snapshot_of(Arena& arena, bool may_reback) {
+  const Snapshot snapshot = [&] {
+    const WithoutGil without_gil;
+    return arena.snapshot(moving_if(may_reback));
+  }();
+  return dict_of(snapshot, steady_now());
+}
+
+void bind_failure(py::module_& module) {
+  py::class_<Failure>(module, "Failure", "What the core knows of a request that failed, beyond what its error says.")
+      .def_readonly("could_move", &Failure::could_move, "Whether live data could be moved for it.")
+      .def_property_readonly(
+          "in_scope",
+          [](const Failure& failure) -> std::optional<std::vector<std::uint64_t>> {
+            if (!failure.budget) return std::nullopt;
+            return failure.budget->serials;
+          },
+          "The serials of the blocks in the scope whose budget was reached; None if it was not that.")
+      .def(
+          "snapshot",
+          [](const Failure& failure) -> py::object {
+            return failure.snapshot ? py::object(dict_of(*failure.snapshot, steady_now())) : py::none();
+          },
+          "Everything there was at that moment; None if the request was tried again.");
+}
+
+// Its dictionaries and lists are made without any lock: they may run anything.
+void bind_watch(py::module_& module) {
+  py::class_<Watch, std::shared_ptr<Watch>>(module, "Watch",
+                                            "What was held at the peak of live bytes, and the account over time.")
+      .def(py::init<>())
+      .def_property_readonly(
+          "samples",
+          [](const Watch& watch) {
+            py::list rows;
+            for (const Watch::Sample& sample : watch.samples()) rows.append(py::make_tuple(sample.at, sample.stats));
+            return rows;
+          },
+          "Nanoseconds since the beginning, and the account then.")
+      .def_property_readonly(
+          "peak",
+          [](const Watch& watch) -> py::object {
+            const std::shared_ptr<const Watch::Moment> moment = watch.moment();
+            if (!moment) return py::none();
+            return py::make_tuple(moment->at, dict_of(moment->snapshot, moment->clock));
+          },
+          "Nanoseconds since the beginning, and everything there was then; None if nothing was ever live.")
+      .def_property_readonly("now", &Watch::now, "Nanoseconds since the beginning.");
 }
 
 void bind_stats(py::module_& module) {
@@ -299,6 +348,19 @@ void bind_graph(py::module_& module) {
       .def("release", &Graph::release, py::call_guard<WithoutGil>(), "The graph will not be launched again.");
 }
 
+py::dict scopes_of(const Arena& arena) {
+  std::map<std::string, ScopeTotals> paths;
+  {
+    const WithoutGil without_gil;
+    paths = arena.scope_totals();
+  }
+  py::dict found;
+  for (const auto& [path, totals] : paths) {
+    found[py::str(path)] = py::make_tuple(totals.live, totals.blocks, totals.peak, totals.entered, totals.budget);
+  }
+  return found;
+}
+
 void bind_scope(py::module_& module) {
   py::class_<Scope, std::shared_ptr<Scope>>(module, "Scope", "The core of arena.Scope.")
       .def_property_readonly("name", &Scope::name, "What it is called.")
@@ -316,6 +378,8 @@ void bind_arena(py::module_& module) {
   bind_stats(module);
   bind_scope(module);
   bind_graph(module);
+  bind_failure(module);
+  bind_watch(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
                        Bytes growth, bool vmm, bool moves, Peers peers, const py::object& upstream, bool validates) {
@@ -328,6 +392,7 @@ void bind_arena(py::module_& module) {
                                     .moves = moves,
                                     .validates = validates,
                                     .upstream = {}};
+             py::module_::import("arena._pool.buffer");  // says what blocks become; `import arena` leaves it for later
              return make_arena(std::move(driver), device, std::move(settings), upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
@@ -361,7 +426,7 @@ void bind_arena(py::module_& module) {
       .def(
           "compact",
           [](Arena& arena, const py::object& may_reback) {
-            const std::optional<Still> moment = find_moment(arena, may_reback);
+            const std::optional<QuiescenceCheck> moment = find_moment(arena, may_reback);
             if (moment) arena.compact(*moment);
             return moment.has_value();
           },
@@ -377,8 +442,9 @@ void bind_arena(py::module_& module) {
       .def("is_compactable", &Arena::is_compactable, py::call_guard<WithoutGil>(),
            "Whether a request could gain anything by moving live data.")
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
-      .def("reserve", py::overload_cast<Bytes>(&Arena::reserve), py::arg("size"), py::call_guard<WithoutGil>(),
-           "Have at least so much reserved.")
+      .def(
+          "reserve", [](Arena& arena, Bytes size, bool may_reback) { arena.reserve(size, moving_if(may_reback)); },
+          py::arg("size"), py::arg("may_reback"), py::call_guard<WithoutGil>(), "Have at least so much reserved.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
       .def_property_readonly("id", &Arena::id, "A number of its own.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
@@ -386,11 +452,14 @@ void bind_arena(py::module_& module) {
       .def_property_readonly("peers", locked(&Arena::peers), "The other devices that have access to virtual memory.")
       .def_property_readonly("rdma", locked(&Arena::rdma), "Whether memory is created for GPUDirect RDMA.")
       .def_property_readonly("remark", locked(&Arena::remark), "What is not as usual on this device, and why.")
-      .def("ask_device", py::overload_cast<>(&Arena::ask_device), py::call_guard<WithoutGil>(),
-           "Ask the driver how much memory the device has left.")
       .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")
+      .def("live", &Arena::live, py::call_guard<WithoutGil>(), "Bytes in allocations, after rounding.")
+      .def(
+          "scopes", &scopes_of,
+          "Of all scopes so far, by path: bytes and allocations that live, the peak, how often it was entered, and the "
+          "last budget.")
       .def("cap", &Arena::cap, py::call_guard<WithoutGil>(), "The most that may be reserved.")
       .def(
           "enter_scope",
@@ -406,10 +475,18 @@ void bind_arena(py::module_& module) {
             arena.observe(std::move(recorder));
           },
           py::arg("recorder").none(true), "Have what happens recorded, or, with None, no more.")
+      .def("watch", &Arena::watch, py::arg("watch").none(true), py::call_guard<WithoutGil>(),
+           "Have the peak and the account over time kept, or, with None, no more.")
+      .def("update_watch", &Arena::update_watch, py::call_guard<WithoutGil>(), "Bring the watch up to this moment.")
       .def("end_scope", &Arena::end_scope, py::arg("scope"), py::call_guard<WithoutGil>(),
            "Count no more allocations in a scope.")
       .def("snapshot", &snapshot_of, py::arg("may_reback") = true, "Everything there is, at one moment.")
-      .def("stats", &stats_of, py::arg("may_reback") = true, "The account.")
+      .def("stats", &read_stats, py::arg("may_reback") = true, "The account.")
+      .def(
+          "stats_after_asking",
+          [](Arena& arena, bool may_reback) { return arena.stats_after_asking(moving_if(may_reback)); },
+          py::arg("may_reback"), py::call_guard<WithoutGil>(),
+          "The account, after asking the device what it has left and the streams what they have done.")
       .def("validate", &Arena::validate, py::call_guard<WithoutGil>(), "Check every invariant.");
 }
 

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
 
 #if __has_include(<bits/cxxabi_forced.h>)
@@ -46,6 +47,10 @@ class WithoutGil {
 // Whether the interpreter is ending: nobody can be called, or waited for.
 bool is_finalizing();
 
+// The arena.OutOfMemoryError of a request that failed.
+struct Failure;
+pybind11::object out_of_memory(const std::string& text, const Failure& failure);
+
 // The C++ exception that is being handled, as Python's. For functions that pybind11 does not call.
 void raise_thrown();
 
@@ -55,6 +60,7 @@ void bind_timing(pybind11::module_& module);
 void bind_lines(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
 void bind_threads(pybind11::module_& module);
+void bind_signals(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
 void bind_allocator(pybind11::module_& module);
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "bindings/bindings.hpp"
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 
 namespace arena::buffers {
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bindings/buffer.hpp"
+#include "bindings/hooks.hpp"
 
 namespace py = pybind11;
 
@@ -43,7 +44,6 @@ struct Found {
   PyTypeObject* pointer;
   Way way;
   PyObject* no_arguments;
-  PyObject* call_hooks;
   int (*has_hooks)(int);
   PyObject* (*hooks)(int);
   int (*device)(int);                 // null if not found
@@ -61,23 +61,51 @@ thread_local bool was_asked = false;
 
 bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
 
-void call_hooks(const char* name, const BlockMemory& memory, std::uint64_t address) {
-  PyObject* done =
-      PyObject_CallFunction(found.load()->call_hooks, "sinKn", name, memory.base.device_id, memory.base.size,
-                            static_cast<unsigned long long>(address), reinterpret_cast<Py_ssize_t>(&memory));
-  if (done == nullptr) PyErr_WriteUnraisable(found.load()->call_hooks);
-  Py_XDECREF(done);
+// CuPy's hooks of this thread, in a dictionary; null if it cannot be asked.
+py::object hooks_of(const Found& cupy) {
+  auto hooks = py::reinterpret_steal<py::object>(cupy.hooks(0));
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  return hooks;
+}
+
+void call_free_hooks(const char* method, const BlockMemory& memory, std::uint64_t address) {
+  try {
+    py::dict facts;
+    facts["device_id"] = memory.base.device_id;
+    facts["mem_size"] = memory.base.size;
+    facts["mem_ptr"] = address;
+    facts["pmem_id"] = py::reinterpret_steal<py::object>(PyLong_FromVoidPtr(const_cast<BlockMemory*>(&memory)));
+    if (const py::object hooks = hooks_of(*found.load())) call_hooks(hooks, method, facts);
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable(method);
+  }
 }
 
 // In the midst of anything, an exception included, which must be there afterwards.
-void give_back(const BlockMemory& memory) {
-  if (need_not_ask()) return free_quietly(*memory.core, *memory.block);
+void give_back(const BlockMemory& memory, Arena& core) {
+  if (need_not_ask()) return free_quietly(core, *memory.block);
   const py::error_scope pending;
-  if (is_unhooked()) return free_quietly(*memory.core, *memory.block);
+  if (is_unhooked()) return free_quietly(core, *memory.block);
   const std::uint64_t address = memory.block->address;  // once it is freed, the block may be another's
-  call_hooks("free_preprocess", memory, address);
-  free_quietly(*memory.core, *memory.block);
-  call_hooks("free_postprocess", memory, address);
+  call_free_hooks("free_preprocess", memory, address);
+  free_quietly(core, *memory.block);
+  call_free_hooks("free_postprocess", memory, address);
+}
+
+// As CuPy's PooledMemory does it: its address is 0 from then on, and to do it again does nothing.
+PyObject* free_now(PyObject* self, PyObject*) {
+  auto& memory = *reinterpret_cast<BlockMemory*>(self);
+  std::shared_ptr<Arena> core;
+#ifdef Py_GIL_DISABLED
+  Py_BEGIN_CRITICAL_SECTION(self);
+#endif
+  core.swap(memory.core);
+  memory.base.ptr = 0;
+#ifdef Py_GIL_DISABLED
+  Py_END_CRITICAL_SECTION();
+#endif
+  if (core) give_back(memory, *core);
+  Py_RETURN_NONE;
 }
 
 void dealloc(PyObject* self) {
@@ -86,7 +114,7 @@ void dealloc(PyObject* self) {
   if (is_finalizing()) {
     [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(memory.core));
   } else if (memory.core) {
-    give_back(memory);
+    give_back(memory, *memory.core);
   }
   memory.core.~shared_ptr();
   PyTypeObject* type = Py_TYPE(self);
@@ -96,7 +124,12 @@ void dealloc(PyObject* self) {
 
 PyTypeObject* new_type(const py::object& base) {
   static char doc[] = "A block of an arena. It goes back when the last array that views it goes.";
-  static PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&dealloc)}, {Py_tp_doc, doc}, {0, nullptr}};
+  static PyMethodDef methods[] = {
+      {"free", &free_now, METH_NOARGS,
+       "free($self, /)\n--\n\nGive the memory back now. Arrays that view it must not be used any more."},
+      {nullptr, nullptr, 0, nullptr}};
+  static PyType_Slot slots[] = {
+      {Py_tp_dealloc, reinterpret_cast<void*>(&dealloc)}, {Py_tp_methods, methods}, {Py_tp_doc, doc}, {0, nullptr}};
   static PyType_Spec spec = {"arena._core.BlockMemory", sizeof(BlockMemory), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   PyObject* type = PyType_FromSpecWithBases(&spec, py::make_tuple(base).ptr());
@@ -165,7 +198,7 @@ bool can_be_written(const Found& cupy, const py::object& sample) {
          written.attr("device_id").cast<int>() == kSampleDevice && written.attr("mem").ptr() == sample.ptr();
 }
 
-std::unique_ptr<Found> look(const py::object& memory_module, const py::dict& capsules, const py::object& call_hooks) {
+std::unique_ptr<Found> look(const py::object& memory_module, const py::dict& capsules) {
   constexpr const char* plain = "int (int __pyx_skip_dispatch)";
   auto cupy = std::make_unique<Found>();
   cupy->has_hooks = function<int(int)>(capsules, "_has_memory_hooks", plain);
@@ -181,16 +214,15 @@ std::unique_ptr<Found> look(const py::object& memory_module, const py::dict& cap
   if (!is_as_expected(base, sample)) return nullptr;
   cupy->no_arguments = py::tuple().release().ptr();
   cupy->pointer = reinterpret_cast<PyTypeObject*>(pointer.inc_ref().ptr());
-  cupy->call_hooks = call_hooks.inc_ref().ptr();
   cupy->block_memory = new_type(base);
   cupy->way = can_be_written(*cupy, sample) ? Way::kWritten : Way::kCalled;
   return cupy;
 }
 
-std::string connect(const py::object& memory_module, const py::dict& capsules, const py::object& call_hooks) {
+std::string connect(const py::object& memory_module, const py::dict& capsules) {
   if (!is_connected()) {
     try {
-      found = look(memory_module, capsules, call_hooks).release();
+      found = look(memory_module, capsules).release();
     } catch (const py::error_already_set&) {  // another CuPy than we know
     }
   }
@@ -222,11 +254,9 @@ bool is_unhooked() {
   if (answer == 0) return true;
   may_have_hooks = true;
   // Once a thread has had a hook CuPy keeps its dictionary, which may be empty.
-  PyObject* hooks = answer == 1 ? cupy.hooks(0) : nullptr;
-  const bool none = hooks != nullptr && PyObject_Size(hooks) == 0;
-  Py_XDECREF(hooks);
+  const py::object hooks = answer == 1 ? hooks_of(cupy) : py::object();
   if (PyErr_Occurred() != nullptr) PyErr_Clear();
-  return none;
+  return hooks && PyObject_Size(hooks.ptr()) == 0;
 }
 
 std::optional<int> current_device() {
@@ -268,7 +298,7 @@ PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested
 }
 
 void bind(py::module_& module) {
-  module.def("connect_cupy", &connect, py::arg("memory_module"), py::arg("capsules"), py::arg("call_hooks"),
+  module.def("connect_cupy", &connect, py::arg("memory_module"), py::arg("capsules"),
              "Say what CuPy has. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
   module.def("notice_hooks", [] { may_have_hooks = true; }, "Say that CuPy may have memory hooks from now on.");
   module.def("has_no_runtime", [] { no_runtime = true; }, "Say that CuPy has no CUDA runtime in this process.");

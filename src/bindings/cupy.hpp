@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "bindings/bindings.hpp"
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 
 namespace arena::cupy {
 

@@ -17,6 +17,18 @@ namespace py = pybind11;
 namespace arena {
 namespace {
 
+std::shared_ptr<Driver> open_and_warn(const Choice& choice) {
+  Opened opened;
+  {
+    const WithoutGil without_gil;
+    opened = open_driver(choice);
+  }
+  if (!opened.why_simulated.empty()) {
+    py::module_::import("arena._sim.warning").attr("warn")(opened.why_simulated);
+  }
+  return std::move(opened.driver);
+}
+
 std::shared_ptr<Driver> open(const std::optional<py::object>& given) {
   const auto chosen = [&] {
     if (!given) return choice_from_environment();
@@ -24,9 +36,13 @@ std::shared_ptr<Driver> open(const std::optional<py::object>& given) {
     if (text.find('\0') == std::string::npos) return parse_choice(text, "choice");
     throw UsageError("choice=" + py::repr(*given).cast<std::string>() + " has a NUL in it, which no path has");
   };
-  const Choice choice = chosen();
-  const WithoutGil without_gil;
-  return open_driver(choice);
+  return open_and_warn(chosen());
+}
+
+std::shared_ptr<Driver> default_driver_or_open() {
+  if (std::shared_ptr<Driver> kept = default_driver()) return kept;
+  // Kept after the warning, which may be an error: then the next call warns again.
+  return keep_default_driver(open_and_warn(choice_from_environment()));
 }
 
 std::string describe_driver(const Driver& driver) {
@@ -78,10 +94,16 @@ void bind_driver(py::module_& module) {
              "One device, without its free memory: nothing is started for that.");
   module.def("device_info", &device_info, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
              "One device, with its free memory: it is started for a moment if it is not in use.");
-  module.def("default_driver", &default_driver, py::call_guard<WithoutGil>(),
+  module.def("default_driver", &default_driver_or_open,
              "The process's own driver, opened by ARENA_DRIVER at the first call that succeeds.");
   module.def("is_real_driver_here", &is_real_driver_here, py::call_guard<WithoutGil>(),
              "Whether programs in this process that open libcuda.so.1 get another driver than the simulated one.");
+  module.def("before_simulated_library_loads", &before_simulated_library_loads, py::call_guard<WithoutGil>(),
+             "Say that arena is about to load libcudasim.so, which does not mean that the program wants a simulation.");
+  module.def("want_simulation", &want_simulation,
+             "Say that the program asked for a simulation: auto takes the simulated driver without a warning.");
+  module.def("stop_host_functions", &stop_host_functions, py::call_guard<WithoutGil>(),
+             "Have the simulated driver, if it is loaded, call no more functions of Python.");
   module.def("set_simulated_library", &set_simulated_library, py::arg("path"),
              "Say where libcudasim.so lies. Called when arena is imported.");
 }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "bindings/bindings.hpp"
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 #include "trace/trace.hpp"
 
 namespace py = pybind11;
@@ -58,27 +58,14 @@ py::dict account(const Stats& s) {
 }
 
 // Paths and settings that are quoted in a text may be no UTF-8.
-py::object text_of(const std::exception& error) {
-  const std::string_view text = error.what();
+py::object text_of(std::string_view text) {
   return py::reinterpret_steal<py::object>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
 }
 
 void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
 
-// Without a call of Python: at the recursion limit there is no frame left for __init__, and the error must come through.
-py::object out_of_memory(const OutOfMemory& error) {
-  const py::tuple args =
-      py::make_tuple(text_of(error), error.verdict(), error.requested(), error.largest(), account(error.stats()),
-                     py::tuple(), error.by_moving().largest, error.by_moving().set_free, py::str());
-  auto* type = reinterpret_cast<PyTypeObject*>(classes.out_of_memory.ptr());
-  auto made = py::reinterpret_steal<py::object>(type->tp_new(type, args.ptr(), nullptr));
-  if (!made) throw py::error_already_set();
-  const char* names[] = {
-      "verdict", "requested", "largest", "account", "holders", "largest_with_moving", "set_free_by_moving", "moving"};
-  for (py::size_t i = 0; i < std::size(names); ++i) made.attr(names[i]) = args[i + 1];
-  return made;
-}
+py::object text_of(const std::exception& error) { return text_of(std::string_view(error.what())); }
 
 void translate(std::exception_ptr thrown) {
   if (!thrown) return;
@@ -88,7 +75,7 @@ void translate(std::exception_ptr thrown) {
     using py::literals::operator""_a;
     raise(classes.driver(text_of(error), "call"_a = error.call(), "code"_a = error.code(), "name"_a = error.name()));
   } catch (const OutOfMemory& error) {
-    raise(out_of_memory(error));
+    raise(out_of_memory(error.what(), error.failure()));
   } catch (const TraceError& error) {
     raise(classes.trace(text_of(error)));
   } catch (const UsageError& error) {
@@ -99,6 +86,34 @@ void translate(std::exception_ptr thrown) {
 }
 
 }  // namespace
+
+// Without a call of Python: at the recursion limit there is no frame left for __init__, and the error must come through.
+py::object out_of_memory(const std::string& text, const Failure& failure) {
+  const BudgetUse none, &use = failure.budget ? *failure.budget : none;
+  const py::tuple args =
+      py::make_tuple(text_of(text), failure.verdict_text(), failure.requested, failure.largest, account(failure.stats),
+                     py::tuple(), failure.by_moving.largest, failure.by_moving.set_free, py::str(), failure.most,
+                     text_of(use.scope), use.budget, use.live, py::str());
+  auto* type = reinterpret_cast<PyTypeObject*>(classes.out_of_memory.ptr());
+  auto made = py::reinterpret_steal<py::object>(type->tp_new(type, args.ptr(), nullptr));
+  if (!made) throw py::error_already_set();
+  const char* names[] = {"verdict",
+                         "requested",
+                         "largest",
+                         "account",
+                         "holders",
+                         "largest_with_moving",
+                         "set_free_by_moving",
+                         "moving",
+                         "most",
+                         "scope",
+                         "budget",
+                         "budget_used",
+                         "line"};
+  for (py::size_t i = 0; i < std::size(names); ++i) made.attr(names[i]) = args[i + 1];
+  made.attr("_failure") = py::cast(failure);
+  return made;
+}
 
 bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -122,6 +137,9 @@ void raise_thrown() {
 
 void bind_errors(py::module_& module) {
   find_classes();
+  py::dict verdicts;
+  for (const VerdictWords& words : kVerdicts) verdicts[words.name] = words.text;
+  module.attr("VERDICTS") = verdicts;
   py::register_local_exception_translator(translate);
   module.def(
       "show_unraisable",

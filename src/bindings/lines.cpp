@@ -38,11 +38,19 @@ struct Hash {
   }
 };
 
+enum class Kind : std::uint8_t {
+  kOwn,     // the program's
+  kPassed,  // its callers are named instead
+  kFirst,   // where the program began: what called it is the interpreter, a notebook's kernel, or the command line
+  kBelow,   // the command line of arena, below a program that it runs
+};
+
 // Never destroyed: blocks name their lines until the very end. The GIL guards it, or its own mutex where there is none.
 struct Table {
   std::mutex mutex;
-  std::vector<std::string> skipped;                // folders whose frames are passed over
-  std::unordered_map<PyCodeObject*, bool> passed;  // whether frames of a code are
+  std::vector<std::string> skipped;               // folders whose frames are passed over
+  std::unordered_map<PyCodeObject*, Kind> kinds;  // of codes, which it keeps alive
+  PyCodeObject* end = nullptr;                    // whose callers are nobody's business
   std::unordered_map<std::vector<Spot>, Id, Hash> ids;
   std::vector<const std::vector<Spot>*> spots;  // by id - 1
   std::vector<PyObject*> recorded;              // tuples, by id - kRecorded
@@ -53,21 +61,43 @@ Table& table() {
   return only;
 }
 
+bool begins_with(const std::string& text, const std::string& with) { return text.rfind(with, 0) == 0; }
+
+std::string text_of(PyObject* object) {
+  const char* text = object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : nullptr;
+  if (text == nullptr) PyErr_Clear();
+  return text == nullptr ? "" : text;
+}
+
+// Whether a frame is the top level of __main__: a script, a module run by -m, or a cell. Not of a text that is executed.
+bool is_top_level(PyFrameObject* frame, PyCodeObject* code, const std::string& file) {
+  const std::string name = text_of(code->co_name);
+  if ((name != "<module>" && !begins_with(name, "<cell line:")) || file == "<string>") return false;
+#if PY_VERSION_HEX >= 0x030B0000
+  const py::object globals = py::reinterpret_steal<py::object>(PyFrame_GetGlobals(frame));
+#else
+  const py::object globals = py::reinterpret_borrow<py::object>(frame->f_globals);
+#endif
+  if (!globals || !PyDict_Check(globals.ptr())) return false;
+  return text_of(PyDict_GetItemString(globals.ptr(), "__name__")) == "__main__";
+}
+
 // Nothing of Python is called with the mutex held: it may collect garbage, and so run anything, this included.
-bool is_passed(Table& t, PyCodeObject* code) {
+Kind kind_of(Table& t, PyFrameObject* frame, PyCodeObject* code) {
   {
     const std::lock_guard lock(t.mutex);
-    const auto it = t.passed.find(code);
-    if (it != t.passed.end()) return it->second;
+    if (code == t.end) return Kind::kBelow;
+    const auto it = t.kinds.find(code);
+    if (it != t.kinds.end()) return it->second;
   }
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  if (file == nullptr) PyErr_Clear();
-  const std::string name = file == nullptr ? "" : file;
+  const std::string file = text_of(code->co_filename);
+  const bool is_first = is_top_level(frame, code, file);
   const std::lock_guard lock(t.mutex);
-  const bool passed = std::any_of(t.skipped.begin(), t.skipped.end(),
-                                  [&](const std::string& folder) { return name.rfind(folder, 0) == 0; });
-  if (t.passed.emplace(code, passed).second) Py_INCREF(code);
-  return passed;
+  const bool is_passed = std::any_of(t.skipped.begin(), t.skipped.end(),
+                                     [&](const std::string& folder) { return begins_with(file, folder); });
+  const Kind kind = is_passed ? Kind::kPassed : is_first ? Kind::kFirst : Kind::kOwn;
+  if (t.kinds.emplace(code, kind).second) Py_INCREF(code);
+  return kind;
 }
 
 int instruction_of(PyFrameObject* frame) {
@@ -87,23 +117,34 @@ Id number_of(Table& t, const std::vector<Spot>& spots) {
 
 }  // namespace
 
-Id find() {
-  Table& t = table();
-  std::vector<Spot> spots;  // whose codes are ours until the end
-  const auto wanted = static_cast<std::size_t>(depth.load(std::memory_order_relaxed));
+namespace {
+
+// Of the calling thread, up to so many. Their codes are the caller's, to be dropped.
+std::vector<Spot> walk(Table& t, std::size_t wanted) {
+  std::vector<Spot> spots;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr && spots.size() < wanted) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    if (is_passed(t, code)) {
-      Py_DECREF(code);
-    } else {
+    const Kind kind = kind_of(t, frame, code);
+    if (kind == Kind::kOwn || kind == Kind::kFirst) {
       spots.push_back({code, instruction_of(frame)});
+    } else {
+      Py_DECREF(code);
     }
+    if (kind == Kind::kFirst || kind == Kind::kBelow) break;
     PyFrameObject* back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
   }
   Py_XDECREF(frame);
+  return spots;
+}
+
+}  // namespace
+
+Id find(std::size_t wanted) {
+  Table& t = table();
+  const std::vector<Spot> spots = walk(t, wanted);
   const Id id = spots.empty() ? 0 : number_of(t, spots);
   for (const Spot& spot : spots) Py_DECREF(spot.code);  // the table has those that it needs
   return id;
@@ -127,7 +168,7 @@ Id number_of(const py::tuple& lines) {
   return py::handle(first).cast<Id>();
 }
 
-// arena._snapshot hands them over when it is imported: while the interpreter shuts down nothing can be looked up there.
+// arena._inspect.snapshot hands them over when it is imported: while the interpreter shuts down nothing can be looked up.
 // Never dropped.
 namespace {
 struct Classes {
@@ -183,9 +224,24 @@ void bind_lines(py::module_& module) {
         lines::Table& t = lines::table();
         const std::lock_guard lock(t.mutex);
         t.skipped.push_back(folder);
-        t.passed.clear();
+        t.kinds.clear();
       },
       py::arg("folder"), "Name callers instead of lines in files of that folder.");
+  module.def(
+      "end_lines_at",
+      [](py::object code) {
+        if (!PyCode_Check(code.ptr())) throw py::type_error("end_lines_at() takes the code of a function");
+        lines::Table& t = lines::table();
+        const std::lock_guard lock(t.mutex);
+        t.end = reinterpret_cast<PyCodeObject*>(code.release().ptr());  // for ever
+      },
+      py::arg("code"), "Name neither a function with this code, nor what calls it.");
+  module.def(
+      "current_lines",
+      [] {
+        return lines::frames(lines::find(std::max<std::size_t>(1, static_cast<std::size_t>(lines::depth.load()))));
+      },
+      "The program's lines that this call came through, one at the least, whether or not lines are traced.");
 }
 
 }  // namespace arena

@@ -4,11 +4,13 @@
 // Free-threaded Python may keep its GIL off: what is shared below is immutable or guarded by itself.
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.doc() = "The compiled half of arena. Use the names in arena itself: those in here may change.";
+  module.attr("__version__") = ARENA_VERSION;
   arena::bind_errors(module);
   arena::bind_driver(module);
   arena::bind_timing(module);
   arena::bind_lines(module);
   arena::bind_threads(module);
+  arena::bind_signals(module);
   arena::bind_arena(module);
   arena::bind_trace(module);
   arena::buffers::bind(module);

@@ -1,4 +1,4 @@
-// Reads the stream that somebody passes as an object, for the common kinds: as_stream() of arena._numbers in C.
+// Reads the stream that somebody passes as an object, for the common kinds: as_stream() of arena._util.arguments in C.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "bindings/bindings.hpp"
 #include "bindings/lines.hpp"
+#include "trace/failures.hpp"
 #include "trace/pickles.hpp"
 #include "trace/recorder.hpp"
 #include "trace/replay.hpp"
@@ -52,12 +54,22 @@ py::tuple event_tuple(const TraceEvent& e) {
 }
 
 py::object misfit_of(const Replay& replay) {
-  using py::literals::operator""_a;
   if (!replay.misfit()) return py::none();
   const Misfit& m = *replay.misfit();
-  return py::dict("event"_a = m.event, "text"_a = m.text, "verdict"_a = m.verdict, "requested"_a = m.requested,
-                  "largest"_a = m.largest, "largest_with_moving"_a = m.by_moving.largest,
-                  "set_free_by_moving"_a = m.by_moving.set_free, "stats"_a = m.stats);
+  return out_of_memory(m.text, m.failure);
+}
+
+py::list failures_of(const Trace& trace) {
+  std::vector<FailedRequest> found;
+  {
+    const WithoutGil without_gil;
+    found = find_failures(trace);
+  }
+  py::list rows;
+  for (const FailedRequest& failed : found) {
+    rows.append(py::make_tuple(failed.event, failed.live, failed.retried, failed.is_last));
+  }
+  return rows;
 }
 
 py::tuple peak_of(const Replay& replay) {
@@ -135,6 +147,8 @@ void bind_trace(py::module_& module) {
       .def(
           "event", [](const Trace& trace, std::size_t index) { return event_tuple(trace.events().at(index)); },
           py::arg("index"), "An event, as a tuple.")
+      .def("failures", &failures_of,
+           "(event, live bytes, whether it was retried, whether nothing was allocated after it) of failed requests.")
       .def("encode", &encode, py::arg("encoder"), "The next chunk of events, with the numbers of its new lines.")
       .def("set_handle", &Trace::set_handle, py::arg("stream"), py::arg("handle"), "Tell the handle that a stream had.")
       .def("handle_of", &Trace::handle_of, py::arg("stream"), "The handle that a stream had.")
@@ -164,20 +178,22 @@ void bind_trace(py::module_& module) {
           "Append the events of a row: 0 allocates, 1 frees, 2 is a failure.");
   py::class_<Replay>(module, "Replay", "A trace that runs through an arena.")
       .def(py::init([](std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-                       std::unordered_map<Line, Line> lines, bool compact) {
+                       std::unordered_map<Line, Line> lines, bool compact, std::optional<std::uint64_t> ended_by) {
              const WithoutGil without_gil;
-             const auto moving = compact ? Replay::Moving::kAllowed : Replay::Moving::kForbidden;
-             return std::make_unique<Replay>(std::move(trace), std::move(arena), every, std::move(lines), moving);
+             const auto moving = compact ? Moving::kAllowed : Moving::kForbidden;
+             return std::make_unique<Replay>(std::move(trace), std::move(arena), every, std::move(lines), moving,
+                                             ended_by);
            }),
            py::arg("trace"), py::arg("arena"), py::arg("every"), py::arg("lines") = std::unordered_map<Line, Line>(),
-           py::arg("compact") = true)
+           py::arg("compact") = true, py::arg("ended_by") = py::none())
       .def("step", &Replay::step, py::arg("events"), py::call_guard<WithoutGil>(),
            "Go on for some events; False at the end.")
       .def("origins", &origins_of, py::arg("addresses"), "(nanoseconds, stream) of the allocations of live blocks.")
+      .def_property_readonly("end", &Replay::end, "How many events it plays, if all fits.")
       .def_property_readonly("done", &Replay::done, "Events played so far.")
       .def_property_readonly("highest", &Replay::highest, "The event after which the most is live, if all fits.")
       .def_property_readonly("peak", &peak_of, "(event, nanoseconds, live, reserved) when the most was live so far.")
-      .def_property_readonly("misfit", &misfit_of, "Where and why it did not fit, or None.")
+      .def_property_readonly("misfit", &misfit_of, "The error of the allocation that did not fit, or None.")
       .def_property_readonly("samples", &samples_of, "(event, nanoseconds, account) as the trace went on.");
 }
 

@@ -1,5 +1,5 @@
-// Whether this is still the process in which something was made: after a fork the child has copies of locks that nobody
-// will open, and of addresses that the driver does not let it use.
+// Whether this is still the process in which something was made: after a fork the child has copies of locks that are never
+// released, and of addresses that the driver does not let it use.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 //            handles as needed; without, one plain allocation, which is a handle that never moves
 //   place    where something lies, as an offset; all segments lie in one range of offsets, apart from each other
 //   block    a piece of a segment in a user's hands; the free pieces between blocks are gaps
-//   alias    a second address of a handle; a granule is lent where it is mapped, but used through another address
+//   alias    a second address of a handle; a granule is active at the address through which it is used, inactive at others
 //   touched  a granule that some block overlaps; a handle is idle while none of its granules is
 //
 //   requested <= live <= reserved <= cap
@@ -30,6 +30,12 @@ namespace arena {
 using Bytes = std::uint64_t;
 using Offset = std::uint64_t;
 using Granules = std::uint64_t;
+using Line = std::uint32_t;  // a source line of the program, numbered by the caller; 0 if unknown
+
+enum class Moving : std::uint8_t {
+  kForbidden,
+  kAllowed
+};  // of live data, to other physical memory at the same address
 
 // Granules [begin, end), counted from offset 0.
 struct Span {

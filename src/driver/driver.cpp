@@ -1,6 +1,7 @@
 // How a library becomes a Driver, and what is said when it does not.
 #include "driver/driver.hpp"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,25 @@ void explain_fork(cu::Result result) {
       "method \"spawn\", or use CUDA and make the arena in the child alone");
 }
 
+// What may help a driver of NVIDIA's that does not start.
+std::string start_advice(cu::Result result) {
+  switch (result) {
+    case cu::Result::kNoDevice:
+      if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        return "CUDA_VISIBLE_DEVICES='" + std::string(visible) +
+               "' may hide the devices: unset it, or check that nvidia-smi lists what it names";
+      }
+      return "Check that nvidia-smi lists a device and, in a container, that it was started with access to the GPU";
+    case cu::Result::kStubLibrary:
+      return "This is the CUDA toolkit's stub, which is for linking only: remove its folder from LD_LIBRARY_PATH and "
+             "install NVIDIA's driver";
+    case cu::Result::kSystemDriverMismatch:
+      return "The driver's library and kernel module are of different versions: reboot after updating the driver";
+    default:
+      return "Check that nvidia-smi works";
+  }
+}
+
 }  // namespace
 
 std::string format_version(int version) {
@@ -55,7 +75,7 @@ Driver::Driver(Library library) : library_(std::move(library)) {
     throw OpenError("cuGetProcAddress", cu::Result::kNotFound,
                     path_ + " (" + (version_ ? format_version(version_) : "version unknown") + ") does not have " +
                         join_missing(found.missing),
-                    "Update the driver, or name another one in ARENA_DRIVER.", name_of(cu::Result::kNotFound));
+                    update_advice(), name_of(cu::Result::kNotFound));
   }
   library_.keep_loaded();
   initialise();
@@ -80,8 +100,7 @@ void Driver::read_version() {
   throw OpenError("cuDriverGetVersion", cu::Result::kCallRequiresNewerDriver,
                   "the driver " + path_ + " is too old: it is for " + format_version(version_) + ", and " +
                       format_version(kOldestVersion) + " is needed",
-                  "Update the driver, or name another one in ARENA_DRIVER.",
-                  name_of(cu::Result::kCallRequiresNewerDriver));
+                  update_advice(), name_of(cu::Result::kCallRequiresNewerDriver));
 }
 
 void Driver::initialise() {
@@ -96,14 +115,17 @@ void Driver::initialise() {
   if (result != cu::Result::kSuccess) fail_to_start(result, call);
 }
 
+std::string Driver::update_advice() const {
+  const std::string advice = "Update the driver, name another one in ARENA_DRIVER, ";
+  return is_simulated() ? "Check CUDASIM_VERSION, or name another driver in ARENA_DRIVER." : advice + kOrSimulate;
+}
+
 void Driver::fail_to_start(cu::Result result, const char* call) const {
   explain_fork(result);
   bool no_device = result == cu::Result::kNoDevice;
   std::string reason = no_device ? "the driver " + path_ + " has no device"
                                  : std::string(call) + " failed in " + path_ + ": " + describe(result);
-  std::string advice = no_device ? "Check that nvidia-smi lists a device and that CUDA_VISIBLE_DEVICES does not hide it"
-                                 : "Check that nvidia-smi works";
-  advice += ", or set ARENA_DRIVER=sim to use the simulated driver.";
+  std::string advice = start_advice(result) + ", " + kOrSimulate;
   if (is_simulated()) {
     // Bad settings of the simulated driver show here: its cuInit refuses them and says which.
     std::string detail = or_empty(simulator_error_());

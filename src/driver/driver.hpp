@@ -14,6 +14,9 @@ namespace arena {
 // The oldest driver with all that the arena calls: CUDA 11.2.
 inline constexpr int kOldestVersion = 11020;
 
+// The end of an advice about a driver that cannot be used.
+inline constexpr const char* kOrSimulate = "or set ARENA_DRIVER=sim to work on the simulated driver.";
+
 // Why a library did not become a Driver. The text is the reason and what to do about it.
 class OpenError : public DriverError {
  public:
@@ -59,6 +62,7 @@ class Driver {
   void read_version();
   void initialise();
   [[noreturn]] void fail_to_start(cu::Result result, const char* call) const;
+  std::string update_advice() const;
 
   Library library_;
   Functions functions_;

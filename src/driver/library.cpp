@@ -18,6 +18,10 @@ namespace {
 
 void* open_handle(const std::string& name) { return LoadLibraryA(name.c_str()); }
 
+void* loaded_handle(const std::string& name) {
+  return GetModuleHandleA(name.c_str()) != nullptr ? LoadLibraryA(name.c_str()) : nullptr;
+}
+
 void close_handle(void* handle) { FreeLibrary(static_cast<HMODULE>(handle)); }
 
 void* find_symbol(void* handle, const char* name) {
@@ -43,6 +47,8 @@ void* open_handle(const std::string& name) { return dlopen(name.c_str(), RTLD_NO
 
 void close_handle(void* handle) { dlclose(handle); }
 
+void* loaded_handle(const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD); }
+
 void* find_symbol(void* handle, const char* name) { return dlsym(handle, name); }
 
 std::string last_error(const std::string& name) {
@@ -65,6 +71,24 @@ std::string file_of(void* address) {
 std::optional<Library> Library::open(const std::string& name, std::string& why) {
   if (void* handle = open_handle(name)) return Library(handle, name);
   why = last_error(name);
+  return std::nullopt;
+}
+
+bool Library::is_missing(const std::string& name, const std::string& why) {
+  const std::string nowhere = name + ".there-is-no-such-library";
+  std::string expected;
+  if (open(nowhere, expected)) return false;
+  const auto without = [](std::string text, const std::string& part) {
+    const std::size_t at = text.find(part);
+    return at == std::string::npos ? text : text.erase(at, part.size());
+  };
+  return without(why, name) == without(expected, nowhere);
+}
+
+bool Library::is_loaded(const std::string& name) { return find_loaded(name).has_value(); }
+
+std::optional<Library> Library::find_loaded(const std::string& name) {
+  if (void* handle = loaded_handle(name)) return Library(handle, name);
   return std::nullopt;
 }
 

@@ -12,6 +12,14 @@ class Library {
   // opened.
   static std::optional<Library> open(const std::string& name, std::string& why);
 
+  // Whether `why`, the reason for which `name` could not be opened, is that there is no such library, as opposed to one
+  // that is broken or lacks another. In whatever language the system gives its reasons.
+  static bool is_missing(const std::string& name, const std::string& why);
+
+  // Whether a library of that name is in the process already; and it, without loading it.
+  static bool is_loaded(const std::string& name);
+  static std::optional<Library> find_loaded(const std::string& name);
+
   ~Library();
   Library(Library&& other) noexcept;
   Library& operator=(Library&& other) noexcept;

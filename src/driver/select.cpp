@@ -2,11 +2,14 @@
 #include "driver/select.hpp"
 
 #include <atomic>
-#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <utility>
+
+#ifndef _WIN32
+#include <unistd.h>
+#endif
 
 namespace arena {
 namespace {
@@ -43,6 +46,23 @@ void leave_name_to_real_driver() {
   if (std::optional<Library> real = Library::open(kRealName, why)) real->keep_loaded();
 }
 
+// Whose the driver's name is in this process.
+enum class Owner { kNobody, kReal, kSimulated };
+
+Owner owner_of_name(std::string& why) {
+  const std::optional<Library> library = Library::open(kRealName, why);
+  if (!library) return Owner::kNobody;
+  return library->symbol("cudasimError") != nullptr ? Owner::kSimulated : Owner::kReal;
+}
+
+Owner owner_of_name() {
+  std::string why;
+  return owner_of_name(why);
+}
+
+std::atomic<bool> is_named_by_us{false};  // the simulated driver has the name because arena loaded it
+std::atomic<bool> is_wanted{false};
+
 Library open_library(const std::string& name, const std::string& described, const std::string& advice) {
   std::string why;
   std::optional<Library> library = Library::open(name, why);
@@ -51,8 +71,15 @@ Library open_library(const std::string& name, const std::string& described, cons
 }
 
 std::shared_ptr<Driver> open_real() {
-  Library library = open_library(kRealName, std::string(kRealName) + " (looked for on the system's library path)",
-                                 "Install NVIDIA's driver, or set ARENA_DRIVER=sim to use the simulated one.");
+  std::string why;
+  std::optional<Library> opened = Library::open(kRealName, why);
+  if (!opened) {
+    const bool missing = Library::is_missing(kRealName, why);
+    throw OpenError("dlopen", cu::Result::kSuccess,
+                    std::string(kRealName) + " (looked for on the system's library path) could not be opened: " + why,
+                    std::string(missing ? "Install" : "Reinstall") + " NVIDIA's driver, " + kOrSimulate);
+  }
+  Library& library = *opened;
   if (void* simulated = library.symbol("cudasimError")) {
     throw OpenError("dlopen", cu::Result::kSuccess,
                     std::string(kRealName) + " is the simulated driver in this process: " + library.path_of(simulated) +
@@ -64,6 +91,7 @@ std::shared_ptr<Driver> open_real() {
 
 std::shared_ptr<Driver> open_simulated() {
   leave_name_to_real_driver();
+  before_simulated_library_loads();
   std::string path = simulated_path();
   return std::make_shared<Driver>(
       open_library(path, "the simulated driver '" + path + "'",
@@ -73,47 +101,58 @@ std::shared_ptr<Driver> open_simulated() {
 std::shared_ptr<Driver> open_path(const std::string& path) {
   // Another real driver, from a compatibility package for example, is meant to have the name for itself.
   bool simulated = std::filesystem::path(path).filename().string().starts_with("libcudasim");
-  if (simulated) leave_name_to_real_driver();
+  if (simulated) {
+    leave_name_to_real_driver();
+    before_simulated_library_loads();
+  }
   return std::make_shared<Driver>(
       open_library(path, "the driver library " + path,
                    "Name an existing driver library in ARENA_DRIVER, or one of auto, cuda and sim."));
 }
 
-// Whose the driver's name is in this process.
-enum class Owner { kNobody, kReal, kSimulated };
-
-Owner owner_of_name() {
-  std::string why;
-  const std::optional<Library> library = Library::open(kRealName, why);
-  if (!library) return Owner::kNobody;
-  return library->symbol("cudasimError") != nullptr ? Owner::kSimulated : Owner::kReal;
-}
-
-void say_once_why_simulated(const std::string& reason) {
-  static std::atomic_flag said = ATOMIC_FLAG_INIT;
-  if (said.test_and_set()) return;
-  std::string line =
-      "arena: using the simulated CUDA driver, because " + reason + ". Set ARENA_DRIVER=sim to silence this line.\n";
-  std::fputs(line.c_str(), stderr);
-}
-
-std::shared_ptr<Driver> open_auto() {
-  try {
-    return open_real();
-  } catch (const OpenError& real) {
-    try {
-      // With arena.sim.enable() or in another way. Before we load it, which gives it the name.
-      const bool asked_for = owner_of_name() == Owner::kSimulated;
-      std::shared_ptr<Driver> driver = open_simulated();
-      if (!asked_for) say_once_why_simulated(real.reason());
-      return driver;
-    } catch (const OpenError& simulated) {
-      throw OpenError(
-          real.call(), static_cast<cu::Result>(real.code()),
-          "neither the real driver nor the simulated one can be used: " + real.reason() + "; " + simulated.reason(),
-          "Mend one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.", real.name());
-    }
+// What shows that NVIDIA's driver is installed although its library was not found: a container that was started without
+// it, or half an installation. Empty if nothing does.
+std::string sign_of_driver() {
+#ifndef _WIN32
+  // The kernel module, as seen from a container too; Jetson's; the device file; and where Windows puts it in WSL.
+  for (const char* path : {"/proc/driver/nvidia/version", "/sys/module/nvidia", "/sys/module/nvgpu", "/dev/nvidiactl",
+                           "/usr/lib/wsl/lib/libcuda.so.1"}) {
+    if (access(path, F_OK) == 0) return path;
   }
+#endif
+  return {};
+}
+
+Opened simulate(const std::string& why) {
+  try {
+    return {open_simulated(), why};
+  } catch (const OpenError& simulated) {
+    throw OpenError(simulated.call(), static_cast<cu::Result>(simulated.code()),
+                    "neither NVIDIA's driver nor the simulated one can be used: " + why + "; " + simulated.reason(),
+                    "Repair one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.",
+                    simulated.name());
+  }
+}
+
+// A simulation in place of a driver that fails would look like a healthy one. So it is for machines without any.
+Opened open_auto() {
+  std::string why;
+  const Owner owner = owner_of_name(why);
+  const bool asked_for = owner == Owner::kSimulated && (is_wanted || !is_named_by_us);
+  if (asked_for) return {open_simulated(), {}};
+  const std::string sign = sign_of_driver();
+  const bool missing = owner == Owner::kNobody && Library::is_missing(kRealName, why);
+  if (missing && !sign.empty()) {
+    throw OpenError("dlopen", cu::Result::kSuccess,
+                    "NVIDIA's driver is installed (" + sign + " exists), but " + kRealName +
+                        " was not found on the system's library path",
+                    std::string("In a container, start it with access to the GPU (docker run --gpus all); otherwise "
+                                "install the driver's CUDA library, or add its folder to LD_LIBRARY_PATH, ") +
+                        kOrSimulate);
+  }
+  const bool installed = owner == Owner::kReal || (owner == Owner::kNobody && !missing) || !sign.empty();
+  if (installed) return {open_real(), {}};
+  return simulate("no NVIDIA driver is installed (" + std::string(kRealName) + " was not found)");
 }
 
 }  // namespace
@@ -126,28 +165,49 @@ void set_simulated_library(const std::string& path) {
   library.path = path;
 }
 
-std::shared_ptr<Driver> open_driver(const Choice& choice) {
+void before_simulated_library_loads() {
+  if (!Library::is_loaded(kRealName)) is_named_by_us = true;
+}
+
+void stop_host_functions() {
+  const std::optional<Library> library = Library::find_loaded(simulated_path());
+  auto* stop = library ? library->function<void()>("cudasimStopHostFunctions") : nullptr;
+  if (stop) stop();
+}
+
+void want_simulation() { is_wanted = true; }
+
+Opened open_driver(const Choice& choice) {
   switch (choice.kind) {
     case Choice::Kind::kCuda:
-      return open_real();
+      return {open_real(), {}};
     case Choice::Kind::kSim:
-      return open_simulated();
+      return {open_simulated(), {}};
     case Choice::Kind::kPath:
-      return open_path(choice.path);
+      return {open_path(choice.path), {}};
     case Choice::Kind::kAuto:
       break;
   }
   return open_auto();
 }
 
+namespace {
+
+// No lock is held while a driver opens: it takes long, and a fork meanwhile would leave the child a lock that nobody
+// holds. Threads that race each open one, which is harmless, and the first to finish provides it.
+std::atomic<const std::shared_ptr<Driver>*> kept{nullptr};
+
+}  // namespace
+
 std::shared_ptr<Driver> default_driver() {
-  // No lock is held while a driver opens: it takes long, and a fork meanwhile would leave the child a lock that nobody
-  // holds. Threads that race each open one, which is harmless, and the first to finish provides it.
-  static std::atomic<const std::shared_ptr<Driver>*> opened{nullptr};
-  const std::shared_ptr<Driver>* first = opened.load();
-  if (first) return *first;
-  auto mine = std::make_unique<const std::shared_ptr<Driver>>(open_driver(choice_from_environment()));
-  if (opened.compare_exchange_strong(first, mine.get())) first = mine.release();
+  const std::shared_ptr<Driver>* first = kept.load();
+  return first ? *first : nullptr;
+}
+
+std::shared_ptr<Driver> keep_default_driver(std::shared_ptr<Driver> opened) {
+  const std::shared_ptr<Driver>* first = nullptr;
+  auto mine = std::make_unique<const std::shared_ptr<Driver>>(std::move(opened));
+  if (kept.compare_exchange_strong(first, mine.get())) first = mine.release();
   return *first;
 }
 

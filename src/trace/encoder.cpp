@@ -60,7 +60,7 @@ void Encoder::write(const Event& event, std::uint64_t thread, std::uint64_t time
     record.byte(kStreamRecord);
     record.number(0);
     record.number(event.stream);
-    record.number(event.handle);
+    record.number(event.cu_stream);
   }
   const bool has_line = event.line != 0 && (event.kind == kAllocate || event.kind == kFailure);
   record.byte(static_cast<std::uint8_t>(static_cast<std::uint8_t>(event.kind) | (thread != thread_ ? kHasThread : 0) |

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/events.hpp"
+#include "core/heap/events.hpp"
 
 namespace arena {
 

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/events.hpp"
+#include "core/heap/events.hpp"
 
 namespace arena {
 

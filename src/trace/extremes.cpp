@@ -18,8 +18,9 @@ struct Point {
 
 Bytes rounded(Bytes size) { return std::max(kAlignment, round_up(std::min(size, kLargest), kAlignment)); }
 
-Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
+Extremes find_extremes(const Trace& trace, std::uint64_t bucket, std::optional<std::uint64_t> ended_by) {
   const EventStore& events = trace.events();
+  const std::uint64_t end = ended_by ? std::min<std::uint64_t>(*ended_by + 1, events.size()) : events.size();
   ByBlock<Bytes> sizes(trace);
   Extremes found;
   Point now, highest, most, least;
@@ -27,13 +28,15 @@ Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
     found.events.push_back(std::min(most.event, least.event));
     if (most.event != least.event) found.events.push_back(std::max(most.event, least.event));
   };
-  for (now.event = 0; now.event < events.size(); ++now.event) {
+  for (now.event = 0; now.event < end; ++now.event) {
     const TraceEvent event = events[now.event];
     if (event.kind == EventKind::kAllocate) {
       now.live -= sizes.take(event.block);  // a number that comes again
       now.live += sizes.at(event.block) = rounded(event.size);
     } else if (event.kind == EventKind::kFree) {
       now.live -= sizes.take(event.block);
+    } else if (now.event == ended_by) {
+      now.live += rounded(event.size);
     }
     const bool is_first = now.event % bucket == 0;
     if (is_first && now.event > 0) finish();
@@ -41,7 +44,7 @@ Extremes find_extremes(const Trace& trace, std::uint64_t bucket) {
     if (is_first || now.live < least.live) least = now;
     if (now.live > highest.live) highest = now;
   }
-  if (!events.empty()) finish();
+  if (end > 0) finish();
   found.highest = highest.event;
   return found;
 }

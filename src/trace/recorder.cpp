@@ -21,7 +21,7 @@ std::uint64_t this_thread() {
 
 Recorder::Recorder() : begin_(now()) {}
 
-void Recorder::note(const Event& event) noexcept {
+void Recorder::on_event(const Event& event) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (ended_) return;

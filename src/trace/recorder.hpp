@@ -18,7 +18,7 @@ namespace arena {
 class Recorder final : public Observer {
  public:
   Recorder();
-  void note(const Event& event) noexcept override;
+  void on_event(const Event& event) noexcept override;
 
   // The next chunk, full or, after a while, not; nothing after the end. Waits; to be called without any lock.
   std::optional<Chunk> next(std::chrono::milliseconds wait);

@@ -11,14 +11,16 @@ constexpr std::uint64_t kLegacy = 1;
 }  // namespace
 
 Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-               std::unordered_map<Line, Line> lines, Moving moving)
+               std::unordered_map<Line, Line> lines, Moving moving, std::optional<std::uint64_t> ended_by)
     : trace_(std::move(trace)),
       arena_(std::move(arena)),
       lines_(std::move(lines)),
       every_(std::max<std::uint64_t>(1, every)),
       moving_(moving),
+      ended_by_(ended_by),
+      end_(ended_by ? std::min<std::uint64_t>(*ended_by + 1, trace_->events().size()) : trace_->events().size()),
       blocks_(*trace_),
-      extremes_(find_extremes(*trace_, every_)) {
+      extremes_(find_extremes(*trace_, every_, ended_by_)) {
   arena_->expect_moving(moving == Moving::kAllowed);
   make_streams();
 }
@@ -46,28 +48,35 @@ void Replay::keep_stream(const TraceEvent& event) const {
 
 Replay::~Replay() {
   for (auto& [number, scope] : scopes_) quietly([&, held = scope] { arena_->end_scope(*held); });
-  blocks_.each([&](const Held& held) {
-    if (held.block != nullptr) quietly([&] { arena_->free(*held.block); });
-  });
+  each_live([&](const Held& held) { quietly([&] { arena_->free(*held.block); }); });
+}
+
+template <class Function>
+void Replay::each_live(const Function& function) const {
+  const auto if_live = [&](const Held& held) {
+    if (held.block != nullptr) function(held);
+  };
+  blocks_.each(if_live);
+  if_live(tried_);
 }
 
 bool Replay::step(std::uint64_t events) {
-  const std::uint64_t end = std::min<std::uint64_t>(trace_->events().size(), next_ + events);
+  const std::uint64_t end = std::min<std::uint64_t>(end_, next_ + events);
   while (next_ < end && !misfit_) {
     const TraceEvent event = trace_->events()[next_];
     play(event);
     watch(event);
     ++next_;
   }
-  return next_ < trace_->events().size() && !misfit_;
+  return next_ < end_ && !misfit_;
 }
 
 // Only an allocation can raise what is reserved, and it seldom does.
 void Replay::watch(const TraceEvent& event) {
   const bool is_first = next_ % every_ == 0;
-  const bool is_last = misfit_ || next_ + 1 == trace_->events().size();
+  const bool is_last = misfit_ || next_ + 1 == end_;
   if (is_first) finish_bucket();
-  if (is_first || event.kind == EventKind::kAllocate) {
+  if (is_first || event.kind == EventKind::kAllocate || is_tried()) {
     const Bytes reserved = arena_->reserved();
     if (is_first) bucket_.push_back(sample(event));
     if (reserved > bucket_.front().stats.reserved) bucket_.front() = sample(event);
@@ -95,9 +104,7 @@ std::vector<Origin> Replay::origins(const std::vector<std::uint64_t>& addresses)
     return handle != 0 ? handle : event.stream;
   };
   std::unordered_map<std::uint64_t, std::uint64_t> events;
-  blocks_.each([&](const Held& held) {
-    if (held.block != nullptr) events[held.block->address] = held.event;
-  });
+  each_live([&](const Held& held) { events[held.block->address] = held.event; });
   std::vector<Origin> found;
   for (const std::uint64_t address : addresses) {
     const TraceEvent event = trace_->events()[events.at(address)];
@@ -114,20 +121,19 @@ Line Replay::line_of(const TraceEvent& event) const {
 
 void Replay::allocate(const TraceEvent& event) {
   release(event.block);  // a number that comes again: what a file says need not make sense
+  if (Block* block = request(event)) blocks_.at(event.block) = {block, next_};
+}
+
+Block* Replay::request(const TraceEvent& event) {
   keep_stream(event);
   try {
-    Block& block = arena_->allocate(event.size, stream_of(event), moving_ == Moving::kAllowed, line_of(event));
-    blocks_.at(event.block) = {&block, next_};
+    Block& block = arena_->allocate(event.size, stream_of(event), {.line = line_of(event), .moving = moving_});
     live_ += block.size;
+    return &block;
   } catch (const OutOfMemory& error) {
-    misfit_ = Misfit{.event = next_,
-                     .text = error.what(),
-                     .verdict = error.verdict(),
-                     .requested = error.requested(),
-                     .largest = error.largest(),
-                     .by_moving = error.by_moving(),
-                     .stats = error.stats()};
+    misfit_ = Misfit{.event = next_, .text = error.what(), .failure = error.failure()};
   }
+  return nullptr;
 }
 
 void Replay::release(std::uint64_t block) {
@@ -172,7 +178,9 @@ void Replay::play(const TraceEvent& event) {
     case kScopeEnd:
       end_scope(event.block);
       break;
-    case kFailure:   // what did not fit then may fit now, and the program went on without it
+    case kFailure:  // of others the program went on without them
+      if (is_tried()) tried_ = {request(event), next_};
+      break;
     case kReserved:  // a consequence
     case kReserve:   // settings of that run: this one has its own
     case kSetCap:

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 #include "trace/by_block.hpp"
 #include "trace/extremes.hpp"
 #include "trace/trace.hpp"
@@ -37,20 +37,18 @@ struct Origin {
 // Where and why a trace did not fit.
 struct Misfit {
   std::uint64_t event = 0;
-  std::string text, verdict;
-  Bytes requested = 0, largest = 0;
-  ByMoving by_moving;
-  Stats stats;
+  std::string text;
+  Failure failure;
 };
 
 class Replay {
  public:
   // Of every so many events it samples the account when the most and the least was live, and when the most was
   // reserved; and after the last. `lines` are what the arena shall call the lines of the trace. Live data is moved if
-  // that is allowed, and nothing else makes room.
-  enum class Moving { kAllowed, kForbidden };
+  // that is allowed, and nothing else makes room. `ended_by` is the failed request that ended the recorded run, if one
+  // did: it is tried, and the replay ends with it, for what follows is a program that gives up.
   Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-         std::unordered_map<Line, Line> lines, Moving moving);
+         std::unordered_map<Line, Line> lines, Moving moving, std::optional<std::uint64_t> ended_by = std::nullopt);
   // Frees what is live, and the streams.
   ~Replay();
   Replay(const Replay&) = delete;
@@ -59,6 +57,8 @@ class Replay {
   // Goes on for at most so many events. False at the end, or when an allocation does not fit.
   bool step(std::uint64_t events);
 
+  // How many events it plays, if all fits.
+  std::uint64_t end() const { return end_; }
   std::uint64_t done() const { return next_; }
   const std::optional<Misfit>& misfit() const { return misfit_; }
   const std::vector<Sample>& samples() const { return samples_; }
@@ -77,12 +77,14 @@ class Replay {
 
   void play(const TraceEvent& event);
   void allocate(const TraceEvent& event);
+  Block* request(const TraceEvent& event);  // null if it does not fit
+  bool is_tried() const { return next_ == ended_by_; }
+  template <class Function>
+  void each_live(const Function& function) const;
   void release(std::uint64_t block);    // if it is live
   void end_scope(std::uint64_t scope);  // if it was begun
   void watch(const TraceEvent& event);
-  Sample sample(const TraceEvent& event) const {
-    return {next_, event.time, arena_->stats(moving_ == Moving::kAllowed)};
-  }
+  Sample sample(const TraceEvent& event) const { return {next_, event.time, arena_->stats(moving_)}; }
   void finish_bucket();
   cu::Stream stream_of(const TraceEvent& event) const { return streams_[event.stream % streams_.size()].get(); }
   Line line_of(const TraceEvent& event) const;
@@ -98,8 +100,11 @@ class Replay {
   std::unordered_map<Line, Line> lines_;
   std::uint64_t every_;
   Moving moving_;
+  std::optional<std::uint64_t> ended_by_;
+  std::uint64_t end_;
   std::uint64_t next_ = 0;
   ByBlock<Held> blocks_;
+  Held tried_;  // the request that failed in the recorded run
   Bytes live_ = 0;
   Height peak_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Scope>> scopes_;

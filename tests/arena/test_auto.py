@@ -248,16 +248,16 @@ def test_live_data_is_not_moved_beside_a_waiting_thread_where_there_is_no_gil() 
 @pytest.mark.parametrize(
     "code",
     [
-        "def fail(*_): raise OSError\n_stacks.open = fail",
+        "def fail(*_): raise OSError\nstacks.open = fail",
         "_core.Sleep.walk = lambda sleep: ([], True)",
-        "_stacks._PYTHON = ('another',)",
-        "_threads._IS_FREE_THREADED = True",
+        "stacks._PYTHON = ('another',)",
+        "threads._IS_FREE_THREADED = True",
         "sys.is_finalizing = lambda: True",
     ],
     ids=["code unknown", "no way back to Python", "Python in another program", "built without a GIL", "at the end"],
 )
 def test_live_data_is_not_moved_if_a_waiting_thread_may_not_need_the_gil(code: str) -> None:
-    before = BEFORE.replace("_core", "_core, _stacks, _threads") + "start(threading.Event().wait)\n"
+    before = f"{BEFORE}from arena._pool import stacks, threads\nstart(threading.Event().wait)\n"
     assert outcome(code, before=before) == REFUSED
 
 
@@ -306,7 +306,7 @@ found.append(standstill.holds())
 def test_a_thread_that_wakes_up_while_the_device_is_waited_for_keeps_live_data_in_place() -> None:
     """It is asleep when it is looked at, and asleep again before data would be moved. Each time."""
     code = """
-import arena._threads as threads
+import arena._pool.threads as threads
 waiting = queue.SimpleQueue()
 def wait():
     while True:
@@ -420,3 +420,40 @@ def test_threads_that_launch_work_now_and_then_never_meet_a_move(tmp_path: Path)
     built = compile_with_driver(LAUNCHER, tmp_path)
     answer = outcome(STRESS, str(built), after='end(f"{min(found.values()) > 0} {found}")')
     assert answer.startswith("True"), answer
+
+
+WAKES = """
+import arena, hashlib, json
+pool, go = stranded.pool, threading.Event()
+def work():
+    go.wait()
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 1 << 30)  # without the GIL, and for longer than the test takes
+start(work)
+def places():
+    metrics = dict(line.rsplit(" ", 1) for line in pool.metrics().splitlines() if not line.startswith("#"))
+    (measured,) = (int(value) for name, value in metrics.items() if name.startswith("arena_largest_request_bytes"))
+    report, stats = pool.report(), pool.stats()
+    data = json.loads(json.dumps(report.to_dict()))
+    assert stats.largest_with_moving > stats.largest_without_moving
+    assert report.largest["with_moving"] == stats.largest_with_moving
+    words = "with moving live data," if stats.largest == stats.largest_with_moving else "without moving live data,"
+    assert words in report.caption, report.caption
+    return {stats.largest, measured, report.largest["now"], data["largest"]["now"], pool.snapshot().stats["largest"]}
+assert places() == {pool.stats().largest_with_moving}  # it only waits
+go.set()
+time.sleep(0.05)  # not as long as what was seen before was ever believed
+(now,) = places()
+assert now == pool.stats().largest_without_moving
+try:
+    pool.allocate(now + 1)
+except arena.OutOfMemoryError as error:
+    assert (error.largest, error.largest_with_moving) == (now, pool.stats().largest_with_moving), error
+    assert (pool.stats().largest, error.moving) == (now, "other threads")
+else:
+    raise AssertionError
+pool.allocate(now).free()
+"""
+
+
+def test_every_place_says_what_passes_now_though_a_thread_slept_a_moment_ago() -> None:
+    assert outcome(WAKES, after="end('as it was said')") == "as it was said\n"

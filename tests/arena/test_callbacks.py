@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +92,82 @@ def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -
     assert told == []
     held += [pool.allocate(2 * MIB) for _ in range(4)]
     assert told == [18 * MIB]
+
+
+def test_pressure_can_count_what_is_live(make: MakeArena) -> None:
+    pool = make(cap="32MiB", growth="2MiB")
+    told: list[int] = []
+    pool.on_pressure(0.5, lambda: told.append(pool.stats().live), of="live")
+    pool.allocate(14 * MIB).free()
+    pool.allocate(15 * MIB).free()  # reserved stays
+    held = [pool.allocate(4 * MIB) for _ in range(4)]
+    assert (pool.stats().reserved >= 16 * MIB, told) == (True, [])
+    held.append(pool.allocate(512))  # of memory that is there already
+    held.append(pool.allocate(4 * MIB))
+    assert told == [16 * MIB + 512]
+
+
+def test_pressure_is_told_again_only_after_memory_was_below_the_lower_mark(make: MakeArena) -> None:
+    pool = make(cap="32MiB", growth="2MiB")
+    told: list[int] = []
+    pool.on_pressure(0.75, lambda: told.append(pool.stats().live >> 20), of="live", rearm=0.5)
+    held = [pool.allocate(2 * MIB) for _ in range(13)]
+    assert told == [26]
+    for _ in range(3):  # down to 18 MiB, and up again: never below 16
+        del held[9:]
+        held += [pool.allocate(2 * MIB) for _ in range(4)]
+    assert told == [26]
+    del held[7:]  # 14 MiB
+    held.append(pool.allocate(16 * MIB))  # at once: that it was below counts
+    assert told == [26, 30]
+    held.append(pool.allocate(MIB))
+    assert told == [26, 30]
+
+
+def test_pressure_of_what_is_reserved_is_told_again_after_a_trim(make: MakeArena) -> None:
+    pool = make(cap="32MiB", growth="2MiB")
+    told: list[int] = []
+    pool.on_pressure(0.5, lambda: told.append(pool.stats().reserved >> 20), rearm=0.25)
+    for _ in range(3):
+        pool.allocate(20 * MIB).free()
+    assert told == [20]
+    pool.trim()
+    pool.reserve("18MiB")
+    assert told == [20, 18]
+
+
+def test_a_callback_that_sheds_load_and_allocates_is_not_called_within_itself(make: MakeArena) -> None:
+    pool = make(cap="32MiB", growth="2MiB")
+    held: list[arena.Buffer] = []
+    depths: list[int] = []
+    depth = 0
+
+    def shed() -> None:
+        nonlocal depth
+        depth += 1
+        depths.append(depth)
+        held.clear()
+        pool.allocate(30 * MIB).free()
+        depth -= 1
+
+    pool.on_pressure(0.5, shed, of="live", rearm=0.25)
+    for _ in range(20):
+        held.append(pool.allocate(2 * MIB))
+    assert depths == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"of": "free"}, 'of=\'free\' is not accepted; write "reserved" or "live"'),
+        ({"rearm": 0.5}, "rearm=0.5 is not accepted; write a share of the cap above 0 and below 0.5"),
+        ({"rearm": 0}, "rearm=0 is not accepted"),
+        ({"rearm": True}, "rearm=True is not accepted"),
+    ],
+)
+def test_a_mark_that_cannot_be_is_named(make: MakeArena, wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(text)):
+        make(cap="16MiB").on_pressure(0.5, print, **wrong)
 
 
 def test_a_full_cap_and_a_reservation_are_pressure_too(make: MakeArena) -> None:

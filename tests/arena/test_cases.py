@@ -207,5 +207,5 @@ def test_aws_2016(make: MakeArena, take: Take) -> None:
     text = str(caught.value)
     assert "82.13 MiB asked, cap reached; the largest request that would pass is 24 MiB" in text
     assert "41,943,040  what the program asked for" in text
-    assert "Next: raise the cap with set_cap(), or free something first." in text
+    assert "Next: 82.13 MiB can never pass under a cap of 64 MiB, whatever is freed: raise the cap" in text
     assert held is not None

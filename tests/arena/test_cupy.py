@@ -48,6 +48,47 @@ def test_a_view_keeps_the_memory_of_its_array(pool: arena.Arena) -> None:
     assert pool.stats().live == 0
 
 
+def test_memory_can_be_freed_before_its_array_goes_as_in_cupys_pool(pool: arena.Arena) -> None:
+    array = cupy.empty(MIB)
+    view = array[10:]
+    array.data.mem.free()
+    assert (pool.used_bytes(), array.data.mem.ptr) == (0, 0)
+    again = cupy.empty(MIB)
+    array.data.mem.free()  # does nothing: it is another's by now
+    del array, view
+    assert pool.used_bytes() == again.nbytes
+    del again
+    assert pool.used_bytes() == 0
+
+
+def test_pressure_of_live_memory_is_noticed_by_arrays_of_memory_that_is_there(pool: arena.Arena) -> None:
+    told: list[int] = []
+    half = pool.stats().cap // 2
+    size = half // 4
+    del [cupy.empty(size, dtype="u1") for _ in range(6)][:]
+    pool.on_pressure(0.5, lambda: told.append(pool.used_bytes()), of="live")
+    arrays = []
+    while pool.used_bytes() <= half:
+        assert told == []
+        arrays.append(cupy.empty(size, dtype="u1"))
+    assert told == [pool.used_bytes()]
+
+
+def test_pressure_of_live_memory_is_noticed_by_arena_malloc_too() -> None:
+    code = """
+import arena, cupy
+cupy.cuda.set_allocator(arena.malloc)
+pool = arena.default_arena()
+for _ in range(3):
+    cupy.empty(1000)
+pool.on_pressure(1e-9, lambda: print(pool.used_bytes()), of="live", rearm=1e-10)
+for _ in range(2):
+    cupy.empty(1000)  # of memory that is there
+"""
+    done = run(code, ARENA_DRIVER="sim")
+    assert (done.stdout, done.stderr) == ("8192\n8192\n", "")
+
+
 def test_the_allocator_can_be_used_for_a_while(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     with cupy.cuda.using_allocator(pool.malloc):
@@ -257,11 +298,11 @@ def test_arena_malloc_is_as_quick_and_follows_the_default_arena() -> None:
 import arena, cupy
 cupy.cuda.set_allocator(arena.malloc)
 cupy.empty(1000)
-slowly, arena._arena.malloc_slowly = arena._arena.malloc_slowly, None
+slowly, arena._pool.defaults.malloc_slowly = arena._pool.defaults.malloc_slowly, None
 array = cupy.empty(1000, dtype="u1")
 print(arena.default_arena().stats().requested, cupy.cuda.get_allocator() is arena.malloc)
 arena.default_arena().close()
-arena._arena.malloc_slowly = slowly
+arena._pool.defaults.malloc_slowly = slowly
 other = cupy.empty(2000, dtype="u1")
 print(arena.default_arena().stats().requested)
 try:

@@ -1,4 +1,5 @@
-"""The tests of the bridge once more, with the CuPy before the one they ran with. `make test` puts it in a folder."""
+"""The tests of the bridge once more, with the CuPy before the one they ran with. `make test-slow` puts it in
+a folder."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ FOLDER = Path(sys.prefix) / "cupy13"
 FILES = ["test_cupy.py", "test_cupy_hooks.py", "test_cupy_ends.py", "test_cupy_internals.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (FOLDER / "cupy").exists(), reason="no CuPy 13 here: make .venv/.cupy13")
 @pytest.mark.parametrize("file", FILES)
 def test_all_this_holds_with_cupy_13(file: str) -> None:

@@ -173,3 +173,26 @@ thread.join()
 """
     done = run(code)
     assert (done.stdout, done.stderr) == (f"{[NAMES[0], NAMES[1], *NAMES[4:]]}\n", "")
+
+
+def test_a_hook_that_looks_at_the_stack_finds_no_frame_of_arena(pool: arena.Arena) -> None:
+    report = io.StringIO()
+    with memory_hooks.LineProfileHook() as hook:
+        arrays = [cupy.empty(MIB), cupy.empty(MIB)]  # of new memory, and of memory that is there
+        del arrays
+    hook.print_report(report)
+    last = report.getvalue().splitlines()[-1]  # the innermost frame: where CuPy calls the allocator
+    assert "cupy/_creation/basic.py" in last, report.getvalue()
+    assert "python/arena" not in report.getvalue()
+    assert "site-packages/arena" not in report.getvalue()
+
+
+def test_a_hook_is_told_of_memory_that_is_freed_before_its_array_goes(pool: arena.Arena) -> None:
+    pointer = pool.malloc(1000)
+    address, number = pointer.ptr, id(pointer.mem)
+    with Recorder() as hook:
+        pointer.mem.free()
+        pointer.mem.free()
+        del pointer
+    facts = {"device_id": 0, "mem_size": 1024, "mem_ptr": address, "pmem_id": number}
+    assert hook.calls == [("free_preprocess", facts), ("free_postprocess", facts)]

@@ -72,8 +72,12 @@ try:
 except cupy.cuda.memory.OutOfMemoryError:
     pass
 array = arena.malloc(10), arena.malloc(10)
-from arena import _cupy
-print(_cupy.way)
+live = arena.default_arena().stats().live
+array[0].mem.free()
+array[0].mem.free()
+assert arena.default_arena().stats().live == live - 512
+from arena._cupy import bridge
+print(bridge.way)
 """
 
 

@@ -165,7 +165,7 @@ def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> 
             pool.validate()
             pool.report()
             assert "arena_cap_bytes" in pool.metrics()
-            assert "bytes live" in repr(pool)
+            assert " live, " in repr(pool)
 
     together(use, use, look)
     assert check(pool).blocks == 0
@@ -282,7 +282,7 @@ def test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own(
     make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARENA_RECORD", str(tmp_path / "run.arena"))
-    monkeypatch.setattr("arena._trace._record._environment_used", iter(range(1, 1000)))
+    monkeypatch.setattr("arena._trace.record._environment_used", iter(range(1, 1000)))
     for _ in range(5):
         pools = together(*[lambda: make(cap="2MiB")] * THREADS)
         together(*[pool.close for pool in pools if isinstance(pool, arena.Arena)] * 2)
@@ -323,6 +323,19 @@ def test_arenas_may_be_made_and_dropped_while_all_are_reported(make: MakeArena) 
             over.set()
 
     together(use, look)
+
+
+def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[arena.Report] = []
+    remember = arena._pool.arena.remember
+
+    def remember_and_look(pool: arena.Arena) -> None:
+        remember(pool)
+        seen.append(pool.report())
+
+    monkeypatch.setattr(arena._pool.arena, "remember", remember_and_look)
+    arena.Arena(cap="2MiB").close()
+    assert len(seen) == 1
 
 
 def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> None:

@@ -247,7 +247,7 @@ def test_during_a_capture_the_error_says_to_move_before_it(
     cu.ok("cuGraphExecDestroy", graph.launchable)
     assert error.verdict == "a stream is being captured"
     assert says(error, r"Live data is not moved during a capture\." + GAIN.format(48 * MIB))
-    assert says(error, r"before the capture begins\.\nOr make room before the capture begins: raise the cap")
+    assert says(error, r"before the capture begins\. Or make room before the capture begins: raise the cap")
     assert says(error, 'make the arena with compact="auto"') is (compact is False)
     if compact is not False:
         assert pool.safe_point(budget="1s") == error.set_free_by_moving == 48 * MIB
@@ -283,7 +283,7 @@ def test_a_request_beside_a_capture_is_told_of_it(make: MakeArena, work: Work, c
 def test_after_a_failure_the_next_safe_point_moves_even_little(make: MakeArena) -> None:
     pool = make(cap="256MiB", reserve="256MiB", growth="4MiB")
     kept = [pool.allocate(2 * MIB) for _ in range(128)]
-    for block in (kept[3], kept[9]):  # at the ends of two handles, of which one could be lent
+    for block in (kept[3], kept[9]):  # at the ends of two handles, of which one could get an alias
         block.free()
     before = pool.stats()
     assert before.compactable == 4 * MIB

@@ -40,7 +40,35 @@ def test_a_limit_is_a_cap(make: MakeArena) -> None:
     pool.set_limit(fraction=0.5)
     assert pool.get_limit() == pool.stats().cap == total // 2
     pool.set_limit(size=10 * total)
-    assert pool.stats().cap == total
+    assert (pool.get_limit(), pool.stats().cap) == (10 * total, total)
+
+
+def test_a_limit_of_all_of_the_device_is_a_limit_as_in_cupy(make: MakeArena) -> None:
+    pool = make()
+    total = pool.stats().device_total
+    pool.set_limit(fraction=1.0)
+    assert pool.get_limit() == total
+    pool.set_limit(0)
+    assert pool.get_limit() == 0
+    pool.set_cap(total)
+    assert pool.get_limit() == total
+    assert make(cap="100%").get_limit() == total
+
+
+@pytest.mark.parametrize(("text", "limit"), [("0", 0), ("0%", 0), ("50%", 4 * GIB), ("100%", 8 * GIB)])
+def test_the_limit_of_cupys_variable_is_a_limit(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch, text: str, limit: int
+) -> None:
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", text)
+    assert make().get_limit() == limit
+
+
+def test_free_all_free_trims_and_says_that_it_is_deprecated_as_in_cupy(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    pool.allocate(MIB).free()
+    with pytest.warns(DeprecationWarning, match=r"call free_all_blocks\(\)"):
+        pool.free_all_free()
+    assert pool.total_bytes() == sim.used() == 0
 
 
 @pytest.mark.parametrize("off", [{}, {"size": 0}, {"fraction": 0}, {"fraction": 0.0}], ids=str)

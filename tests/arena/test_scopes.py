@@ -10,6 +10,7 @@ import pytest
 
 from arena import OutOfMemoryError, UsageError
 
+from ..programs import ROOT
 from .conftest import MIB, MakeArena, check
 
 
@@ -69,7 +70,7 @@ def test_a_budget_bounds_a_scope_and_those_in_it(make: MakeArena) -> None:
         kept = pool.allocate(4 * MIB)
         with pool.scope("inner", budget="50%") as inner:
             assert inner.budget == 4096 * MIB
-            with pytest.raises(OutOfMemoryError, match="raise the scope's budget=") as caught:
+            with pytest.raises(OutOfMemoryError, match="raise budget= of scope outer from 8 MiB to 9 MiB") as caught:
                 pool.allocate(5 * MIB)
             assert (caught.value.verdict, caught.value.largest) == ("budget of scope outer reached", 4 * MIB)
             inside = pool.allocate(4 * MIB)
@@ -78,6 +79,58 @@ def test_a_budget_bounds_a_scope_and_those_in_it(make: MakeArena) -> None:
         assert (inner.leaked, outer.live) == (0, 4 * MIB)
     outside = pool.allocate(30 * MIB)
     assert (kept.nbytes, outside.nbytes, outer.peak) == (4 * MIB, 30 * MIB, 8 * MIB)
+
+
+def test_a_budget_error_names_the_budget_and_lists_what_its_scope_holds(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("load", budget="10MiB"):  # an earlier one of the same name
+        earlier = pool.allocate(4 * MIB)
+    outside = pool.allocate(16 * MIB)
+    with pool.scope("load", budget="10MiB"):
+        own = [pool.allocate(3 * MIB)]
+        with pool.scope("read"):
+            own.append(pool.allocate(5 * MIB))
+        with pytest.raises(OutOfMemoryError) as caught:
+            pool.allocate(4 * MIB)
+    error = caught.value
+    assert (error.verdict, error.scope, error.budget, error.budget_used, error.largest) == (
+        "budget of scope load reached", "load", 10 * MIB, 8 * MIB, 2 * MIB,
+    )  # fmt: skip
+    assert str(error).splitlines() == [
+        "out of memory: 4 MiB asked, budget of scope load reached (8 of 10 MiB used); the largest request that would "
+        "pass is 2 MiB",
+        "Held most in scope load by (by line with ARENA_LINES=1):",
+        "       5 MiB  in 1 block of 4 MiB and more",
+        "       3 MiB  in 1 block of 2 MiB and more",
+        "Next: raise budget= of scope load from 10 MiB to 12 MiB or more, or free what it holds first.",
+    ]
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    for block in (earlier, outside, *own):
+        block.free()
+
+
+def test_the_document_shows_the_error_of_a_budget_as_it_is(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("preprocess", budget="10MiB"):
+        kept = pool.allocate(8 * MIB)
+        with pytest.raises(OutOfMemoryError) as caught:
+            pool.allocate(4 * MIB)
+    shown = [line[4:] for line in (ROOT / "docs" / "arena.md").read_text().splitlines() if line.startswith("    ")]
+    lines = str(caught.value).splitlines()
+    begin = shown.index(lines[0])
+    assert shown[begin : begin + len(lines)] == lines
+    kept.free()
+
+
+def test_what_is_above_a_budget_can_never_pass_under_it(make: MakeArena) -> None:
+    pool = make(cap="64MiB")
+    with pool.scope("small", budget="1MiB"), pytest.raises(OutOfMemoryError) as caught:
+        pool.allocate(2 * MIB)
+    assert str(caught.value).splitlines()[-1] == (
+        "Next: 2 MiB can never pass under the budget of scope small, 1 MiB, whatever is freed: raise budget=, or ask "
+        "for less at a time."
+    )
+    assert caught.value.most == MIB
 
 
 def test_a_budget_is_asked_about_before_garbage_is_collected_and_callbacks_are_called(make: MakeArena) -> None:
@@ -105,7 +158,7 @@ def test_a_scope_is_entered_once(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     scope = pool.scope("once")
     assert (scope.live, scope.peak, scope.leaked) == (0, 0, 0)
-    assert repr(scope) == "<arena.Scope 'once', not entered: 0 bytes live, 0 at the peak>"
+    assert repr(scope) == "<arena.Scope 'once', not entered: 0 B live, 0 B at the peak>"
     with scope, pytest.raises(UsageError, match="scope 'once' was entered before"):
         scope.__enter__()
     for name in ("", 5, None):

@@ -362,7 +362,7 @@ def test_what_a_front_kept_does_not_hide_a_later_free_beside_it(make: MakeArena,
         apart.free()
         work.fill(large, 1, one.ptr)
         large.free()
-        apart = pool.allocate(4 * MIB, two)  # waits for what was freed up to `apart`, and puts down what fronts keep
+        apart = pool.allocate(4 * MIB, two)  # waits for what was freed up to `apart`, and flushes the stream caches
         large = pool.allocate(MIB, two)
         work.fill(large, 2, two.ptr)
     assert pool.stats().waits == 3

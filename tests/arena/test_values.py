@@ -6,6 +6,7 @@ import copy
 import pickle
 import time
 
+import numpy as np
 import pytest
 
 import arena
@@ -29,7 +30,7 @@ from .conftest import GIB, MIB, MakeArena, check
         ({"headroom": 1.0}, r"headroom=8589934592 leaves nothing"),
         ({"growth": "x"}, r"growth='x' is not a size"),
         ({"device": 7}, r"device=7: there is no such device; there are 1"),
-        ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, or \"sim:8GiB\""),
+        ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, \"sim\", or \"sim:8GiB\""),
         ({"compact": "maybe"}, r"compact='maybe' is not accepted"),
         ({"compact": 0}, r"compact=0 is not accepted"),  # some of the arena took it for False, and some did not
     ],
@@ -47,7 +48,7 @@ def test_the_largest_simulated_device_has_room_for_an_arena() -> None:
 def test_settings_come_from_arguments_configure_and_environment_in_this_order(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arena._settings, "_configured", {})
+    monkeypatch.setattr(arena._pool.settings, "_configured", {})
     assert make().stats().cap == 8 * GIB
     monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", "50%")
     assert make().stats().cap == 4 * GIB
@@ -90,9 +91,69 @@ def test_sizes_that_cannot_be_are_refused(make: MakeArena, size: int) -> None:
 
 
 def test_a_size_that_is_no_number_is_a_type_error(make: MakeArena) -> None:
-    for size in ("12", 1.5, None, True):
+    for size in (1.5, None, True):
         with pytest.raises(TypeError, match="a size in bytes is an int"):
             make(cap="8MiB").allocate(size)  # type: ignore[arg-type]
+
+
+WRITTEN = {
+    "3MiB": 3 * MIB,
+    "3M": 3 * MIB,
+    "3MB": 3_000_000,
+    " 3 mib ": 3 * MIB,
+    "3m": 3 * MIB,
+    "3mb": 3_000_000,
+    "1.5KiB": 1536,
+    "1.5k": 1536,
+    "1.5kB": 1500,
+    "2500000": 2_500_000,
+    "2500000B": 2_500_000,
+    "0.003GB": 3_000_000,
+}
+
+
+@pytest.mark.parametrize(("text", "size"), WRITTEN.items())
+def test_a_size_is_read_the_same_way_wherever_one_is_taken(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch, text: str, size: int
+) -> None:
+    pool = make(cap="64MiB")
+    with pool.allocate(text) as buffer, pool.allocate(text, stream=0) as second:
+        assert (buffer.nbytes, second.nbytes) == (size, size)
+    pool.set_cap(text)
+    assert pool.stats().cap == size
+    pool.set_limit(text)
+    assert pool.get_limit() == size
+    assert pool.scope("part", budget=text).budget == size
+    assert make(growth=text, headroom=text, cap=text).stats().headroom == size
+    monkeypatch.setattr(arena._pool.settings, "_configured", {})
+    monkeypatch.setenv("ARENA_CAP", text)
+    assert make().stats().cap == size
+    assert sim.price("cuMemCreate", text) == sim.price("cuMemCreate", size)
+
+
+@pytest.mark.parametrize("text", ["12XB", "twelve", "-1", "1.5", "101%", "", "4Gi", "4iB", "1 2", "½GiB"])
+def test_a_text_that_is_no_size_is_refused_by_allocate(make: MakeArena, text: str) -> None:
+    with pytest.raises(UsageError, match=r"size='.*' is not a size; write bytes \(4 << 30\), or a text with a unit"):
+        make(cap="8MiB").allocate(text)
+
+
+def test_whatever_stands_for_an_int_is_a_size(make: MakeArena) -> None:
+    assert make(cap=np.int64(8 * MIB)).stats().cap == 8 * MIB  # type: ignore[arg-type]
+
+
+def test_a_device_is_written_the_same_way_wherever_one_is_taken(cu: Cu) -> None:
+    for device in (0, "0", " 0", "sim", np.int32(0)):
+        with arena.Arena(device=device) as pool:  # type: ignore[arg-type]
+            assert (pool.device, pool.is_simulated) == (0, True)
+    with arena.Arena(device="sim:2GB") as pool, arena.Arena(device="sim:2000000000") as same:
+        assert pool.stats().device_total == 2_000_000_000
+        assert pool.device == same.device
+    for device in (-1, "gpu", "sim0", None, 1.5, True):
+        with pytest.raises(UsageError, match=r'is not accepted; write a number from 0 up, "sim", or "sim:8GiB"'):
+            arena.Arena(device=device)  # type: ignore[arg-type]
+    for device, text in (("sim:", "is not a size"), ("sim:50%", "is not a size"), ("sim:0", "has no memory")):
+        with pytest.raises(UsageError, match=text):
+            arena.Arena(device=device)
 
 
 def test_an_allocation_of_nothing_has_an_address_of_its_own(make: MakeArena) -> None:
@@ -142,18 +203,18 @@ def test_a_simulated_device_is_made_once_for_each_size_and_again_after_a_reset(c
         pools.clear()
         sim.reset()
         sim.configure(devices=4)
-    with pytest.raises(UsageError, match="memory: 'much' is not accepted"):
+    with pytest.raises(UsageError, match="device='sim:much': size='much' is not a size; write bytes"):
         arena.Arena(device="sim:much")
 
 
-@pytest.mark.parametrize("cap", ["9" * 400 + ".0", "9" * 5000, "\u0663GiB", "1e3GiB", "", " ", "GiB", "1 GB"])
+@pytest.mark.parametrize("cap", ["9" * 400 + ".0", "9" * 5000, "\u0663GiB", "1e3GiB", "", " ", "GiB", "1 GiBB"])
 def test_hostile_sizes_are_refused(make: MakeArena, cap: str) -> None:
     with pytest.raises(UsageError, match="is not a size"):
         make(cap=cap)
 
 
 def test_a_share_may_be_written_as_text_too(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena._settings, "_configured", {})
+    monkeypatch.setattr(arena._pool.settings, "_configured", {})
     monkeypatch.setenv("ARENA_CAP", "0.5")
     assert make().stats().cap == 4 * GIB
     with pytest.raises(UsageError, match=r"cap='1\.5' is not a size"):
@@ -164,7 +225,7 @@ def test_a_share_may_be_written_as_text_too(make: MakeArena, monkeypatch: pytest
 def test_cupys_limit_is_read_as_cupy_reads_it(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch, limit: str, cap: int
 ) -> None:
-    monkeypatch.setattr(arena._settings, "_configured", {})
+    monkeypatch.setattr(arena._pool.settings, "_configured", {})
     monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", limit)
     assert make().stats().cap == cap
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import arena
+from arena._cli.group import ABOUT
 
 from .. import forked
+from ..installed import nothing_installed
 from ..programs import ROOT, clean_environment
 
 TRACE = ROOT / "benchmarks/traces/science.csv.gz"
@@ -42,16 +45,30 @@ def test_a_process_of_its_own_prints_the_same(arguments: tuple[str, ...]) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (again.returncode, again.stdout, again.stderr)
 
 
-def test_help_has_an_example_for_every_command() -> None:
-    commands = ("demo", "info", "run", "replay", "fit", "measure", "report", "convert")
-    top = run_arena("--help")
-    assert top.returncode == 0
-    for command in commands:
-        assert command in top.stdout
-        assert f"arena {command}" in run_arena(command, "--help").stdout.replace("ARENA_CAP=80% ", "")
-    assert "arena replay --compare a.arena b.arena" in " ".join(run_arena("replay", "--help").stdout.split())
-    assert run_arena().returncode == 2
+def test_an_unknown_command_is_wrong_usage() -> None:
     assert run_arena("juggle").returncode == 2
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    shown = " ".join(run_arena("--help").stdout.split())
+    for command, about in ABOUT.items():
+        assert f"{command} {about}" in shown
+        own = " ".join(run_arena(command, "--help").stdout.split())
+        assert f" {about} " in own
+
+
+@nothing_installed
+def test_info_says_in_one_line_that_the_device_is_simulated_if_that_was_not_asked_for() -> None:
+    shown = start_arena("info", ARENA_DRIVER="")
+    assert shown.stdout == run_arena("info").stdout
+    assert re.fullmatch(r"arena: working on simulated memory, because no NVIDIA driver is installed .*\n", shown.stderr)
+
+
+def test_a_replay_is_a_simulation_by_nature_whatever_driver_there_is(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_text("not a library")
+    for environment in ({"ARENA_DRIVER": ""}, {"ARENA_DRIVER": "", "LD_LIBRARY_PATH": str(tmp_path)}):
+        done = start_arena("replay", TRACE, "--cap", "2GiB", **environment)
+        assert (done.returncode, done.stderr) == (0, ""), done
 
 
 def test_info_tells_the_settings_and_where_they_come_from() -> None:
@@ -136,3 +153,21 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         env={**os.environ, "ARENA_DRIVER": "sim"},
     )
     assert (done.stdout, done.stderr) == ('{\n "format', "")
+
+
+def test_a_trace_or_a_page_that_is_taken_for_a_report_is_told_apart(tmp_path: Path) -> None:
+    done = run_arena("report", TRACE)
+    instead = f"arena replay {TRACE} --save report.html makes a report of it"
+    assert (done.returncode, done.stderr.startswith(f"arena: {TRACE} is a trace, not a report; {instead}")) == (1, True)
+    page = tmp_path / "report.html"
+    assert run_arena("replay", TRACE, "--save", page).returncode == 0
+    assert run_arena("report", page).stderr == (
+        f"arena: {page} is a page to open in a browser; reports are read from .json\n"
+    )
+
+
+def test_a_replay_takes_the_simulated_device_without_a_size() -> None:
+    facts = json.loads(run_arena("replay", TRACE, "--device", "sim", "--cap", "7G", "--json").stdout)
+    assert (facts["stats"]["device_total"], facts["stats"]["cap"]) == (8 << 30, 7 << 30)
+    found = run_arena("fit", TRACE, "--device", "sim", "--json")
+    assert json.loads(found.stdout)["limit"] == (8 << 30) - (600 << 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import arena
 from arena import Trace, UsageError
-from arena._compare._text import CHART_WIDTH, binned
+from arena._analysis.compare.text import CHART_WIDTH, binned
 
 from ..programs import ROOT
 from ..report.browser import Tab, browser, contrast
@@ -150,9 +151,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [1200, 400])
 def test_the_page_shows_every_run_and_asks_nobody(chromium: Any, page: Path, mode: str, width: int) -> None:
     with Tab(chromium, page, mode=mode, width=width) as tab:  # notices errors, requests and dialogs
-        tab.page.wait_for_selector("#lines .scatterlayer .trace")
-        assert tab.page.locator("#lines .scatterlayer .trace").count() == 5  # two lines each, and a cross
-        assert tab.page.locator("#lines .annotation").all_text_contents() == ["A", "B"]
+        assert (tab.page.locator("#lines .run").count(), tab.page.locator("#lines .cross").count()) == (4, 1)
+        assert tab.page.locator("#lines .letter").all_text_contents() == ["A", "B"]
+        assert page.stat().st_size < 2_000_000
         assert "Only A fits. B stopped: event " in tab.page.inner_text("#caption")
         assert HOSTILE.replace("/", "\u2215") in tab.page.inner_text(".runs")
         rows = {row[0]: row[1:] for row in tab.rows("compared")}
@@ -164,13 +165,25 @@ def test_the_page_shows_every_run_and_asks_nobody(chromium: Any, page: Path, mod
 
 def test_the_page_is_drawn_over_time_or_events(chromium: Any, page: Path) -> None:
     with Tab(chromium, page) as tab:
-        title = "#lines .xtitle"
-        tab.page.wait_for_selector(title)
-        assert tab.page.locator(title).text_content() == "share of the events"  # two traces
-        assert tab.page.evaluate("document.getElementById('lines').data[0].x.at(-1)") == 1
+        title, ticks = tab.page.locator("#lines .xtitle"), tab.page.locator("#lines .xtick")
+        assert title.text_content() == "share of the events"  # two traces
+        assert ticks.last.text_content() == "100 %"
         tab.page.check("input[value=seconds]")
-        tab.page.wait_for_function("document.querySelector('#lines .xtitle').textContent.startsWith('seconds')")
-        assert 0 < tab.page.evaluate("document.getElementById('lines').data[0].x.at(-1)") < 60
+        assert title.text_content() == "seconds of the recorded run"
+        assert 0 < float(ticks.last.text_content() or "") < 60
+
+
+def test_the_figures_of_a_moment_are_shown_by_pointer_and_by_key(chromium: Any, page: Path) -> None:
+    with Tab(chromium, page) as tab:
+        assert not tab.page.is_visible("#lines-details")
+        box = tab.page.locator("#lines").bounding_box()
+        tab.page.mouse.move(box["x"] + box["width"] - 30, box["y"] + 200)
+        assert "B: ended before" in tab.page.inner_text("#lines-details")
+        assert re.search(r"A: [0-9.]+ (MiB|B) live, [0-9.]+ MiB reserved", tab.page.inner_text("#lines-details"))
+        before = tab.page.inner_text("#lines-details b")
+        tab.page.focus("#lines")
+        tab.page.keyboard.press("ArrowLeft")
+        assert tab.page.inner_text("#lines-details b") != before
 
 
 def test_times_that_are_not_known_cannot_be_chosen(chromium: Any, tmp_path: Path) -> None:
@@ -178,3 +191,18 @@ def test_times_that_are_not_known_cannot_be_chosen(chromium: Any, tmp_path: Path
     with Tab(chromium, found.save(tmp_path / "c.html")) as tab:
         assert tab.page.is_disabled("input[value=seconds]")
         assert tab.page.is_checked("input[value=share]")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "Live data may be moved, as in programs of one thread."),
+        (("--no-compact",), "Live data is never moved."),
+    ],
+)
+def test_a_comparison_says_what_it_assumed_of_moving(options: tuple[str, ...], words: str) -> None:
+    done = run_arena("replay", PIPELINE, "--cap", "480MiB", "--cap", "500MiB", *options)
+    assert words in done.stdout.replace("\n", " ")
+    both = run_arena("replay", PIPELINE, "--cap", "480MiB", "--compact", "--no-compact")
+    assert "with moving live data\n" in both.stdout
+    assert "Live data" not in both.stdout

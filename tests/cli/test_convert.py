@@ -40,6 +40,7 @@ def test_what_the_name_does_not_say_is_said_by_to(tmp_path: Path) -> None:
         "format": "rmm",
         "wrote": str(tmp_path / "log.csv.gz"),
         "fits": True,
+        "ended_by": None,
     }
     assert Trace.read(tmp_path / "log.csv.gz").facts == {"source": "RMM's log"}
 

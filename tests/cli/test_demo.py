@@ -8,14 +8,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from arena import Trace, _files
+from arena import DriverError, Trace, _core
+from arena._cli.demo import next_step
 from arena._demo import CAP
-from arena._demo._compare import TRACE
-from arena._demo._cupy_pool import CuPyPool, play, smallest_device
+from arena._demo.cupy_pool import CuPyPool, play, smallest_device
+from arena._demo.side_by_side import TRACE
+from arena._util import files
 
+from ..installed import nothing_installed
 from ..programs import ROOT
 from .test_cli import run_arena
 
@@ -38,8 +42,27 @@ def test_the_demo_shows_both_and_writes_a_page_in_time(tmp_path: Path) -> None:
     assert "CuPy's pool dies at event" in words
     assert "arena runs it to the end: never more than 448 MiB taken" in words
     assert "426 MiB of a cap of 448 MiB are reserved" in words
-    assert f"wrote {page}: this report as a page\nNext: arena run " in done.stdout
+    assert f"wrote {page}: this report as a page\nNext: " in done.stdout
     assert page.stat().st_size > 100_000
+
+
+def test_the_next_step_of_the_demo_works_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(choice: str) -> None:
+        raise DriverError(f"there is no driver {choice}")
+
+    monkeypatch.setattr(_core, "Driver", SimpleNamespace(open=fail))
+    assert next_step() == (
+        "on a machine with a GPU, arena run --record run.arena YOUR_SCRIPT.py; then, on any machine, "
+        "arena fit run.arena"
+    )
+    monkeypatch.setattr(_core, "Driver", SimpleNamespace(open=lambda choice: choice))
+    assert next_step() == "arena run --cap 80% --report out.html YOUR_SCRIPT.py"
+
+
+@nothing_installed
+def test_the_demo_sends_nobody_without_a_gpu_to_run_a_script_here(tmp_path: Path) -> None:
+    done = run_arena("demo", "--save", tmp_path / "page.html")
+    assert done.stdout.splitlines()[-1].startswith("Next: on a machine with a GPU, arena run --record ")
 
 
 def test_the_figures_agree_with_each_other(tmp_path: Path) -> None:
@@ -143,4 +166,4 @@ def test_the_trace_is_in_the_package_once() -> None:
 
 def test_free_names_are_counted_from_two(tmp_path: Path) -> None:
     (tmp_path / "a-2.html").touch()
-    assert _files.free_name(tmp_path / "a.html") == tmp_path / "a-3.html"
+    assert files.free_name(tmp_path / "a.html") == tmp_path / "a-3.html"

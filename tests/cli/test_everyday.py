@@ -173,4 +173,4 @@ def test_completion_is_for_the_command_however_it_was_started() -> None:
     assert "complete -o default -F _arena_completion arena\n" in shown.stdout
     words = {"COMP_WORDS": "arena replay --c", "COMP_CWORD": "2", "_ARENA_COMPLETE": "complete_bash"}
     assert run_arena(**words).stdout.split() == ["--cap", "--compact", "--compare"]
-    assert "Example: arena replay" in run_arena("--help").stdout
+    assert "Examples:\n    arena run " in run_arena("--help").stdout

@@ -12,6 +12,7 @@ from arena import Trace
 
 from ..programs import ROOT, run
 from .test_cli import run_arena
+from .test_unfinished import record_death
 
 TRACE = ROOT / "benchmarks/traces/pipeline.csv.gz"
 PEAK = 415_225_856  # bytes live, whatever the arena does
@@ -115,7 +116,10 @@ def test_batches_are_predicted(recordings: list[Path]) -> None:
     assert (small[1:5], small[-1]) == (["114", "MiB", "114", "MiB"], "fits")
     assert (large[1:3], large[-3:]) == (["178", "MiB"], ["does", "not", "fit"])
     assert "within 150 MiB: the largest batch is 50 (" in done.stdout
-    assert "Next: try it for real, with arena.largest_batch(function, 4" in done.stdout
+    least, most = re.findall(r"largest_batch\(function, (\d+), (\d+), ", done.stdout)[0]
+    assert int(least) <= 50 <= int(most)
+    next_step = f'  arena.largest_batch(function, {least}, {most}, pool=arena.Arena(cap="150MiB"))'
+    assert done.stdout.splitlines()[-2:] == ["Next: try it for real, in Python:", next_step]
     assert max(map(len, done.stdout.splitlines())) <= 80
     two = run_arena("fit", *recordings[:2], "--batch-from", "8,16", "--cap", "150MiB", "--json")
     assert json.loads(two.stdout)["largest"]["batch"] == 50
@@ -165,7 +169,8 @@ def test_the_figures_in_the_document_are_those_that_are_printed(tmp_path: Path) 
     paths = [tmp_path / f"b{batch}.arena" for batch in (8, 16, 24)]
     one = run_arena("fit", TRACE.relative_to(ROOT))
     many = run_arena("fit", *paths, "--batch-from", "8,16,24", "--batch-to", "64", "--cap", "1GiB")
-    printed = {line.strip() for line in (one.stdout + many.stdout).splitlines()}
+    dead = run_arena("fit", record_death(tmp_path))
+    printed = {line.strip() for line in (one.stdout + many.stdout + dead.stdout).splitlines()}
     code_lines = {line.strip() for line in program.splitlines()}
     assert len(shown - code_lines) > 20
     assert shown - code_lines - printed == set()

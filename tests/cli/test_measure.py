@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ def test_an_interrupt_is_reported_and_nothing_is_written(tmp_path: Path) -> None
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         while "libcudasim" not in Path(f"/proc/{process.pid}/maps").read_text():  # it measures, or is about to
             assert process.poll() is None
+            time.sleep(0.01)
         os.kill(process.pid, signal.SIGINT)
         _, text = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from arena._export import _prometheus
+from arena._export import prometheus
 
 from ..programs import ROOT, run
 
@@ -21,4 +21,6 @@ def test_the_python_in_the_document_runs_as_one_program_and_leaves_its_files(tmp
 
 
 def test_the_document_names_every_metric_and_no_other() -> None:
-    assert set(re.findall(r"arena_\w+", TEXT)) == {family.name for family in _prometheus.FAMILIES}
+    assert set(re.findall(r"arena_\w+", TEXT)) == {
+        family.name for family in (*prometheus.FAMILIES, *prometheus.SCOPE_FAMILIES)
+    }

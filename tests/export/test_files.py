@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from arena import _files
+from arena._util import files
 from arena.errors import UsageError
 
 
 def test_a_file_is_written_and_its_path_returned(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
-    assert _files.write(str(target), [b"one ", b"two"]) == target
+    assert files.write(str(target), [b"one ", b"two"]) == target
     assert target.read_bytes() == b"one two"
     assert os.listdir(tmp_path) == ["a.bin"]
     umask = os.umask(0)
@@ -28,9 +28,9 @@ def test_a_file_that_exists_is_kept_unless_told(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
     with pytest.raises(UsageError, match=rf"{target} exists; give another name, or overwrite=True"):
-        _files.write(target, [b"new"])
+        files.write(target, [b"new"])
     assert target.read_bytes() == b"old"
-    _files.write(target, [b"new"], overwrite=True)
+    files.write(target, [b"new"], overwrite=True)
     assert target.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["a.bin"]
 
@@ -43,8 +43,35 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
         target.write_bytes(b"somebody else's")
 
     with pytest.raises(UsageError, match="exists"):
-        _files.write(target, chunks())
+        files.write(target, chunks())
     assert target.read_bytes() == b"somebody else's"
+    assert os.listdir(tmp_path) == ["a.bin"]
+
+
+def test_a_new_file_is_never_seen_without_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, seen = tmp_path / "a.bin", []
+    replace = Path.replace
+
+    def look(draft: Path, place: Path) -> Path:
+        seen.append(place.exists())
+        return replace(draft, place)
+
+    monkeypatch.setattr(Path, "replace", look)
+    files.write(target, [b"new"])
+    assert target.read_bytes() == b"new"
+    assert True not in seen
+
+
+def test_a_new_file_is_written_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "a.bin"
+    files.write(target, [b"new"])
+    assert target.read_bytes() == b"new"
+    with pytest.raises(UsageError, match="exists"):
+        files.write(target, [b"newer"])
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
@@ -59,7 +86,7 @@ def test_an_error_in_the_middle_leaves_everything_as_it_was(tmp_path: Path, over
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        _files.write(target, chunks(), overwrite=overwrite)
+        files.write(target, chunks(), overwrite=overwrite)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ({"a.bin": b"old"} if overwrite else {})
 
 
@@ -67,7 +94,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/real").write_bytes(b"old")
     (tmp_path / "link").symlink_to("folder/real")
-    _files.write(tmp_path / "link", [b"new"], overwrite=True)
+    files.write(tmp_path / "link", [b"new"], overwrite=True)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "folder/real").read_bytes() == b"new"
 
@@ -89,7 +116,7 @@ def test_paths_that_cannot_be_meant_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=complaint):
-        _files.write(path, [b"x"], overwrite=True)
+        files.write(path, [b"x"], overwrite=True)
     assert os.listdir(tmp_path) == []
     assert not Path("/dev/null").is_file()
 
@@ -97,7 +124,7 @@ def test_paths_that_cannot_be_meant_are_named(
 def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
     target = tmp_path / ("n" * 300)  # no file system takes such a name
     with pytest.raises(OSError, match="File name too long") as caught:
-        _files.write(target, [b"x"])
+        files.write(target, [b"x"])
     assert caught.value.filename == str(target)
     assert os.listdir(tmp_path) == []
 
@@ -109,7 +136,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Path, "replace", full)
     target = tmp_path / "a.bin"
     with pytest.raises(OSError, match="No space left") as caught:
-        _files.write(target, [b"x"], overwrite=True)
+        files.write(target, [b"x"], overwrite=True)
     assert caught.value.filename == str(target)
     assert os.listdir(tmp_path) == []
 
@@ -118,5 +145,5 @@ def test_a_file_that_is_overwritten_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("old")
     path.chmod(0o600)
-    _files.write(path, [b"new"], overwrite=True)
+    files.write(path, [b"new"], overwrite=True)
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)

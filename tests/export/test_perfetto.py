@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import arena
-from arena._export import _perfetto
+from arena._export import perfetto
 
 from ..arena.conftest import MakeArena
 from .perfetto_engine import Engine
@@ -91,7 +91,7 @@ def test_perfetto_reads_every_counter_back(make: MakeArena, tmp_path: Path, engi
 
 def test_perfetto_reads_a_long_trace_whole(tmp_path: Path, engine: Engine) -> None:
     samples = ((number / 1000, {"requested": number, "cap": 1 << 40}) for number in range(20_000))
-    path = _perfetto.write(tmp_path / "counters.json", samples)
+    path = perfetto.write(tmp_path / "counters.json", samples)
     rows, complaints = engine.read(
         path.read_bytes(),
         [
@@ -108,7 +108,7 @@ def test_perfetto_reads_a_long_trace_whole(tmp_path: Path, engine: Engine) -> No
 
 
 def test_figures_that_a_sample_lacks_are_left_out() -> None:
-    events = list(_perfetto.events([(1.5, {"spare": 7, "unknown": 8}), (2, {})], name="x", pid=9))
+    events = list(perfetto.events([(1.5, {"spare": 7, "unknown": 8}), (2, {})], name="x", pid=9))
     assert [event["ph"] for event in events] == ["M", "M", "C"]
     assert events[-1] == {"ph": "C", "name": "reserved", "ts": 1_500_000, "pid": 9, "tid": 9, "args": {"spare": 7}}
 
@@ -116,19 +116,19 @@ def test_figures_that_a_sample_lacks_are_left_out() -> None:
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
 def test_a_time_that_is_none_is_refused_and_no_file_left(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(arena.UsageError, match="must be a number of seconds"):
-        _perfetto.write(tmp_path / "counters.json", [(0, {"cap": 1}), (seconds, {"cap": 1})])
+        perfetto.write(tmp_path / "counters.json", [(0, {"cap": 1}), (seconds, {"cap": 1})])
     assert os.listdir(tmp_path) == []
 
 
 def test_samples_are_read_one_at_a_time(tmp_path: Path) -> None:
     taken = 0
 
-    def samples() -> Iterator[_perfetto.Sample]:
+    def samples() -> Iterator[perfetto.Sample]:
         nonlocal taken
         for taken in range(1, 4):
             yield taken, {"cap": taken}
 
-    iterator = _perfetto.events(samples(), name="x", pid=1)
+    iterator = perfetto.events(samples(), name="x", pid=1)
     for _ in range(3):
         next(iterator)
     assert taken == 1

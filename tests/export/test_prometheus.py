@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 from prometheus_client import Metric
@@ -11,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import arena
 from arena import _core
-from arena._export import _prometheus
-from arena._snapshot import _figures
+from arena._export import prometheus
+from arena._inspect.snapshot import _figures
 
 from ..arena.conftest import GIB, MakeArena
 from ..programs import run
@@ -36,14 +37,14 @@ def values(text: str, **labels: str) -> dict[str, float]:
     return found
 
 
-def test_every_figure_is_read_back_as_stats_has_it(make: MakeArena) -> None:
+def test_every_figure_is_read_back_as_a_snapshot_has_it(make: MakeArena) -> None:
     pool = make(cap="1GiB", reserve="64MiB", headroom="16MiB")
     live = [pool.allocate(size) for size in (1000, 5_000_000, 70_000_000)]
     live.pop().free()
     with pytest.raises(arena.OutOfMemoryError):
         pool.allocate(2 * GIB)
     text = pool.metrics()
-    stats = pool.stats()
+    stats = pool.snapshot().stats  # not stats(), which does not ask the streams what they have done
     found = values(text, device="0")
     shown = {
         **{f"arena_reserved_bytes/{reason}": reason for reason in
@@ -61,21 +62,81 @@ def test_every_figure_is_read_back_as_stats_has_it(make: MakeArena) -> None:
     assert found.keys() == shown.keys()
     moving = {"arena_driver_calls_total"}  # counts may grow when asked for
     assert {k: v for k, v in found.items() if k not in moving} == {
-        k: getattr(stats, figure) for k, figure in shown.items() if k not in moving
+        k: stats[figure] for k, figure in shown.items() if k not in moving
     }
     assert found["arena_failures_total"] >= 1
-    assert sum(v for k, v in found.items() if k.startswith("arena_reserved_bytes")) == stats.reserved
+    assert sum(v for k, v in found.items() if k.startswith("arena_reserved_bytes")) == stats["reserved"]
     # What is not shown is a sum of what is.
     assert set(FIGURES) - set(shown.values()) == {"live", "reserved"}
 
 
+def scopes_in(text: str) -> dict[str, dict[str, float]]:
+    """By path: the figures of its scopes."""
+    found: dict[str, dict[str, float]] = {}
+    for family in parse(text):
+        for sample in family.samples:
+            if "scope" in sample.labels:
+                name = sample.name.removeprefix("arena_scope_")
+                found.setdefault(sample.labels["scope"], {})[name] = sample.value
+    return found
+
+
+def test_scopes_are_shown_by_path_with_what_lives_of_them(make: MakeArena) -> None:
+    pool = make(cap="1GiB")
+    assert scopes_in(pool.metrics()) == {}
+    kept = []
+    for _ in range(3):
+        with pool.scope("serve", budget="1MiB"):
+            kept.append(pool.allocate(1000))
+            with pool.scope('de"code'), pool.allocate(5000):
+                pass
+    kept.pop().free()
+    found = scopes_in(pool.metrics(pool="a"))
+    assert found == {
+        "serve": {"live_bytes": 2048, "blocks": 2, "peak_bytes": 2 * 1024 + 1024 + 5120, "entered_total": 3,
+                  "budget_bytes": 1 << 20},
+        'serve/de"code': {"live_bytes": 0, "blocks": 0, "peak_bytes": 5120, "entered_total": 3},
+    }  # fmt: skip
+
+
+def test_scopes_of_one_path_in_several_threads_are_one(make: MakeArena) -> None:
+    pool = make(cap="1GiB")
+    meet = threading.Barrier(4)
+
+    def work() -> None:
+        with pool.scope("request"), pool.allocate(1024):
+            meet.wait(30)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert scopes_in(pool.metrics()) == {
+        "request": {"live_bytes": 0, "blocks": 0, "peak_bytes": 4096, "entered_total": 4}
+    }
+
+
+def test_scopes_with_names_without_end_are_counted_together(make: MakeArena) -> None:
+    pool = make(cap="1GiB")
+    for number in range(1010):
+        with pool.scope(f"request {number}"):
+            pool.allocate(512).free()
+    found = scopes_in(pool.metrics())
+    assert len(found) == 1001
+    assert found["(other scopes)"]["entered_total"] == 10
+
+
 def test_names_kinds_and_helps_follow_the_conventions(make: MakeArena) -> None:
-    for family in parse(make(cap="64MiB").metrics()):
+    pool = make(cap="64MiB")
+    with pool.scope("part", budget="1MiB"):
+        text = pool.metrics()
+    for family in parse(text):
         assert family.type in ("gauge", "counter")
         assert family.documentation.endswith(".")
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter")
-            assert family.type == "counter" or re.fullmatch(r"arena_[a-z_]+_bytes|arena_blocks", sample.name)
+            assert family.type == "counter" or re.fullmatch(r"arena_[a-z_]+_bytes|arena_(scope_)?blocks", sample.name)
 
 
 def test_it_is_openmetrics_but_for_the_names_of_counters_and_the_end(make: MakeArena) -> None:
@@ -84,7 +145,7 @@ def test_it_is_openmetrics_but_for_the_names_of_counters_and_the_end(make: MakeA
     changed = re.sub(r"^(# (?:HELP|TYPE) \w+)_total ", r"\1 ", text, flags=re.M) + "# EOF\n"
     strict = {f.name: sorted(map(str, f.samples)) for f in parse_openmetrics(changed)}
     assert strict == {f.name: sorted(map(str, f.samples)) for f in parse(text)}
-    assert len(strict) == len(_prometheus.FAMILIES)
+    assert len(strict) == len(prometheus.FAMILIES)
 
 
 def test_each_name_is_explained_once_however_many_arenas_there_are() -> None:
@@ -100,7 +161,7 @@ assert "device=\\"1\\"" not in arena.metrics()
 """
     text = run(code, check=True, ARENA_DRIVER="sim").stdout
     explained = re.findall(r"^# (?:HELP|TYPE) \w+", text, re.M)
-    assert len(explained) == len(set(explained)) == 2 * len(_prometheus.FAMILIES)
+    assert len(explained) == len(set(explained)) == 2 * len(prometheus.FAMILIES)
     by_device = {
         sample.labels["device"]: sample.value
         for sample in families(text)["arena_reserved_bytes"].samples
@@ -133,6 +194,7 @@ def test_a_number_can_be_a_label(make: MakeArena) -> None:
         ({"ends\n": "x"}, "cannot be a label"),
         ({"device": "x"}, "the label 'device' is arena's own"),
         ({"reason": "x"}, "the label 'reason' is arena's own"),
+        ({"scope": "x"}, "the label 'scope' is arena's own"),
         ({"pool": None}, "pool=None cannot be the value of a label"),
         ({"pool": 1.5}, r"pool=1\.5 cannot be the value of a label"),
     ],
@@ -153,6 +215,6 @@ def test_a_closed_arena_has_no_metrics(make: MakeArena) -> None:
 
 def test_several_arenas_of_one_device_are_told_apart_by_their_labels(make: MakeArena) -> None:
     pools = {name: make(cap="64MiB") for name in "ab"}
-    text = _prometheus.render(({"device": "0", "pool": name}, _figures(p.stats())) for name, p in pools.items())
+    text = prometheus.render(({"device": "0", "pool": name}, _figures(p.stats()), {}) for name, p in pools.items())
     samples = families(text)["arena_cap_bytes"].samples
     assert [sample.labels for sample in samples] == [{"device": "0", "pool": "a"}, {"device": "0", "pool": "b"}]

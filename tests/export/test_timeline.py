@@ -12,7 +12,7 @@ import pytest
 
 import arena
 from arena import _core
-from arena._timeline import Sampler
+from arena._inspect.timeline import Sampler
 
 from ..arena.conftest import MIB, MakeArena
 from ..other_threads import thread_in_native_code
@@ -42,7 +42,7 @@ def test_a_sample_is_the_account_at_that_moment(make: MakeArena) -> None:
     assert set(full) == {name for name in vars(_core.Stats) if not name.startswith("_")}
     assert (empty["requested"], full["requested"], full["cap"]) == (0, 1000, 64 * MIB)
     assert len(timeline) == 2
-    assert repr(timeline) == "<arena.Timeline of device 0: 2 samples>"
+    assert repr(timeline) == "<arena.Timeline of device 0: 2 samples, at most 1 KiB live>"
     del buffer
 
 

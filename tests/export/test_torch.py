@@ -19,7 +19,7 @@ import pytest
 
 import arena
 from arena import _core, sim
-from arena._export import _torch
+from arena._export import torch
 
 from ..arena.conftest import MIB, MakeArena, Work
 from ..simulated.cu import Cu
@@ -90,7 +90,7 @@ def test_the_blocks_tile_the_segments_and_add_up_to_the_account(make: MakeArena,
     pool = make(cap="256MiB", reserve="128MiB", vmm=vmm)
     live = busy(pool, cu)
     snapshot = pool.snapshot()
-    data = _torch.convert(snapshot)
+    data = torch.convert(snapshot)
     stats = snapshot.stats
     for segment in data["segments"]:
         end = segment["address"]
@@ -120,7 +120,7 @@ def test_a_segment_with_a_hole_becomes_two(make: MakeArena) -> None:
     pool.trim()
     snapshot = pool.snapshot()
     assert len(snapshot.segments) == 1
-    one, two = _torch.convert(snapshot)["segments"]
+    one, two = torch.convert(snapshot)["segments"]
     assert (one["address"], one["total_size"]) == (first.ptr, 4 * MIB)
     assert (two["address"], two["total_size"]) == (last.ptr, 4 * MIB)
 
@@ -137,7 +137,7 @@ def test_plain_segments_that_touch_stay_two(make: MakeArena) -> None:
         segments=[segment, segment._replace(address=end)],
         pieces=[piece, piece._replace(address=end)],
     )
-    data = _torch.convert(two)
+    data = torch.convert(two)
     assert [converted["address"] for converted in data["segments"]] == [segment.address, end]
     assert data["device_traces"] == [[], []]
 
@@ -148,7 +148,7 @@ def test_a_block_that_a_stream_still_uses_is_pending_and_drawn(make: MakeArena, 
     with sim.temporarily(delay=50_000):
         with pool.allocate(8 * MIB, stream) as buffer:
             work.fill(buffer, 1, stream)
-        (segment,) = _torch.convert(pool.snapshot())["segments"]
+        (segment,) = torch.convert(pool.snapshot())["segments"]
         cu.ok("cuStreamSynchronize", stream)
     (block,) = segment["blocks"]
     assert block["state"] == "active_pending_free"
@@ -160,9 +160,9 @@ def test_a_segment_names_its_stream_if_it_has_one(make: MakeArena, cu: Cu) -> No
     pool = make(cap="64MiB")
     stream = cu.stream()
     one = pool.allocate(1000, stream)
-    assert [segment["stream"] for segment in _torch.convert(pool.snapshot())["segments"]] == [stream]
+    assert [segment["stream"] for segment in torch.convert(pool.snapshot())["segments"]] == [stream]
     two = pool.allocate(1000, 0)
-    assert [segment["stream"] for segment in _torch.convert(pool.snapshot())["segments"]] == [0]
+    assert [segment["stream"] for segment in torch.convert(pool.snapshot())["segments"]] == [0]
     del one, two
 
 
@@ -177,7 +177,7 @@ def test_the_lines_of_python_are_the_frames_innermost_first(make: MakeArena) -> 
 
     with lines_traced():
         buffer = outer()
-    block = _torch.convert(pool.snapshot())["segments"][0]["blocks"][0]
+    block = torch.convert(pool.snapshot())["segments"][0]["blocks"][0]
     frames = [frame for frame in block["frames"] if frame["filename"] == __file__]
     assert [frame["name"].rpartition(".")[2] for frame in frames[:2]] == ["inner", "outer"]
     assert [frame["line"] for frame in frames[:2]] == [f.__code__.co_firstlineno + 1 for f in (inner, outer)]
@@ -254,9 +254,9 @@ def test_pytorchs_reader_compares_two_snapshots(
     make: MakeArena, tmp_path: Path, memory_viz: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool = make(cap="64MiB", vmm=False)
-    before = _torch.convert(pool.snapshot())
+    before = torch.convert(pool.snapshot())
     buffer = pool.allocate(4 * MIB)
-    after = _torch.convert(pool.snapshot())
+    after = torch.convert(pool.snapshot())
     memory_viz.compare(before["segments"], after["segments"], format_flamegraph=lambda text: text)
     assert capsys.readouterr().out == f"only_before = []\nonly_after = [{buffer.ptr}]\n"
 

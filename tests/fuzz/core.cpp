@@ -106,16 +106,17 @@ class Player {
   void allocate() {
     const Bytes size = input_.size();
     const unsigned how = input_.byte();
-    const bool may_reback = how % 4 != 0;
+    const Moving moving = how % 4 != 0 ? Moving::kAllowed : Moving::kForbidden;
     const cu::Stream stream = some_stream();
     Block* block = how >= 128 ? arena_->try_allocate(size, stream) : nullptr;
     try {
-      if (block == nullptr) block = &arena_->allocate(size, stream, may_reback, how % 3);
+      if (block == nullptr) block = &arena_->allocate(size, stream, {.line = how % 3u, .moving = moving});
       return hold(*block, size);
     } catch (const OutOfMemory& error) {
-      if (failing_ || closed_ || error.largest() == 0) return;
-      block = &arena_->allocate(error.largest(), stream, may_reback);  // which it says would have passed
-      hold(*block, error.largest());
+      if (failing_ || closed_ || error.failure().largest == 0) return;
+      block =
+          &arena_->allocate(error.failure().largest, stream, {.moving = moving});  // which it says would have passed
+      hold(*block, error.failure().largest);
     }
   }
   void hold(Block& block, Bytes size) {

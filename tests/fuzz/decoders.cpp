@@ -1,6 +1,10 @@
 // The compiled parts of the readers of files: a chunk of a trace is decoded, encoded again and replayed; and anything is
 // looked at as a pickle. Only TraceError may come out.
+#include <optional>
+#include <vector>
+
 #include "native/sim.hpp"
+#include "trace/failures.hpp"
 #include "trace/pickles.hpp"
 #include "trace/replay.hpp"
 #include "trace/trace.hpp"
@@ -32,10 +36,10 @@ void encode_again(const Trace& trace) {
   CHECK(again.events().size() == trace.events().size());
 }
 
-void replay(const test::Sim& sim, const std::shared_ptr<Trace>& trace) {
+void replay(const test::Sim& sim, const std::shared_ptr<Trace>& trace, std::optional<std::uint64_t> ended_by = {}) {
   const std::shared_ptr<Arena> arena = sim.arena(Bytes{128} << 20);
   {
-    Replay run(trace, arena, 7, {}, Replay::Moving::kAllowed);
+    Replay run(trace, arena, 7, {}, Moving::kAllowed, ended_by);
     while (run.step(100) && run.done() < kMostEvents) {
     }
     std::vector<std::uint64_t> live;
@@ -48,6 +52,12 @@ void replay(const test::Sim& sim, const std::shared_ptr<Trace>& trace) {
   CHECK(arena->stats().live == 0);
 }
 
+// As if one of the requests that failed had ended the run.
+void replay_to_failure(const test::Sim& sim, const std::shared_ptr<Trace>& trace) {
+  const std::vector<FailedRequest> failed = find_failures(*trace);
+  if (!failed.empty()) replay(sim, trace, failed[failed.size() / 2].event);
+}
+
 }  // namespace
 }  // namespace arena
 
@@ -56,6 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto trace = arena::decode(data, size);
   arena::encode_again(*trace);
   arena::replay(sim, trace);
+  arena::replay_to_failure(sim, trace);
   sim.check_all_returned();
   try {
     arena::check_pickle(data, size);

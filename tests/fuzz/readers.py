@@ -1,4 +1,6 @@
-"""Fuzzing of everything that reads a file: ``readers.py TARGET [options of libFuzzer] [FILE or FOLDER ...]``.
+"""Fuzzing of everything that reads a file.
+
+    python -m tests.fuzz.readers TARGET [options of libFuzzer] [FILE or FOLDER ...]
 
 Whatever a file holds, only an ``ArenaError`` may come out of reading it, and what was read can be replayed, saved and
 read again. With atheris, libFuzzer looks for inputs that reach new code; without it (not every Python has a wheel) the
@@ -21,6 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from . import corpus
+
 atheris: Any = None
 if __name__ == "__main__":  # tests run what is kept, without looking for more
     with contextlib.suppress(ImportError):
@@ -29,15 +33,15 @@ if __name__ == "__main__":  # tests run what is kept, without looking for more
 # What is imported in here is looked at for new code; what arena would import later, too.
 with contextlib.nullcontext() if atheris is None else atheris.instrument_imports(include=["arena"]):
     import arena
-    from arena._trace import _file
+    from arena._trace import container as _file
 
-    for module in ("_typed", "_report._html", "_report._json", "_report._text", "_trace._replay", "_trace._save"):
+    later = ("_util.typed", "_report.html", "_report.json", "_report.text", "_analysis.replay", "_trace.save")
+    for module in later:
         importlib.import_module(f"arena.{module}")
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = b"\xff\xfe"  # between the parts of a trace of arena's own
 TAGS = (_file.EVENTS, _file.LINES, _file.STEPS, _file.END, b"ELSE")
-CORPUS = Path(__file__).parent / "corpus"
 VALUES: list[Any] = ["delete", None, True, 0, 1, 7, 512, -1, 1 << 21, (1 << 64) - 1, 1 << 64, 10**400]
 VALUES += [0.0, -1.5, 1e300, float("nan"), float("inf"), "", "live", "\ud800", "[bold]<b>\n", [], [[]], {}, {"a": 1}]
 MOST_EVENTS = 3000  # that are replayed
@@ -88,7 +92,7 @@ def save(found: arena.Trace, path: Path, settings: dict[str, str]) -> None:
 
 def edited(data: bytes) -> bytes:
     """A whole report or snapshot in which every three bytes change one value: few changes of the text leave it JSON."""
-    whole = json.loads((CORPUS / "saved" / ("report" if data[:1] < b"\x80" else "snapshot")).read_bytes())
+    whole = json.loads(corpus.inputs("saved")["report" if data[:1] < b"\x80" else "snapshot"])
     for at in range(1, min(len(data), 90) - 2, 3):
         if not (slots := list(places(whole))):
             break
@@ -173,7 +177,7 @@ def changed(chance: random.Random, data: bytes, other: bytes) -> bytes:
 
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
-        sys.exit(f"usage: readers.py {'|'.join(TARGETS)} [options of libFuzzer] [FILE or FOLDER ...]")
+        sys.exit(f"usage: python -m tests.fuzz.readers {'|'.join(TARGETS)} [options of libFuzzer] [FILE or FOLDER ...]")
     os.environ.setdefault("ARENA_DRIVER", "sim")
     target = TARGETS[sys.argv.pop(1)]
     if atheris is None:

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import arena
-from arena._trace import _file
+from arena._trace import container
 
 PARTS = b"\xff\xfe"
 
@@ -39,11 +39,11 @@ def recorded(folder: Path) -> tuple[arena.Trace, Path]:
 def parts_of(path: Path) -> bytes:
     """A trace of arena's own as the target takes it: without packing and checksums."""
     with path.open("rb") as file:
-        head = json.dumps(_file.read_header(file, path.name)).encode()
-        tags = (_file.EVENTS, _file.LINES, _file.STEPS, _file.END)
+        head = json.dumps(container.read_header(file, path.name)).encode()
+        tags = (container.EVENTS, container.LINES, container.STEPS, container.END)
         chunks = [
             bytes([tags.index(chunk.tag)]) + chunk.data
-            for chunk in _file.read_chunks(file)
+            for chunk in container.read_chunks(file)
             if not isinstance(chunk, str)
         ]
     return PARTS.join([head, *chunks])
@@ -77,7 +77,7 @@ def main() -> None:
         trace, path = recorded(folder)
         trace.save(folder / "run.trace")
         trace.save(folder / "run.csv")
-        events = next(chunk.data[32:] for chunk in read_chunks(path) if chunk.tag == _file.EVENTS)
+        events = next(chunk.data[32:] for chunk in read_chunks(path) if chunk.tag == container.EVENTS)
         write(to, "own", {"whole": parts_of(path), "packed": b"R" + path.read_bytes()})
         write(to, "text", {"whole": (folder / "run.trace").read_bytes().removeprefix(b"# arena-trace 1")})
         write(to, "rmm", {"whole": (folder / "run.csv").read_bytes().partition(b"\n")[2]})
@@ -87,10 +87,10 @@ def main() -> None:
         write(to, "core", {f"walk{n}": bytes((i * n * 37 + i // 7) % 256 for i in range(300)) for n in (1, 3, 5)})
 
 
-def read_chunks(path: Path) -> list[_file.Chunk]:
+def read_chunks(path: Path) -> list[container.Chunk]:
     with path.open("rb") as file:
-        _file.read_header(file, path.name)
-        return [chunk for chunk in _file.read_chunks(file) if not isinstance(chunk, str)]
+        container.read_header(file, path.name)
+        return [chunk for chunk in container.read_chunks(file) if not isinstance(chunk, str)]
 
 
 if __name__ == "__main__":

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 import arena
-from arena._trace import _file
+from arena._trace import container
 
-CORPUS = Path(__file__).parent / "corpus"
+from . import corpus
 
 
 def own_trace(path: Path, *chunks: tuple[bytes, bytes]) -> Path:
-    path.write_bytes(_file.header({}) + b"".join(_file.chunk(tag, data) for tag, data in chunks))
+    path.write_bytes(container.header({}) + b"".join(container.chunk(tag, data) for tag, data in chunks))
     return path
 
 
 def events(records: bytes, next_block: int = 0) -> tuple[bytes, bytes]:
-    return _file.EVENTS, struct.pack("<QQQQ", 0, 0, next_block, 0) + records
+    return container.EVENTS, struct.pack("<QQQQ", 0, 0, next_block, 0) + records
 
 
 ALLOCATE = b"\x01\x00\x0a\x00"  # 10 bytes on stream 0
@@ -60,11 +60,11 @@ def test_scopes_lie_at_most_a_thousand_deep(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tag", "data"),
     [
-        (_file.LINES, b'{"1": [["a.py", Infinity, "f"]]}'),
-        (_file.LINES, b'{"-1": [["a.py", 1, "f"]]}'),
-        (_file.LINES, b'{"4294967296": [["a.py", 1, "f"]]}'),
-        (_file.STEPS, b'[[-3, "step"]]'),
-        (_file.STEPS, b'[[Infinity, "step"]]'),
+        (container.LINES, b'{"1": [["a.py", Infinity, "f"]]}'),
+        (container.LINES, b'{"-1": [["a.py", 1, "f"]]}'),
+        (container.LINES, b'{"4294967296": [["a.py", 1, "f"]]}'),
+        (container.STEPS, b'[[-3, "step"]]'),
+        (container.STEPS, b'[[Infinity, "step"]]'),
     ],
 )
 def test_numbers_of_lines_and_steps_that_cannot_be_are_told(tmp_path: Path, tag: bytes, data: bytes) -> None:
@@ -85,7 +85,7 @@ def test_a_pickle_with_an_endless_name_is_refused(tmp_path: Path) -> None:
 
 
 def change(target: str, path: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
-    data = json.loads((CORPUS / "saved" / target).read_bytes())
+    data = json.loads(corpus.inputs("saved")[target])
     edit(data)
     path.write_text(json.dumps(data))
     return path

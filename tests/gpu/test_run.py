@@ -42,6 +42,7 @@ def passing_for_nvidias(folder: Path) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
+@pytest.mark.slow
 def test_all_tests_run_on_a_library_that_passes_for_nvidias(tmp_path: Path) -> None:
     """So that they are known to run on a user's machine; here, one with a single device and a driver that stalls."""
     code, printed, found = make_test_gpu(

@@ -1,5 +1,5 @@
 // The arena on the simulated driver, from several threads at once. Under ThreadSanitizer this is the test of its locks.
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 
 #include <atomic>
 #include <cstring>
@@ -52,11 +52,11 @@ class Holder {
     const Bytes size = kSizes[chance_() % std::size(kSizes)] - chance_() % 2;
     try {
       Block* block = chance_() % 2 == 0 ? arena_.try_allocate(size, own_) : nullptr;
-      if (block == nullptr) block = &arena_.allocate(size, own_, false, 1);
+      if (block == nullptr) block = &arena_.allocate(size, own_, {.line = 1});
       held_.push_back({block, block->address, size});
       for (std::uint64_t* word : words(held_.back())) *word = seed_;
     } catch (const OutOfMemory& error) {
-      CHECK(error.stats().reserved <= 64 * kMiB);
+      CHECK(error.failure().stats.reserved <= 64 * kMiB);
     }
   }
   void give() {
@@ -69,14 +69,14 @@ class Holder {
   }
   void look(unsigned what) {
     if (what == 60) {
-      const Stats s = arena_.stats(false);
+      const Stats s = arena_.stats(Moving::kForbidden);
       CHECK(s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare);
     } else if (what == 61) {
       arena_.validate();
     } else if (what == 62) {
       arena_.trim();
     } else {
-      CHECK(arena_.snapshot(false).granule > 0);
+      CHECK(arena_.snapshot(Moving::kForbidden).granule > 0);
     }
   }
   static std::array<std::uint64_t*, 2> words(const Held& held) {
@@ -144,7 +144,7 @@ TEST(threads_while_the_cap_changes_and_a_recording_begins_and_ends) {
         if (recorder) recorder->next(std::chrono::milliseconds(1));
         const auto scope = arena->begin_scope("other", kMiB);
         try {
-          arena->free(arena->allocate(1000, nullptr, false));
+          arena->free(arena->allocate(1000, nullptr));
         } catch (const OutOfMemory&) {
         }
         CHECK(scope->live() == 0);
@@ -166,7 +166,7 @@ TEST(an_arena_is_closed_while_threads_work_in_it) {
     const auto arena = sim.arena(64 * kMiB);
     const auto take_and_give = [&] {
       try {
-        while (true) arena->free(arena->allocate(10'000, nullptr, false));
+        while (true) arena->free(arena->allocate(10'000, nullptr));
       } catch (const UsageError&) {  // closed
       }
     };
@@ -186,8 +186,8 @@ TEST(a_request_does_not_wait_for_ever_for_what_others_go_on_freeing) {
   const Sim sim;
   {
     const auto arena = sim.arena(64 * kMiB, true, 4 * kMiB);
-    Block& warm = arena->allocate(32 * kMiB, nullptr, false);
-    Block& fence = arena->allocate(4 * kMiB, nullptr, false);
+    Block& warm = arena->allocate(32 * kMiB, nullptr);
+    Block& fence = arena->allocate(4 * kMiB, nullptr);
     arena->free(warm);
     sim.set("delay", "1000");
     std::atomic<bool> stop = false, over = false;
@@ -198,7 +198,7 @@ TEST(a_request_does_not_wait_for_ever_for_what_others_go_on_freeing) {
       const auto begin = std::chrono::steady_clock::now();
       while (!stop && !over) {
         try {
-          Block& block = arena->allocate(4 * kMiB, stream, false);
+          Block& block = arena->allocate(4 * kMiB, stream);
           for (int i = 0; i < 3; ++i) device.record(event, stream);
           arena->free(block);
         } catch (const OutOfMemory&) {
@@ -211,7 +211,7 @@ TEST(a_request_does_not_wait_for_ever_for_what_others_go_on_freeing) {
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     try {
-      arena->free(arena->allocate(60 * kMiB, nullptr, false));
+      arena->free(arena->allocate(60 * kMiB, nullptr));
     } catch (const OutOfMemory&) {
     }
     CHECK(!over);
@@ -230,12 +230,12 @@ TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
   {
     const auto arena = sim.arena(64 * kMiB, true, 64 * kMiB);
     std::vector<Block*> blocks;
-    for (int i = 0; i < 8; ++i) blocks.push_back(&arena->allocate(2 * kMiB, nullptr, false));
+    for (int i = 0; i < 8; ++i) blocks.push_back(&arena->allocate(2 * kMiB, nullptr));
     for (std::size_t i = 1; i < blocks.size(); i += 2) arena->free(*blocks[i]);
     std::atomic<bool> ready = false, go = false, done = false;
     std::thread other([&] {
-      Block& first = arena->allocate(512, nullptr, false);
-      Block& second = arena->allocate(512, nullptr, false);  // from now on this size is kept
+      Block& first = arena->allocate(512, nullptr);
+      Block& second = arena->allocate(512, nullptr);  // from now on this size is kept
       ready = true;
       while (!go) std::this_thread::yield();
       arena->free(first);
@@ -244,7 +244,7 @@ TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
       arena->free(second);
     });
     while (!ready) std::this_thread::yield();
-    CHECK_THROWS(OutOfMemory, arena->allocate(54 * kMiB, nullptr, false));
+    CHECK_THROWS(OutOfMemory, arena->allocate(54 * kMiB, nullptr));
     while (arena->stats().pending > 0) arena->trim();
     const cu::Stream stream = arena->device().new_stream();
     sim.set("delay", "300000");
@@ -254,11 +254,11 @@ TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
       while (!done) std::this_thread::yield();
     };
     sim.launch(stream, call);
-    CHECK_THROWS(Error, arena->allocate(54 * kMiB, nullptr, true));
+    CHECK_THROWS(Error, arena->allocate(54 * kMiB, nullptr, {.moving = Moving::kAllowed}));
     CHECK(done);
     sim.set("delay", "0");
     arena->validate();
-    Block& again = arena->allocate(512, nullptr, false);
+    Block& again = arena->allocate(512, nullptr);
     std::memset(reinterpret_cast<void*>(again.address), 1, 512);
     arena->free(again);
     go = false;
@@ -275,7 +275,7 @@ TEST(pointers_and_bytes_stay_while_an_arena_is_compacted) {
   {
     const auto arena = sim.arena(128 * kMiB, true, 64 * kMiB);
     std::vector<Block*> blocks;
-    for (int i = 0; i < 12; ++i) blocks.push_back(&arena->allocate(3 * kMiB, nullptr, false));
+    for (int i = 0; i < 12; ++i) blocks.push_back(&arena->allocate(3 * kMiB, nullptr));
     for (std::size_t i = 0; i < blocks.size(); i += 2) arena->free(*blocks[i]);
     for (std::size_t i = 1; i < blocks.size(); i += 2) {
       std::memset(reinterpret_cast<void*>(blocks[i]->address), static_cast<int>(i), 3 * kMiB);
@@ -298,8 +298,8 @@ TEST(validate_notices_a_block_that_is_not_as_it_was_counted) {
   const Sim sim;
   {
     const auto arena = sim.arena(64 * kMiB);
-    Block& one = arena->allocate(1000, nullptr, false);
-    Block& two = arena->allocate(1000, nullptr, false);
+    Block& one = arena->allocate(1000, nullptr);
+    Block& two = arena->allocate(1000, nullptr);
     const auto is_told = [&](const std::string& what) {
       try {
         arena->validate();

@@ -1,11 +1,11 @@
 // The table of blocks against std::map, and the marks of streams against another.
-#include "core/blocks.hpp"
+#include "core/blocks/blocks.hpp"
 
 #include <map>
 #include <random>
 #include <utility>
 
-#include "core/marks.hpp"
+#include "core/streams/marks.hpp"
 #include "native/check.hpp"
 
 namespace arena {
@@ -22,10 +22,10 @@ TEST(blocks_are_found_by_address_however_many_come_and_go) {
     CHECK(blocks.find(address) == (it == model.end() ? nullptr : it->second));
     if (it == model.end() && (grows || chance() % 4 == 0)) {
       Block& block = blocks.add(address);
-      CHECK(block.address == address && block.ordinary && block.others.empty() && block.pins == 0 && !block.live);
+      CHECK(block.address == address && block.cacheable && block.others.empty() && block.pins == 0 && !block.live);
       block.serial = address;
       if (chance() % 2 == 0) {  // others have to do with it
-        block.ordinary = false;
+        block.cacheable = false;
         block.others.push_back(1);
         block.pins = 1;
       }

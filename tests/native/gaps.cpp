@@ -1,5 +1,5 @@
 // The index of gaps against a list that is searched from end to end.
-#include "core/gaps.hpp"
+#include "core/space/gaps.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -153,9 +153,9 @@ struct Run {
   // What was added for those who look is taken out again, and nothing has changed.
   void add_and_restore() {
     const auto [begin, end] = some_block();
-    const Gaps::Met met = gaps.met_by(begin, end);
+    const Gaps::Adjacent adjacent = gaps.adjacent_to(begin, end);
     gaps.add({begin, end}, {});
-    gaps.restore(begin, met);
+    gaps.undo_add(begin, adjacent);
   }
 };
 

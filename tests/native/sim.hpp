@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 #include "driver/context.hpp"
 #include "driver/driver.hpp"
 #include "native/check.hpp"

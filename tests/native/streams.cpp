@@ -1,5 +1,5 @@
 // Streams by themselves: which handles are used when, and who has to wait for whom.
-#include "core/streams.hpp"
+#include "core/streams/streams.hpp"
 
 #include <memory>
 #include <thread>
@@ -32,7 +32,7 @@ TEST(a_stream_with_the_number_of_another_is_another_and_has_to_wait) {
     const StreamIndex now = streams.index(second);
     CHECK(now != old && forgotten == std::vector{old});
     CHECK(streams.must_wait(now, Marks(mark)));
-    streams.poll(Marks(mark), Means::kContexts);  // through the context: the old one cannot be named
+    streams.poll(Marks(mark), EventScope::kContexts);  // through the context: the old one cannot be named
     CHECK(streams.reached(mark));
     device.delete_stream(second);
   }
@@ -48,11 +48,11 @@ TEST(a_borrowed_handle_is_used_only_during_the_call_that_passed_it) {
     const StreamIndex index = streams.index(stream);
     sim.reset_counts();
     {
-      const Streams::Visit visit(streams, index);
-      CHECK(streams.can_tell(Marks(streams.mark(index)), Means::kContexts));
+      const Streams::ActiveCall active(streams, index);
+      CHECK(streams.ensure_events(Marks(streams.mark(index)), EventScope::kContexts));
     }
     CHECK(sim.calls("cuEventRecord") == 1 && sim.calls("cuCtxRecordEvent") == 0);
-    CHECK(streams.can_tell(Marks(streams.mark(index)), Means::kContexts));
+    CHECK(streams.ensure_events(Marks(streams.mark(index)), EventScope::kContexts));
     CHECK(sim.calls("cuEventRecord") == 1 && sim.calls("cuCtxRecordEvent") == 1);
     device.delete_stream(stream);
   }
@@ -68,13 +68,13 @@ TEST(the_owner_of_a_stream_is_kept_until_all_that_was_freed_on_it_is_done) {
     streams.keep(owner.get(), owner);
     const StreamIndex index = streams.index(owner.get());
     const Mark mark = streams.mark(index);
-    streams.tidy(kUnused);
+    streams.drop_idle(kUnused);
     CHECK(owner.use_count() == 2 && streams.index(owner.get()) == index);
-    streams.poll_all(Means::kStreams);
+    streams.poll_all(EventScope::kStreams);
     CHECK(streams.reached(mark) && streams.are_done());
-    streams.tidy([&](StreamIndex used) { return used == index; });  // by a block that will be freed on it
+    streams.drop_idle([&](StreamIndex used) { return used == index; });  // by a block that will be freed on it
     CHECK(owner.use_count() == 2);
-    streams.tidy(kUnused);
+    streams.drop_idle(kUnused);
     CHECK(streams.take_released().size() == 1);
     CHECK(owner.use_count() == 1);
   }
@@ -102,11 +102,11 @@ TEST(the_own_stream_of_a_thread_that_has_ended_makes_room_for_another) {
     Streams streams(device, kNobody);
     Mark mark;
     std::thread([&] { mark = streams.mark(streams.index(cu::per_thread_stream())); }).join();
-    streams.tidy(kUnused);
+    streams.drop_idle(kUnused);
     const cu::Stream one = device.new_stream(), two = device.new_stream();
     CHECK(streams.index(one) != mark.stream);
     streams.finish(streams.progress());
-    streams.tidy([&](StreamIndex used) { return used != mark.stream; });
+    streams.drop_idle([&](StreamIndex used) { return used != mark.stream; });
     CHECK(streams.index(two) == mark.stream && streams.reached(mark));
     CHECK(!streams.reached(streams.mark(mark.stream)));
     for (const cu::Stream stream : {one, two}) device.delete_stream(stream);

@@ -170,7 +170,7 @@ TEST(threads_record_into_one_recorder) {
       for (int i = 0; i < kEvents; ++i) {
         const std::lock_guard held(arena);
         const std::uint64_t block = blocks++;
-        recorder.note({EventKind::kAllocate, block, 512, static_cast<StreamIndex>(thread), 7, 3});
+        recorder.on_event({EventKind::kAllocate, block, 512, static_cast<StreamIndex>(thread), 7, 3});
       }
     });
   }
@@ -185,7 +185,7 @@ TEST(threads_record_into_one_recorder) {
 TEST(a_recording_that_nobody_takes_ends_by_itself) {
   Recorder recorder;
   const std::string name(1 << 18, 'x');
-  for (std::uint64_t i = 0; i < 300; ++i) recorder.note({EventKind::kScopeBegin, 0, 0, 0, 0, 0, i, name});
+  for (std::uint64_t i = 0; i < 300; ++i) recorder.on_event({EventKind::kScopeBegin, 0, 0, 0, 0, 0, i, name});
   CHECK(recorder.overflowed() && recorder.events() < 300);
   int chunks = 0;
   while (recorder.next(std::chrono::milliseconds(0))) ++chunks;

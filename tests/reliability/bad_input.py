@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import arena
 from arena import sim
-from arena._sizes import format_size
+from arena._util.sizes import format_size
 
 SIZE = 64 << 20
 
@@ -121,7 +121,7 @@ class World:
         if self.pool._recording is not None:
             self.pool._recording.stop()
         arena.trace_lines(False)
-        arena._settings._configured.clear()
+        arena._pool.settings._configured.clear()
         sim.clear_planned()
         sim.configure(**CHANGING)
 
@@ -142,7 +142,7 @@ def arena_calls(w: World) -> dict[str, Call]:
         "Arena.malloc": (lambda size: pool.malloc(size), {"size": 1000}),
         "Arena.metrics": (lambda label: pool.metrics(label=label), {"label": "a"}),
         "Arena.on_oom": (pool.on_oom, {"function": print}),
-        "Arena.on_pressure": (pool.on_pressure, {"share": 0.5, "function": print}),
+        "Arena.on_pressure": (pool.on_pressure, {"share": 0.5, "function": print, "of": "live", "rearm": 0.4}),
         "Arena.pin": (lambda buffer: (pool.pin(buffer), pool.unpin(buffer)), {"buffer": w.buffer}),
         "Arena.unpin": (lambda buffer: (pool.pin(w.buffer), pool.unpin(buffer)), {"buffer": w.buffer}),
         "Arena.record": (lambda **k: pool.record(**k).stop(), {"path": w.path(".arena"), "overwrite": True}),
@@ -215,9 +215,9 @@ GROUPS = {"arena": arena_calls, "files": file_calls, "sim": sim_calls}
 
 
 def _figures() -> Any:
-    from arena._compare import _model
+    from arena._analysis.compare import model
 
-    return _model.FIGURES
+    return model.FIGURES
 
 
 def _within(context: contextlib.AbstractContextManager[object]) -> None:
@@ -284,7 +284,7 @@ def held() -> tuple[sim.Census, list[int]]:
     Without events, of which an arena keeps some for later: at the end of all, they are counted too.
     """
     gc.collect()
-    for pool in arena._arena.open_arenas():
+    for pool in arena._pool.registry.open_arenas():
         pool.trim()
     census = sim.census()
     used = [sim.used(device) for device in range(census.devices)]
@@ -312,7 +312,7 @@ def try_all(group: str) -> None:
             print(f"WRONG {call}: it left something behind: {before} became {after}", flush=True)
             before = after
     gc.unfreeze()
-    for pool in arena._arena.open_arenas():
+    for pool in arena._pool.registry.open_arenas():
         pool.close()
 
 

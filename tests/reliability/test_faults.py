@@ -110,6 +110,7 @@ def play_until_it_fails(
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:arena on device 0. the driver reserves")  # less, after it has refused more
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ERRORS)

@@ -54,6 +54,7 @@ def run(program: Path, seconds: float, missing: int = 0) -> dict[str, Any]:
     return {**json.loads(done.stdout), "code": done.returncode, "text": done.stderr}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600 + 2 * SECONDS)
 def test_threads_at_99_percent_of_the_cap_get_what_fits_for_as_long_as_they_like(program: Path) -> None:
     found = run(program, SECONDS)
@@ -67,6 +68,7 @@ def test_threads_at_99_percent_of_the_cap_get_what_fits_for_as_long_as_they_like
     assert is_flat(found["warm_kib"], found["end_kib"]), found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_load_notices_an_arena_that_has_less_than_it_should(program: Path) -> None:
     found = run(program, 2, missing=100)
@@ -75,6 +77,7 @@ def test_the_load_notices_an_arena_that_has_less_than_it_should(program: Path) -
     assert "out of memory" in found["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_child_can_tell_its_threads_apart_whatever_its_parents_threads_were_at(program: Path) -> None:
     """It was left a mutex that nobody would open, where a thread of its parent began or ended when that forked."""
@@ -157,6 +160,7 @@ def cu(monkeypatch: pytest.MonkeyPatch) -> Any:
     fresh()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + SECONDS)
 def test_python_threads_at_99_percent_of_the_cap_get_what_fits(make: Any, cu: Cu) -> None:
     granules = 1024

@@ -49,6 +49,7 @@ def run(kind: type[machine.Steps], chosen: settings) -> None:
         raise AssertionError("\n".join(machine.Steps.errors[:1]) or str(error)) from error
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0 if STEPS else 600)
 @pytest.mark.parametrize("kind", SHARES, ids=lambda kind: kind.__name__)
 def test_random_programs_find_what_the_model_says(kind: type[machine.Steps]) -> None:

@@ -45,6 +45,7 @@ def peak(events: list[Event]) -> int:
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0 if WHOLE else 300)
 @pytest.mark.parametrize("streams", ["numbers", "objects"])
 @pytest.mark.parametrize("kind", ["stitched", "plain"])

@@ -27,7 +27,7 @@ def browser() -> Iterator[Any]:
     """Where there is none the test is skipped; where CI is set it fails."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium: tools/get_chromium.sh gets it")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium: .ci/get_chromium.sh gets it")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

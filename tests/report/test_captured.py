@@ -16,10 +16,10 @@ import pytest
 
 import arena
 from arena import OutOfMemoryError, Report, Snapshot, UsageError
-from arena._account import REASONS
-from arena._export import _perfetto, _prometheus, _torch
-from arena._report import _html, _timeline
-from arena._snapshot import _PEAK, _STATS, Handle, Piece, Segment
+from arena._export import perfetto, prometheus, torch
+from arena._inspect.snapshot import _PEAK, _STATS, Handle, Piece, Segment
+from arena._report import html, timeline
+from arena._words.account import REASONS
 
 from .browser import Open
 
@@ -118,7 +118,7 @@ def test_text_page_and_notebook_show_it_and_say_how_to_release_it(snapshot: Snap
     assert "█◆◆◆" in text
     assert f"Next: {GRAPHS}" in text
     assert RELEASE in " ".join(text.split())
-    for shown in (_html.render(report), _html.render_inline(report)):
+    for shown in (html.render(report), html.render_inline(report)):
         assert "captured 5 MiB" in shown
         assert GRAPHS in shown
 
@@ -143,8 +143,8 @@ def test_captured_bytes_are_part_of_the_sum_that_is_checked(snapshot: Snapshot, 
 
 def sampled(snapshot: Snapshot) -> Any:
     none = {**snapshot.stats, **dict.fromkeys(REASONS, 0), "live": 0, "reserved": 0}
-    points: list[_timeline.Point] = [(0.0, SimpleNamespace(**none)), (1.0, SimpleNamespace(**snapshot.stats))]
-    return _timeline.make(points, "s")
+    points: list[timeline.Point] = [(0.0, SimpleNamespace(**none)), (1.0, SimpleNamespace(**snapshot.stats))]
+    return timeline.make(points, "s")
 
 
 def without_it(data: Any) -> Any:
@@ -166,24 +166,24 @@ def test_files_from_before_it_existed_have_none(snapshot: Snapshot, tmp_path: Pa
         assert "captured" not in json.dumps(old)
         path.write_text(json.dumps(old))
         assert arena.load(path) == saved
-        _html.render(report)
+        html.render(report)
 
 
 def test_metrics_have_it_as_a_reason_and_as_a_gauge(snapshot: Snapshot) -> None:
-    text = _prometheus.render([({"device": "0"}, snapshot.stats)])
+    text = prometheus.render([({"device": "0"}, snapshot.stats, {})])
     assert 'arena_reserved_bytes{device="0",reason="captured"} 5242880\n' in text
     assert '# TYPE arena_captured_bytes gauge\narena_captured_bytes{device="0"} 5242880\n' in text
 
 
 def test_counters_for_perfetto_have_it(snapshot: Snapshot) -> None:
-    events = list(_perfetto.events([(0.0, snapshot.stats)], name="arena", pid=1))
+    events = list(perfetto.events([(0.0, snapshot.stats)], name="arena", pid=1))
     (reserved,) = (event["args"] for event in events if event["name"] == "reserved")
     assert reserved["captured"] == 5 * MIB
     assert sum(reserved.values()) == 8 * MIB
 
 
 def test_pytorchs_viewer_shows_it_as_freed_but_not_reusable(snapshot: Snapshot) -> None:
-    (segment,) = _torch.convert(snapshot)["segments"]
+    (segment,) = torch.convert(snapshot)["segments"]
     assert [(block["size"], block["state"]) for block in segment["blocks"]] == [
         (MIB, "active_allocated"),
         (2 * MIB, "inactive"),

@@ -13,7 +13,7 @@ import pytest
 
 import arena
 from arena import Snapshot, UsageError
-from arena._snapshot import _PEAK, _STATS, Handle, Line, Piece, Segment
+from arena._inspect.snapshot import _PEAK, _STATS, Handle, Line, Piece, Segment
 
 from .test_captured import BASE, MIB, figures, make_snapshot
 

@@ -99,12 +99,12 @@ def test_the_report_of_a_failed_request_says_how_to_allow_moving(
         pool.allocate(LARGE)
     (path,) = (path for path in tmp_path.glob("*.json") if ".snapshot" not in path.name)
     report = arena.load(path)
-    advice = caught.value._advice()[-1].removeprefix("Next: ")
+    why, advice = caught.value._advice()
     assert isinstance(report, Report)
-    assert report.notes == [f"Moving live data would set 48 MiB free, and the request would pass: {advice}"]
+    assert (report.why, report.notes) == (why, [advice.removeprefix("Next: ")])
     shown = " ".join(str(report).split())
-    assert f"A request of 30 MiB failed: re-backing not allowed ({words})." in shown
-    assert f"Next: Moving live data would set 48 MiB free, and the request would pass: {advice}" in shown
+    assert f"{caught.value.line} failed: re-backing not allowed. L{words[1:]}. Moving it would have set" in shown
+    assert advice in shown
     kept.clear()
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import arena
-from arena._report import Report, _html
-from arena._report._build import MOST_BLOCKS
-from arena._sizes import format_size
+from arena._inspect.holders import Holder
+from arena._report import Report, html
+from arena._report.build import MOST_BLOCKS
+from arena._util.sizes import format_size
 
 from .browser import Open, contrast
 
@@ -109,7 +110,7 @@ def test_the_figures_on_the_page_are_those_of_the_json(report: Report, show: Ope
 def test_the_page_says_why_a_request_failed_and_what_is_next(report: Report, show: Open) -> None:
     failed = dataclasses.replace(report, verdict="headroom kept", request=3 << 30, notes=["free something"])
     with show(failed) as tab:
-        assert tab.page.inner_text(".verdict") == "A request of 3 GiB failed: headroom kept (live data may be moved)."
+        assert tab.page.inner_text(".verdict") == "A request of 3 GiB failed: headroom kept."
         assert tab.page.inner_text(".next") == "Next: free something"
 
 
@@ -187,18 +188,30 @@ def test_every_control_has_a_name_and_every_table_a_caption(report: Report, show
         assert tab.page.evaluate("[...document.querySelectorAll('th')].every(e => ['row', 'col'].includes(e.scope))")
 
 
-def test_the_histogram_is_drawn_when_it_comes_into_view(report: Report, show: Open) -> None:
+def test_the_histogram_has_a_bar_for_every_size_by_bytes_or_by_number(report: Report, show: Open) -> None:
+    widths = "[...document.querySelectorAll('.histogram .one > i')].map(bar => bar.getBoundingClientRect().width)"
+    found = [size for size in (*report.live_sizes, *report.free_sizes) if size.count]
     with show(report) as tab:
-        tab.bring("#sizes")
-        tab.page.wait_for_selector("#sizes .bars path")
-        bins = len({size.low for size in (*report.live_sizes, *report.free_sizes)})
-        assert tab.page.locator("#sizes .bars .point").count() >= bins
-        tab.page.check("input[value=count]")
+        assert tab.page.locator(".histogram .size").count() == len({size.low for size in found})
+        for measure in ("bytes", "count"):
+            tab.page.check(f"input[value={measure}]")
+            drawn = sorted(tab.page.evaluate(widths))
+            wanted = sorted(getattr(size, measure) for size in found)
+            assert len(drawn) == len(wanted) > 3
+            for width, value in zip(drawn, wanted, strict=True):
+                assert width == pytest.approx(max(1, drawn[-1] * value / wanted[-1]), abs=1)
+
+
+def test_a_page_is_small_and_needs_no_library(report: Report, many: Report, tmp_path: Path) -> None:
+    for number, one in enumerate((report, many)):
+        path = one.save(tmp_path / f"{number}.html")
+        assert path.stat().st_size < 2_000_000
+        assert "lotly" not in path.read_text()
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_text_can_be_read_in_light_and_dark(mode: str, report: Report, show: Open) -> None:
-    with show(report, mode=mode) as tab:
+    with show(dataclasses.replace(report, notes=["free something"]), mode=mode) as tab:
         page = tab.colour("body", "backgroundColor")
         assert (sum(page) < 1) == (mode == "dark")
         for selector in ("body", "h1", ".caption", ".made", "caption", "td", "#map-help"):
@@ -214,13 +227,11 @@ def test_text_can_be_read_in_light_and_dark(mode: str, report: Report, show: Ope
 def test_the_plots_follow_when_the_mode_changes(report: Report, show: Open) -> None:
     picture = "document.querySelector('#map canvas').toDataURL()"
     with show(report) as tab:
-        tab.bring("#sizes")
-        tab.page.wait_for_selector("#sizes .bars path")
-        light, text = tab.page.evaluate(picture), tab.colour("#sizes .xtick text", "fill")
+        light, text = tab.page.evaluate(picture), tab.colour(".histogram .size", "color")
         tab.page.emulate_media(color_scheme="dark")
         tab.page.wait_for_function(f"light => {picture} !== light", arg=light)
         assert contrast(text, (1, 1, 1)) > 4.5
-        assert contrast(tab.colour("#sizes .xtick text", "fill"), tab.colour("body", "backgroundColor")) > 4.5
+        assert contrast(tab.colour(".histogram .size", "color"), tab.colour("body", "backgroundColor")) > 4.5
 
 
 def test_a_report_of_100000_blocks_opens_in_under_2_seconds(many: Report, show: Open) -> None:
@@ -255,10 +266,8 @@ def test_names_are_only_ever_text(report: Report, show: Open) -> None:
         place = tab.place_of(index)
         tab.page.mouse.move(place["x"], place["y"])
         assert tab.block("#map-tip")["Line"] == HOSTILE
-        tab.bring("#sizes")
-        tab.page.wait_for_selector("#sizes .bars path")
         assert tab.page.locator("main img").count() == 0
-    shown = _html.render_inline(hostile)
+    shown = html.render_inline(hostile)
     assert "<script" not in shown
     assert "<img" not in shown
 
@@ -271,9 +280,63 @@ def test_an_empty_report_is_a_page_too(empty: Report, show: Open) -> None:
         assert not tab.page.is_visible("#map")
 
 
-def test_a_narrow_screen_need_not_be_scrolled_sideways(report: Report, show: Open) -> None:
-    with show(report, width=400) as tab:
-        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 400
+CUT = """
+    [...document.querySelectorAll("body *")]
+        .filter(e => e.checkVisibility() && !e.matches(".part, .part *, #map *"))
+        .filter(e => e.scrollWidth > e.clientWidth + 2 && getComputedStyle(e).overflowX !== "visible")
+        .map(e => `${e.tagName}.${e.className}: ${e.innerText.slice(0, 40)}`)
+"""
+
+
+def failed(report: Report) -> Report:
+    """The same with a request that failed, and names that are long."""
+    long = "a/very/long/folder/of/a/program/that/trains.py:1234 in Trainer.run_one_epoch_of_the_whole_program"
+    held = [Holder(long, 3 << 30, 123_456)]
+    lines = [dataclasses.replace(holder, name=long) for holder in report.lines]
+    pins = [dataclasses.replace(pin, line=long) for pin in report.pins]
+    why = "Live data may not be moved."
+    facts = {"verdict": "cap reached", "request": 3 << 30, "line": long, "why": why, "held": held, "notes": [why]}
+    return dataclasses.replace(report, **facts, lines=lines, pins=pins)
+
+
+@pytest.mark.parametrize("width", [360, 420, 1280])
+def test_nothing_is_cut_off_or_scrolled_sideways(report: Report, show: Open, width: int) -> None:
+    for one in (report, failed(report)):
+        with show(one, width=width) as tab:
+            assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert tab.page.evaluate(CUT) == []
+            chips = "[...document.querySelectorAll('.part')].map(e => [e, e.querySelector('.chip')]).filter(p => p[1])"
+            below = "chip.offsetTop >= part.offsetTop + part.clientHeight"
+            inside = f"([part, chip]) => {below} || chip.offsetWidth <= part.clientWidth"
+            assert tab.page.evaluate(f"{chips}.every({inside})")  # a label is whole, or not to be seen
+
+
+def test_paper_has_everything(report: Report, show: Open, tmp_path: Path) -> None:
+    with show(failed(report), width=760) as tab:
+        closed = "document.querySelectorAll('details:not([open])').length"
+        assert tab.page.evaluate(closed) > 0
+        tab.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        tab.page.emulate_media(media="print")
+        assert tab.page.evaluate(closed) == 0
+        assert tab.page.is_hidden("#map-in")
+        assert tab.page.is_visible("table.sizes")
+        assert tab.page.evaluate(CUT) == []
+        bar = "getComputedStyle(document.querySelector('.bar .part')).printColorAdjust"
+        assert tab.page.evaluate(bar) == "exact"  # browsers leave backgrounds out otherwise
+        tab.page.emulate_media(media="screen")
+        tab.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert tab.page.evaluate(closed) > 0
+        tab.page.pdf(path=tmp_path / "page.pdf")
+        assert (tmp_path / "page.pdf").stat().st_size > 10_000
+
+
+def test_the_bars_of_a_small_arena_on_a_large_device_can_be_seen(show: Open) -> None:
+    with arena.Arena(device="sim:80GiB") as pool, pool.allocate(40 << 20), show(pool.report()) as tab:
+        box = tab.page.locator(".bar").first.bounding_box()
+        part = tab.page.locator(".bar .part.requested").first.bounding_box()
+        assert part["width"] > 0.3 * box["width"]
+        assert tab.page.locator(".bars .bar").count() == 2  # of the device nothing would be seen
+        assert tab.page.inner_text(".device").startswith("The device, 80 GiB: this arena ")
 
 
 def test_a_notebook_shows_a_picture_without_any_script(report: Report) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from arena import Trace
 from arena._report import Report
-from arena._report._model import FIGURES
-from arena._sizes import format_size
+from arena._report.model import FIGURES
+from arena._util.sizes import format_size
 
 from ..programs import ROOT
 from .browser import Open, Tab, contrast

@@ -77,12 +77,54 @@ def test_fragmentation_is_measured_now_and_at_the_peak(make: MakeArena) -> None:
     assert (full.external, full.contiguous, full.internal) == (0, 0, 0)
     del blocks[::2]  # four pieces of 1 MiB
     now = pool.report().fragmentation["now"]
-    assert (now.external, now.contiguous) == (1.0, 0.75)
+    assert now.contiguous == 0.75
+    assert now.external == pytest.approx(4 / 60)  # of the 60 MiB that are left, one request can have 56
     peak = pool.report().fragmentation["peak"]
-    assert peak.external <= 1
+    assert (peak.external, peak.contiguous) == (0, 0)
+    pool.set_cap("8MiB")
+    assert pool.report().fragmentation["now"].external == pytest.approx(3 / 4)  # of 4 MiB, one in one piece
+    pool.set_cap("64MiB")
     small = pool.allocate(1)
     assert pool.report().fragmentation["now"].internal == pytest.approx(511 / (4 * MIB + 512))
     assert small.nbytes == 1
+
+
+def test_an_arena_with_room_is_not_called_fragmented(make: MakeArena) -> None:
+    pool = make()
+    kept = pool.allocate(1000)
+    report = pool.report()
+    assert report.account["stranded"] > 0.99 * report.account["reserved"]  # of one handle, in a cap of 8 GiB
+    for when in ("now", "peak"):
+        assert report.fragmentation[when].external < 0.001
+    assert "%" not in report.caption
+    assert not any("trim" in note for note in report.notes)
+    kept.free()
+
+
+def test_a_device_is_called_what_it_was_asked_for_as(make: MakeArena) -> None:
+    made = {0: "device 0", "0": "device 0", "sim": "sim", "sim:3GiB": "sim:3GiB", "sim:5GiB": "sim:5GiB"}
+    for device, label in made.items():
+        report = make(device=device).report()
+        assert report.device["label"] == label
+        assert str(report).startswith(f"arena {report.arena} on {label} (Simulated CUDA device), ")
+        assert f"arena {report.arena}, {label}, granules of 2 MiB" in report._repr_html_()
+        older = report.to_dict()
+        del older["device"]["label"]
+        assert Report.from_dict(older).device["label"] == f"device {report.device['number']}"
+
+
+def test_a_bar_is_as_long_as_the_cap_unless_that_is_far_away(make: MakeArena) -> None:
+    near, far = make(cap="128MiB"), make()
+    kept = [pool.allocate(50 * MIB) for pool in (near, far)]
+    (bar,) = (line for line in str(near.report()).splitlines() if line.startswith("["))
+    assert bar.endswith(" ]")
+    assert bar.count("█") == pytest.approx(78 * 50 / 128, abs=1)
+    (bar,) = (line for line in str(far.report()).splitlines() if line.startswith("["))
+    assert bar.endswith(" >")
+    assert bar.count("█") > 39
+    assert "of a cap of 8 GiB, which is far to the right of these bars" in far.report()._repr_html_()
+    assert "which is far" not in near.report()._repr_html_()
+    kept.clear()
 
 
 def test_pytorch_35901(make: MakeArena, traced: None) -> None:
@@ -393,7 +435,7 @@ def test_an_arena_of_many_segments_is_not_drawn_at_length(make: MakeArena) -> No
 def test_the_time_of_a_report_is_the_local_one_with_its_distance_to_utc(zone: str) -> None:
     code = """
 from datetime import datetime
-from arena._now import now
+from arena._util.clock import now
 before, made, after = datetime.now().astimezone(), datetime.fromisoformat(now()), datetime.now().astimezone()
 print(before.replace(microsecond=0) <= made <= after, made.utcoffset() == after.utcoffset())
 """

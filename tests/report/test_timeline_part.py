@@ -12,8 +12,9 @@ import pytest
 
 import arena
 from arena import UsageError
-from arena._report import Report, _timeline
-from arena._report._model import FIGURES, REASONS, Samples
+from arena._report import Report
+from arena._report import timeline as _timeline
+from arena._report.model import FIGURES, REASONS, Samples
 
 from ..arena.conftest import MIB, MakeArena
 

@@ -9,7 +9,7 @@ import pytest
 
 import arena
 from arena import _core, sim
-from arena._measure import SIZES, Measured, measure
+from arena._analysis.measure import SIZES, Measured, measure
 
 MIB = 1 << 20
 CALLS = (

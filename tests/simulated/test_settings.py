@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from arena import UsageError, sim
+from arena._util.sizes import parse_size
 
 from .. import forked
 from ..programs import run
@@ -23,7 +24,7 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
         ("CUDASIM_MEMORY", "lots", "a number of bytes"),
         ("CUDASIM_MEMORY", "1KiB", "from 2MiB to 1TiB"),
         ("CUDASIM_MEMORY", "8GiB,", "a list (8GiB,24GiB)"),
-        ("CUDASIM_MEMORY", "8GB", "KiB, MiB, GiB or TiB"),
+        ("CUDASIM_MEMORY", "8GBB", "a number with a unit (80GiB, 512M, 80GB)"),
         ("CUDASIM_MEMORY", "-1", "a number of bytes"),
         ("CUDASIM_MEMORY", "nan", "a number of bytes"),
         ("CUDASIM_MEMORY", "1e99GiB", "a number of bytes"),
@@ -135,6 +136,26 @@ def test_settings_are_changed_from_python(machine: None) -> None:
     cu.start(1)
     assert cu.out("cuDeviceGetCount", kind=ctypes.c_int) == 2
     assert cu.out("cuDeviceTotalMem", 1) == 24 * GIB
+
+
+@pytest.mark.parametrize(
+    "text", ["30MiB", "30M", "30MB", " 3 mib ", "1.5K", "1.5kB", "2500000", "7.3GiB", "1TiB", "0.5t", "8gb"]
+)
+def test_sizes_are_read_as_those_of_an_arena_are(machine: None, text: str) -> None:
+    sim.configure(other=text)
+    assert sim.settings().other == parse_size(text, None, "other")
+    size = parse_size(text, None, "memory")
+    if size >= 2 * MIB:
+        sim.configure(memory=[text, text.upper(), text.lower()])
+        assert sim.settings().memory == (size,) * 3
+
+
+@pytest.mark.parametrize("text", ["4Gi", "4iB", "4XB", "GB", "80%", "-1G", "1e3G", "1 2", "4GBB", "inf", "nanM"])
+def test_what_an_arena_takes_for_no_size_is_none_here(machine: None, text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"other: '{text}' is not accepted; write a number of bytes")):
+        sim.configure(other=text)
+    with pytest.raises(UsageError):
+        parse_size(text, None, "other")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import cupy
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from arena import OutOfMemoryError, UsageError, largest_batch
 
 from ..arena.conftest import MIB, MakeArena
+from ..programs import run
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -18,20 +21,20 @@ def test_the_batch_is_the_one_that_trying_all_finds(make: MakeArena, seed: int) 
     pool = make(cap=f"{choose.randrange(20, 200)}MiB")
     fixed, item = choose.randrange(10 * MIB), choose.randrange(MIB // 4, 3 * MIB)
 
-    def run(batch: int) -> None:
+    def program(batch: int) -> None:
         weights = pool.allocate(fixed)
         activations = [pool.allocate(item) for _ in range(batch)]
         assert weights.nbytes + len(activations) >= 0
 
     def passes(batch: int) -> bool:
         try:
-            run(batch)
+            program(batch)
         except OutOfMemoryError:
             return False
         return True
 
     expected = max(batch for batch in range(1, 65) if passes(batch))
-    found = largest_batch(run, 1, 64, pool=pool)
+    found = largest_batch(program, 1, 64, pool=pool)
     assert found.batch == expected
     assert found.peak >= fixed + expected * item
     assert len(found.tried) <= 9
@@ -42,6 +45,62 @@ def test_arrays_of_cupy_come_from_the_arena(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     found = largest_batch(lambda batch: cupy.empty((batch, MIB), dtype="u1"), 1, 500, pool=pool)
     assert (found.batch, found.peak) == (64, 64 * MIB)
+
+
+@pytest.fixture
+def give_cupy() -> Iterator[Callable[[Any], None]]:
+    """Sets CuPy's allocator, until the end of the test."""
+    before = cupy.cuda.get_allocator()
+    yield cupy.cuda.set_allocator
+    cupy.cuda.set_allocator(before)
+
+
+def test_the_arena_that_cupy_uses_is_the_one_that_is_tried(make: MakeArena, give_cupy: Callable[[Any], None]) -> None:
+    pool, other = make(cap="64MiB"), make(cap="16MiB")
+    give_cupy(pool.malloc)
+    found = largest_batch(lambda batch: cupy.empty((batch, MIB), dtype="u1"), 1, 500)
+    assert (found.batch, found.peak) == (64, 64 * MIB)
+    with cupy.cuda.using_allocator(other.malloc):
+        assert largest_batch(lambda batch: cupy.empty((batch, MIB), dtype="u1"), 1, 500).batch == 16
+    assert cupy.cuda.get_allocator() == pool.malloc
+
+
+def test_another_allocator_of_cupys_is_neither_replaced_nor_judged(
+    make: MakeArena, give_cupy: Callable[[Any], None]
+) -> None:
+    theirs = cupy.cuda.MemoryPool()
+    give_cupy(theirs.malloc)
+    called: list[int] = []
+    with pytest.raises(
+        UsageError, match=r"comes from cupy\.cuda\.memory\.MemoryPool, not from an arena, .* or say with pool="
+    ):
+        largest_batch(called.append, 1, 8)
+    assert called == []
+    pool = make(cap="64MiB")
+    assert largest_batch(lambda batch: cupy.empty((batch, MIB), dtype="u1"), 1, 500, pool=pool).batch == 64
+    assert cupy.cuda.get_allocator() == theirs.malloc
+
+
+def test_without_cupy_the_arena_that_is_open_is_the_one_that_is_tried() -> None:
+    done = run(
+        """
+import arena
+def function(batch):
+    return pool.allocate(batch << 20)
+pool = arena.Arena(cap="64MiB", device="sim:1GiB")
+print(arena.largest_batch(function, 1, 500)[:2])
+other = arena.Arena(cap="16MiB", device="sim:1GiB")
+try:
+    arena.largest_batch(function, 1, 500)
+except arena.UsageError as error:
+    print(error)
+""",
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        f"(64, {64 * MIB})",
+        "2 arenas are open; say with pool= which one the function uses",
+    ]
 
 
 def test_all_batches_may_fit_or_none(make: MakeArena) -> None:

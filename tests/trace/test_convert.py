@@ -16,8 +16,8 @@ import pytest
 
 import arena
 from arena import Trace, TraceError, UsageError
-from arena._trace import _file
-from arena._trace._read import KINDS
+from arena._trace import container
+from arena._trace.read import KINDS
 
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT
@@ -95,11 +95,11 @@ def test_many_chunks_keep_everything(tmp_path: Path) -> None:
             live.append(trace._allocate(at, choose.randrange(3), choose.randrange(1 << 40), choose.randrange(9), line))
         if index % 1000 == 0:
             trace.steps.append((index, f"step {index}"))
-    trace.lines = {n: (arena._snapshot.Line(f"/a/{n}.py", n, "f"),) for n in range(1, 500)}
+    trace.lines = {n: (arena._inspect.snapshot.Line(f"/a/{n}.py", n, "f"),) for n in range(1, 500)}
     path = trace.save(tmp_path / "long.arena")
     with path.open("rb") as file:
-        _file.read_header(file, "")
-        tags = [chunk.tag for chunk in _file.read_chunks(file) if not isinstance(chunk, str)]
+        container.read_header(file, "")
+        tags = [chunk.tag for chunk in container.read_chunks(file) if not isinstance(chunk, str)]
     assert tags.count(b"EVTS") > 4
     assert tags.count(b"STEP") > 4
     assert same(trace, Trace.read(path))
@@ -135,9 +135,9 @@ def test_texts_go_through_every_format_and_come_back(name: str, tmp_path: Path) 
     assert same(log, Trace.read(log.save(tmp_path / "log.arena")))
 
 
-def test_a_text_keeps_blocks_sizes_streams_and_names(recorded: Trace, tmp_path: Path) -> None:
+def test_a_text_keeps_blocks_sizes_streams_failures_and_names(recorded: Trace, tmp_path: Path) -> None:
     again = Trace.read(recorded.save(tmp_path / "run.trace"))
-    kept = [e for e in recorded if e.kind in ("allocate", "free")]
+    kept = [e for e in recorded if e.kind in ("allocate", "free", "failure")]
     assert [(e.kind, e.block, e.size, e.stream) for e in again] == [(e.kind, e.block, e.size, e.stream) for e in kept]
     names = [recorded.scope_name(event.block) for event in recorded if event.kind == "scope_begin"]
     assert [label for _, label in again.steps] == names
@@ -246,7 +246,7 @@ def test_an_address_that_is_given_again_was_freed(tmp_path: Path) -> None:
 
 def test_a_header_of_nonsense_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
-    path.write_bytes(_file.header({"device": 5}))
+    path.write_bytes(container.header({"device": 5}))
     with pytest.raises(TraceError, match="has no whole header"):
         Trace.read(path)
 
@@ -276,7 +276,7 @@ def test_a_text_that_is_wrong_is_refused_with_the_line(content: bytes, text: str
 def test_a_chunk_of_nonsense_ends_the_trace_with_a_word(tag: bytes, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     good = struct.pack("<QQQQ", 0, 1, 0, 0) + b"\x81\x00\x00\x05\x00"
-    path.write_bytes(_file.header({}) + _file.chunk(b"EVTS", good) + _file.chunk(tag, data))
+    path.write_bytes(container.header({}) + container.chunk(b"EVTS", good) + container.chunk(tag, data))
     trace = Trace.read(path)
     assert len(trace) == 1
     assert trace.problem.startswith("chunk at event 1: ")
@@ -301,7 +301,9 @@ def test_every_trace_of_arbitrary_bytes_is_refused_or_read(tmp_path: Path) -> No
 
 def test_a_recording_with_very_many_lines_can_be_read() -> None:
     lines = {number: [["x" * 1000, 1, "f"]] * 20 for number in range(2000)}
-    chunks = list(_file.lines(lines))
+    chunks = list(container.lines(lines))
     assert len(chunks) > 2
     file = io.BytesIO(b"".join(chunks))
-    assert sum(len(json.loads(chunk.data)) for chunk in _file.read_chunks(file) if not isinstance(chunk, str)) == 2000
+    assert (
+        sum(len(json.loads(chunk.data)) for chunk in container.read_chunks(file) if not isinstance(chunk, str)) == 2000
+    )

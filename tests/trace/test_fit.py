@@ -9,10 +9,10 @@ import pytest
 
 import arena
 from arena import Fit, Trace, TraceError, UsageError, fit, largest_batch
-from arena._fitting._align import NONE, align
-from arena._fitting._caps import LARGEST, Replays, find_smallest, is_rare
-from arena._fitting._model import Model, weights
-from arena._fitting._runs import Run, peak_live
+from arena._analysis.fit.align import NONE, align
+from arena._analysis.fit.caps import LARGEST, Replays, find_smallest, is_rare
+from arena._analysis.fit.model import Model, weights
+from arena._analysis.fit.runs import Run, peak_live
 
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from arena import Trace, TraceError
-from arena._trace import _file, _rows
+from arena._trace import container
+from arena._trace import rows as _rows
 
 from ..programs import run
 
@@ -21,10 +22,12 @@ def write_own(path: Path) -> None:
     pair = bytes([1, 0, 0x80, 4, 0, 2, 0, 1])  # 512 bytes are allocated, and freed
     many = PAIRS // 2
     with path.open("wb") as file:
-        _file.write_header(file, {})
+        container.write_header(file, {})
         for first in (0, many):
-            _file.write_chunk(file, _file.EVENTS, struct.pack("<QQQQ", 2 * first, 2 * many, first, 0) + pair * many)
-        _file.write_chunk(file, _file.END, b"{}")
+            container.write_chunk(
+                file, container.EVENTS, struct.pack("<QQQQ", 2 * first, 2 * many, first, 0) + pair * many
+            )
+        container.write_chunk(file, container.END, b"{}")
 
 
 def write_text(path: Path) -> None:
@@ -91,7 +94,9 @@ def test_rows_that_are_written_in_another_way_are_read_all_the_same(tmp_path: Pa
         ("a,18446744073709551616,5,0", "block 18446744073709551616 is above"),
         ("a,2,5,1048576", "stream 1048576 of at most"),
         ("a,2,5", "not enough values"),
-        ("x,2", "not a, f or s"),
+        ("x,2", "not enough values"),
+        ("x,5,1048576", "stream 1048576 of at most"),
+        ("y,2", "not a, f, x or s"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(tmp_path: Path, row: str, text: str) -> None:

@@ -37,7 +37,11 @@ def test_a_snapshot_of_pytorch_whose_history_began_late(protocol: int, tmp_path:
     assert trace.steps == [(5, "forward"), (7, "backward")]
     assert same(trace, Trace.read(trace.save(tmp_path / "s.arena")))
     log = Trace.read(trace.save(tmp_path / "s.csv"))
-    assert log.replay(device="sim:1GiB").stats.live == 1024 + 512
+    for read in (trace, log):  # nothing was allocated after the failure: the run ended by it
+        done = read.replay(device="sim:1GiB")
+        assert (done.fits, done.stats.live) == (False, 1024 + 512 + 1024)
+        assert done.ended_by is not None
+        assert done.ended_by.requested == 1 << 35
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 import arena
 from arena import Trace, TraceError, UsageError, _core
 from arena._cli import main
-from arena._trace import _file, _read
+from arena._trace import container, read
 
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT, run
@@ -165,7 +165,7 @@ def test_a_recording_that_was_cut_in_its_last_chunk_says_so_and_commands_need_so
         return int(ended.value.code or 0), capsys.readouterr().err
 
     path, records = str(tmp_path / "run.arena"), struct.pack("<QQQQ", 0, 1, 0, 0) + b"\x81\x00\x00\x05\x00"
-    data = _file.header({}) + _file.chunk(b"EVTS", records) * chunks
+    data = container.header({}) + container.chunk(b"EVTS", records) * chunks
     Path(path).write_bytes(data[:-3])
     trace = Trace.read(path)
     assert len(trace) == chunks - 1
@@ -220,7 +220,7 @@ def test_records_of_nonsense_are_refused_with_the_place(seed: int) -> None:
         (b"# arena-trace 1\na,1,x,0\n", "line 2: 'a,1,x,0' cannot be read"),
         (b"# arena-trace 1\na,1,5,99999999\n", "line 2"),
         (b"# arena-trace 1\na,-1,5,0\n", "line 2"),
-        (b"# arena-trace 1\nq\n", "not a, f or s"),
+        (b"# arena-trace 1\nq\n", "not a, f, x or s"),
         (b"# arena-trace 9\n", "its first line is not"),
         (b"\x1f\x8b broken", "cannot be unpacked"),
     ],
@@ -235,8 +235,8 @@ def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, cont
 
 
 def test_a_chunk_that_unpacks_to_much_more_is_refused() -> None:
-    assert _file.unpack(zlib.compress(bytes(_file.MOST + 1))) is None
-    assert _file.unpack(zlib.compress(b"x")) == b"x"
+    assert container.unpack(zlib.compress(bytes(container.MOST + 1))) is None
+    assert container.unpack(zlib.compress(b"x")) == b"x"
 
 
 def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
@@ -249,7 +249,7 @@ def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
             pool.allocate(512).free()
     whole = Trace.read(path)
     whole.save(tmp_path / "run.trace.gz")
-    monkeypatch.setattr(_read, "memory_left", lambda: 96 * 1000)
+    monkeypatch.setattr(read, "memory_left", lambda: 96 * 1000)
     trace = Trace.read(path)
     assert (len(trace), len(whole)) == (1000, 6001)
     assert trace.problem == "chunk at event 1000: all of it would take more than the 93.75 KiB of memory left"
@@ -258,15 +258,15 @@ def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
 
 
 @pytest.mark.parametrize(
-    ("tag", "data"), [(_file.STEPS, [[0, ""]] * 11), (_file.LINES, {str(i): [] for i in range(11)})]
+    ("tag", "data"), [(container.STEPS, [[0, ""]] * 11), (container.LINES, {str(i): [] for i in range(11)})]
 )
 def test_steps_and_lines_take_no_more_memory_than_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: bytes, data: object
 ) -> None:
     path = tmp_path / "run.arena"
-    path.write_bytes(_file.header({}) + _file.chunk(tag, json.dumps(data).encode()))
+    path.write_bytes(container.header({}) + container.chunk(tag, json.dumps(data).encode()))
     assert "more than" not in Trace.read(path).problem
-    monkeypatch.setattr(_read, "memory_left", lambda: 256 * 10)
+    monkeypatch.setattr(read, "memory_left", lambda: 256 * 10)
     assert "more than 10 lines and steps" in Trace.read(path).problem
 
 
@@ -434,7 +434,7 @@ def test_rmms_log_is_read(tmp_path: Path) -> None:
         ("free", 0, 1, 0, 3500),
     ]
     done = trace.replay(device="sim:1GiB")
-    assert (done.fits, done.stats.live, done.peak_live) == (True, 512, 5120)
+    assert (done.fits, done.events, done.stats.live, done.peak_live) == (False, 5, 4608, 5120)  # it ended by a failure
 
 
 def test_a_trace_is_written_as_rmms_log_and_read_back(make: MakeArena, cu: Cu, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The command line: ``arena COMMAND``, or ``python -m arena COMMAND``. One file for each command.
 
-Exit codes: 0 done, 1 an error, told in one line, 2 wrong usage, 3 a trace that does not fit; ``arena run`` has the
-program's.
+Exit codes: 0 done, 1 an error, told in one line, 2 wrong usage, 3 a trace that does not fit, 4 one that ends in the
+midst of its program; ``arena run`` has the program's.
 """
 
 from __future__ import annotations
@@ -10,43 +10,50 @@ import contextlib
 import io
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, TextIO
 
 import typer
 
+from .._core import __version__
+from .._util.environment import unknown_variables
 from ..errors import ArenaError
-from . import _convert, _demo, _fit, _info, _measure, _replay, _report, _run
+from . import excepthook as excepthook
+from .group import PLAIN, Commands
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("demo")(_demo.demo)
-app.command("info")(_info.info)
-app.command("run", context_settings=_run.CONTEXT)(_run.run)
-app.command("replay")(_replay.replay)
-app.command("fit")(_fit.fit)
-app.command("measure")(_measure.measure)
-app.command("report")(_report.report)
-app.command("convert")(_convert.convert)
+app = typer.Typer(cls=Commands, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, **PLAIN)
+
+
+def show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"arena {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """GPU memory for Python, under a cap, with an account of every byte.
 
-    Example: arena replay run.arena --cap 4GiB
+    \b
+    Examples:
+      arena run --cap 4GiB --report out.html train.py
+      arena demo
     """
     if debug:
         os.environ["ARENA_DEBUG"] = "1"
-    if context.invoked_subcommand != "run":  # there it is the program's
+    for text in unknown_variables():
+        typer.echo(f"arena: {text}", err=True)
+    if context.invoked_subcommand != "run":  # there they are the program's
         write_anything()
+        warnings.showwarning = show_warning
 
 
 # What Python calls by another name.
@@ -90,6 +97,19 @@ def write_anything() -> None:
     """What a terminal has no letter for, such as a mark of a picture or a byte in a file's name, is a question mark."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Without the line of code, which is none of the user's."""
+    if sys.stderr is not None:
+        print(f"arena: {message}", file=sys.stderr)
 
 
 def flush() -> None:

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from ._compare import CAP, Comparison, compare
+from .side_by_side import CAP, Comparison, compare
 
 __all__ = ["CAP", "Comparison", "compare"]

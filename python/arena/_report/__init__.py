@@ -5,6 +5,6 @@ snapshot → :class:`Report` (model) → text, JSON, HTML, notebook
 
 from __future__ import annotations
 
-from ._model import Report, Reports
+from .model import Report, Reports
 
 __all__ = ["Report", "Reports"]

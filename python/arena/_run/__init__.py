@@ -1,10 +1,10 @@
-"""Running somebody's program with the arena in it: :mod:`_main` runs it, :mod:`_hook` gives CuPy the arena,
-:mod:`_session` sets it all up and tells at the end what came of it.
+"""Running a program with the arena in it: :mod:`program` runs it, :mod:`signals` hears of signals, :mod:`session` sets
+it all up and says at the end what came of it.
 """
 
 from __future__ import annotations
 
-from ._main import run_program
-from ._session import Session
+from .program import run_program
+from .session import Session
 
 __all__ = ["Session", "run_program"]

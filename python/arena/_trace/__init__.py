@@ -1,12 +1,12 @@
-"""Recording what an arena is asked for, reading it back, and replaying it under other settings.
+"""Traces: recording what an arena is asked for, in files, and reading them back.
 
-recorder (compiled) → chunks → :mod:`_file` → :class:`Trace` → replay (compiled) → :class:`Replayed`
+recorder (compiled) → chunks → :mod:`container` → :class:`Trace`
 """
 
 from __future__ import annotations
 
-from ._read import Event, Trace
-from ._record import Recording
-from ._replay import Peak, Replayed
+from .failures import Failure, Survived
+from .read import Event, Trace
+from .record import Recording
 
-__all__ = ["Event", "Peak", "Recording", "Replayed", "Trace"]
+__all__ = ["Event", "Failure", "Recording", "Survived", "Trace"]

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <thread>
 
-#include "core/streams.hpp"
+#include "core/streams/streams.hpp"
 
 namespace arena {
 

@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/arena.hpp"
+#include "core/arena/arena.hpp"
 #include "driver/driver.hpp"
 #include "load/forks.hpp"
 
@@ -60,7 +60,7 @@ class Load {
         granule_(device_.granule()),
         arena_(driver, 0, settings_for(granule_, missing)),
         counts_(8 * device_.total() / granule_) {
-    Block& first = arena_.allocate(1, nullptr, false);
+    Block& first = arena_.allocate(1, nullptr);
     base_ = first.address;
     arena_.free(first);
     for (int i = 0; i < threads; ++i) streams_.push_back(device_.new_stream());
@@ -140,7 +140,7 @@ class Load {
   Block* take(Bytes size, cu::Stream stream) {
     ++operations_;
     try {
-      Block& block = arena_.allocate(size, stream, false);
+      Block& block = arena_.allocate(size, stream);
       each_granule(block, [&](auto& count) { touched_ += count++ == 0 ? 1 : 0; });
       intended_ -= most(size);
       mark(block.address, block.size, block.serial);

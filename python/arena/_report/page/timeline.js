@@ -6,7 +6,7 @@
   const { data, size, last, pattern } = arenaPage;
   const box = document.getElementById("timeline");
   if (!box) return; // nobody sampled it
-  const { unit, at, figures, peak, failed } = data.timeline;
+  const { unit, at, figures, peak, failed, shown } = data.timeline;
   const REASONS = data.reasons; // from the bottom to the top
   const HEIGHT = 250, TOP = 34, BOTTOM = 24, STEP = 20;
   const canvas = box.querySelector("canvas"), pen = canvas.getContext("2d");
@@ -18,7 +18,7 @@
   const whole = (seesCap ? cap : most) * 1.04;
   const tops = []; // of each reason, the bytes up to it
   REASONS.forEach((name, r) => tops.push(figures[name].map((bytes, i) => bytes + (r ? tops[r - 1][i] : 0))));
-  let chosen = failed ? end : peak, fills = {}, gutter = 0, width = 0;
+  let chosen = shown, fills = {}, gutter = 0, width = 0;
 
   const x = (i) => gutter + ((at[i] - begin) / length) * width;
   const y = (bytes) => TOP + (1 - bytes / whole) * (HEIGHT - TOP - BOTTOM);

@@ -1,0 +1,18 @@
+"""What commands say about requests that failed in a recorded run."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from .._trace import Failure, Survived
+
+__all__ = ["about_failures"]
+
+WIDTH = 80
+
+
+def about_failures(ended_by: Failure | None, survived: Survived, events: int) -> Iterator[str]:
+    """Lines; none if there were no such requests, or the program got what it asked for in the end."""
+    for text in (ended_by.sentences(events) if ended_by else "", survived.sentences()):
+        yield from textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,276 @@
+"""``arena fit``: how much memory a recorded program needs, on which cards, and with which batches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from .._analysis.fit.answer import OUTSIDE, Fit
+from .._analysis.fit.answer import fit as find_fit
+from .._analysis.fit.caps import LARGEST, Progress
+from .._util.arguments import as_device, is_number
+from .._util.next_step import arena_command, exact_size, record_again
+from .._util.sizes import format_size as size
+from ..errors import UsageError
+from .codes import EXIT_MISFIT, EXIT_UNFINISHED
+from .failures import about_failures
+from .moving import NO_COMPACT, assumed
+from .reading import read_trace
+
+__all__ = ["fit"]
+
+SITES = 5  # that are shown
+WIDTH = 80
+WELL = 0.95  # of the bytes: so much should be found in all runs
+
+
+def fit(
+    traces: Annotated[list[Path], typer.Argument(help="A recording, or several of one program at different batches.")],
+    cap: Annotated[str | None, typer.Option(help='A limit to judge by: "4GiB".')] = None,
+    device: Annotated[
+        str | None, typer.Option(help='A card to judge by: "24GiB", the number of a device, or "sim".')
+    ] = None,
+    outside: Annotated[str, typer.Option(help="What all else takes on a card, an estimate.")] = OUTSIDE,
+    batch_from: Annotated[str | None, typer.Option(help="The batch of each recording: 8,16.")] = None,
+    batch_to: Annotated[str | None, typer.Option(help="Batches to predict: 32,64.")] = None,
+    growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
+    no_compact: Annotated[bool, typer.Option("--no-compact", help=NO_COMPACT)] = False,
+    prices: Annotated[
+        str | None, typer.Option(help='Price table: "a100", "small", "free", or a file of arena measure.')
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Find the smallest cap a recorded run works under, and the largest batch.
+
+    Exit code 3: nothing fits the given cap or device. Exit code 4: only a lower
+    bound is known, because the recorded run ended with a failed request.
+
+    \b
+    Examples:
+      arena fit run.arena --device 24GiB
+      arena fit b8.arena b16.arena --batch-from 8,16 --batch-to 32,64
+    """
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    before, after = numbers("--batch-from", batch_from), numbers("--batch-to", batch_to)
+    read = [read_trace(path) for path in traces]
+    with shown_progress(errors) as progress:
+        found = find_fit(
+            read if len(read) > 1 else read[0],
+            cap=cap,
+            device=None if device is None else as_device(device),
+            outside=outside,
+            batch_from=before,
+            batch_to=after,
+            growth=growth,
+            vmm=not plain,
+            compact=not no_compact,
+            prices=prices,
+            progress=progress,
+        )
+    if as_json:
+        print(json.dumps(facts(found), indent=1))
+    else:
+        asked = Asked(
+            traces=[str(path) for path in traces],
+            program=str(read[0].facts.get("program", "")),
+            growth=growth,
+            plain=plain,
+            no_compact=no_compact,
+            prices=prices,
+        )
+        show(found, asked)
+    raise typer.Exit(EXIT_MISFIT if found.fits is False else EXIT_UNFINISHED if found.ended_by else 0)
+
+
+class Asked(NamedTuple):
+    """What was typed, for what to type next."""
+
+    traces: list[str]
+    program: str
+    growth: str | None
+    plain: bool
+    no_compact: bool
+    prices: str | None
+
+    def options(self) -> list[str]:
+        """For another command."""
+        given = [
+            word for name in ("growth", "prices") if (value := getattr(self, name)) for word in (f"--{name}", value)
+        ]
+        return [*given, *(["--plain"] if self.plain else []), *(["--no-compact"] if self.no_compact else [])]
+
+    def arena(self, cap: int) -> str:
+        """An arena with these settings, in Python."""
+        given = [f'cap="{exact_size(cap)}"', *([f"growth={self.growth!r}"] if self.growth else [])]
+        given += [*(["vmm=False"] if self.plain else []), *(["compact=False"] if self.no_compact else [])]
+        return f"arena.Arena({', '.join(given)})"
+
+
+def numbers(name: str, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(is_number(part) for part in parts):
+        raise UsageError(f"{name} {text}: write batch sizes with commas between them: 8,16")
+    return [int(part) for part in parts]
+
+
+@contextlib.contextmanager
+def shown_progress(console: Console) -> Iterator[Progress | None]:
+    """Which replay is under way, on a terminal."""
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("reading") as status:
+        yield lambda done, text: status.update(f"replay {done + 1}, {text}")
+
+
+def facts(found: Fit) -> dict[str, Any]:
+    return {"fits": found.fits, **asdict(found)}
+
+
+def show(found: Fit, asked: Asked) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
+    which = f" of the run with batch {max(found.scaling.batches)}" if found.scaling else ""
+    notes = [*about_failures(found.ended_by, found.survived, found.events)]
+    for line in [*notes, ""] if notes else []:
+        console.print(line)
+    peak = f"{size(found.peak_live)} live at the peak{', if that request passes' if found.ended_by else ''}"
+    console.print(f"{found.events:,} events{which}, {peak}; {found.replays} replays")
+    console.print(f"{assumed(found.compact)}\n")
+    rows = [
+        (found.smallest_cap, "the smallest cap that gets past it" if found.ended_by else "the smallest cap that works"),
+        (found.comfortable_cap, "from here on remapping is rare"),
+        (found.uncapped, "reserved without a cap"),
+    ]
+    console.print(table(["", "× live", ""], [[size(cap), times(cap, found), text] for cap, text in rows]))
+    for cap in found.exceptions:
+        console.print(f"but {size(cap)} does not work, although less does: take more than that")
+    console.print("\nwhat a cap costs: driver time in all, and of it in the second half")
+    console.print(f"by the price table {found.prices}")
+    console.print(points_table(found))
+    console.print(f"\n{cards(found)}")
+    if found.scaling:
+        show_batches(console, found)
+    if found.limit is not None and not found.scaling:
+        console.print(f"\n{verdict(found)}")
+    console.print(f"\nNext: {following(found, asked)}")
+
+
+def verdict(found: Fit) -> str:
+    assert found.limit is not None
+    least = "at least " if found.ended_by else ""
+    word = {True: "fits", False: "does not fit", None: "may fit"}[found.fits]
+    return f"{word} within {size(found.limit)}: it needs {least}{size(found.smallest_cap)}"
+
+
+def times(cap: int, found: Fit) -> str:
+    return f"{cap / found.peak_live:.3f}"
+
+
+def table(titles: list[str], rows: list[list[str]], *, left: int = -1) -> Table:
+    """Columns to the right, but one."""
+    made = Table(box=None, padding=(0, 1), show_header=any(titles))
+    for index, title in enumerate(titles):
+        made.add_column(title, justify="left" if index == left % len(titles) else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def points_table(found: Fit) -> Table:
+    longest = max(point.priced_ms for point in found.points) or 1
+    rows = []
+    for point in found.points:
+        bar = "█" * round(16 * point.priced_ms / longest) if point.fits else "does not fit"
+        cap = "none" if point.cap >= LARGEST else size(point.cap)
+        ratio = "" if point.cap >= LARGEST else times(point.cap, found)
+        figures = [f"{point.priced_ms:.1f}", f"{point.later_ms:.1f}", f"{point.maps:,}", f"{point.rebacked:,}"]
+        rows.append([cap, ratio, *figures, bar])
+    return table(["cap", "× live", "ms", "2nd half", "maps", "re-backed", ""], rows)
+
+
+def cards(found: Fit) -> str:
+    fitting = [card for card in found.cards if card.fits]
+    if not fitting:
+        return f"no card of up to {size(found.cards[-1].size)} would do"
+    least = fitting[0]
+    which = "cards that would get past it" if found.ended_by else "cards that would do"
+    text = f"{which}, with {size(least.size - least.limit)} for all else: {size(least.size)} and more"
+    roomy = next((card for card in fitting if card.comfortable), None)
+    if roomy is None or roomy == least:
+        return text
+    return f"{text}; with remapping rare, {size(roomy.size)} and more"
+
+
+def show_batches(console: Console, found: Fit) -> None:
+    scaling = found.scaling
+    assert scaling is not None
+    console.print(f"\nbatches {', '.join(map(str, sorted(scaling.batches)))}: {alignment(found)}")
+    sites = [[f"{site.per_item:,}", f"{site.fixed:,}", site.where] for site in scaling.sites[:SITES]]
+    console.print(table(["bytes an item", "fixed", "at the peak, what grows fastest first"], sites))
+    console.print(f"\n{quality(found)}")
+    if found.predictions:
+        rows = []
+        for p in found.predictions:
+            card = next((card for card in found.cards if p.smallest_cap + p.error <= card.limit), None)
+            words = {None: "", True: "fits", False: "does not fit"}[p.fits] + (
+                "" if p.sure is not False else ", perhaps"
+            )
+            on = size(card.size) if card else "none"
+            rows.append([str(p.batch), size(p.peak_live), size(p.smallest_cap), f"± {size(p.error)}", on, words])
+        console.print(table(["batch", "peak live", "smallest cap", "error", "for a card of", ""], rows))
+    if found.limit is None:
+        return
+    if found.largest is None:
+        console.print(f"within {size(found.limit)}: any batch, for nothing grows with it")
+    elif found.largest.batch == 0:
+        console.print(f"within {size(found.limit)}: no batch fits")
+    else:
+        best = found.largest
+        most = "any" if best.at_most is None else str(best.at_most)
+        between = f"{best.at_least} to {most} by the error bar"
+        console.print(f"within {size(found.limit)}: the largest batch is {best.batch} ({between})")
+
+
+def alignment(found: Fit) -> str:
+    assert found.scaling is not None
+    how = "by line" if found.scaling.by_line else "by their order"
+    text = f"{found.scaling.aligned:.0%} of the bytes are in all runs, {how}"
+    if found.scaling.aligned < WELL and not found.scaling.by_line:
+        text += ";\nrecord with ARENA_LINES=1 to have them compared by line"
+    return text
+
+
+def quality(found: Fit) -> str:
+    assert found.scaling is not None
+    if not found.scaling.left_out:
+        return (
+            "two batches fit any straight line: the error bar has only rounding and what was not found in both;\n"
+            "a third recording would show whether memory grows in proportion"
+        )
+    worst, miss = max(found.scaling.left_out.items(), key=lambda item: abs(item[1]))
+    return f"predicted from the others, batch {worst} would be off by {abs(miss):.2%}, the worst"
+
+
+def following(found: Fit, asked: Asked) -> str:
+    if found.scaling and found.largest and found.largest.batch and found.limit is not None:
+        least, most = max(1, found.largest.at_least), found.largest.at_most or 4 * found.largest.batch
+        pool = asked.arena(found.limit)
+        return f"try it for real, in Python:\n  arena.largest_batch(function, {least}, {most}, pool={pool})"
+    if found.scaling:
+        batches = ",".join(map(str, found.scaling.batches))
+        return arena_command("fit", *asked.traces, "--batch-from", batches, "--device", "24GiB", *asked.options())
+    if found.ended_by:
+        return record_again(found.smallest_cap, asked.program)
+    cap = exact_size(found.comfortable_cap)
+    return arena_command("replay", asked.traces[0], "--cap", cap, *asked.options(), "--save", "report.html")

@@ -1,0 +1,29 @@
+"""Traces as commands read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from .._trace import Trace
+from ..errors import TraceError
+
+__all__ = ["read_trace"]
+
+
+def read_trace(path: Path, *, to_replay: bool = True) -> Trace:
+    """Read a trace, and say what is wrong with its end. To replay one in which nothing happens is refused: it fits
+    anywhere.
+    """
+    trace = Trace.read(path)
+    if trace.problem and not len(trace):
+        raise TraceError(f"{path} has no events that could be read: {trace.problem}")
+    if trace.problem:
+        typer.echo(f"arena: {path}: {trace.problem}", err=True)
+    if to_replay and not any(event.kind in ("allocate", "failure") for event in trace):
+        raise TraceError(
+            f"{path} has no allocations: the recorded arena was never asked for memory. What CuPy asks for is recorded "
+            "by arena run --record FILE PROGRAM"
+        )
+    return trace

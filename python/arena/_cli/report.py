@@ -1,0 +1,47 @@
+"""``arena report``: a saved report or snapshot, shown or turned into another format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from .._analysis.load import load
+from .._report import Report
+from .._report.text import renderables
+from .._util.files import REPORTS, check
+from .._util.next_step import arena_command, next_after
+
+__all__ = ["report"]
+
+
+def report(
+    file: Annotated[Path, typer.Argument(help="A report or a snapshot that was saved as .json.")],
+    save: Annotated[Path | None, typer.Option(help="Save it as .html, .json or .txt.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show a saved report or snapshot, or turn it into a page.
+
+    \b
+    Examples:
+      arena report snapshot.json
+      arena report snapshot.json --save snapshot.html
+    """
+    found = load(file)
+    made = found if isinstance(found, Report) else Report.of(found)
+    if save is not None:
+        check(save, overwrite=force, endings=REPORTS)
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=1))
+    elif save is None:
+        console = Console(highlight=False, markup=False, width=80)
+        for part in renderables(made):
+            console.print(part)
+        console.print(f"Next: {arena_command('report', file, '--save', 'report.html')}", soft_wrap=True)
+    if save is not None:
+        written = made.save(save, overwrite=force)
+        typer.echo(f"wrote {written}\nNext: {next_after(written)}", err=as_json)

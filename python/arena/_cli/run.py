@@ -1,0 +1,129 @@
+"""``arena run``: any Python program, with the arena in it and no change to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from .._inspect.lines import MOST, trace_lines
+from .._pool.settings import DEVICES, is_simulated, simulated_size
+from .._run import Session, run_program
+from .._run.program import NoProgramError, check_script
+from .._util.arguments import is_number
+from .._util.sizes import parse_size
+from ..errors import UsageError
+from .excepthook import EXCEPT_HOOK
+
+__all__ = ["CONTEXT", "Command", "run"]
+
+CONTEXT = {"allow_interspersed_args": False}  # options after the program are the program's
+
+
+def run(
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM", help="A script, a folder or an archive; with -m a module.")
+    ],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="What it is given.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="PROGRAM is the name of a module.")] = False,
+    cap: Annotated[str | None, typer.Option(help='The cap: "4GiB", "80%".')] = None,
+    reserve: Annotated[str | None, typer.Option(help="What is taken at once, and kept.")] = None,
+    headroom: Annotated[str | None, typer.Option(help="What is left free on the device.")] = None,
+    growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
+    device: Annotated[str | None, typer.Option(help='The number of a real device, "sim", or "sim:8GiB".')] = None,
+    lines: Annotated[
+        int | None,
+        typer.Option("--lines", metavar="[=N]", help="Remember which lines allocate, and N - 1 callers. 0: do not."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report there: .html, .json or .txt.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Record the run there, for arena replay.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The last line of standard error is for machines.")] = False,
+) -> None:
+    """Run a Python program with arena as CuPy's allocator, unchanged.
+
+    Options of arena come before the program. The exit code is the program's.
+
+    \b
+    Examples:
+      arena run --cap 4GiB --report out.html train.py --epochs 3
+      arena run --lines --record run.arena train.py
+    """
+    if not module:
+        check_script(program, arguments or [])
+    session = Session(report=report, record=record, force=force, as_json=as_json)
+    apply({"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth})
+    if device is not None:
+        choose_device(device)
+    choose_lines(lines, has_report=report is not None)
+    session.begin()
+    sys.excepthook = EXCEPT_HOOK
+    try:
+        session.exit = run_program(program, arguments or [], is_module=module, on_error=session.note)
+    except NoProgramError:
+        session.cancel()
+        raise
+    raise typer.Exit(session.exit)
+
+
+class Command(TyperCommand):
+    """Reads ``--lines`` as ``--lines=1``: what follows it, unless after a ``=``, is another option or the program."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = [param for param in self.params if param.param_type_name == "option"]
+        takes_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
+        given, rest = [], list(args)
+        while rest and rest[0].startswith("-") and rest[0] != "--":
+            word = rest.pop(0)
+            given.append("--lines=1" if word == "--lines" else word)
+            if word in takes_value - {"--lines"} and rest:
+                given.append(rest.pop(0))
+        return super().parse_args(ctx, [*given, *rest])
+
+
+def choose_lines(depth: int | None, *, has_report: bool) -> None:
+    """A report without lines says little, so it has them unless somebody says otherwise."""
+    if depth is None and (not has_report or os.environ.get("ARENA_LINES", "").strip()):
+        return
+    chosen = 1 if depth is None else depth
+    if not 0 <= chosen <= MOST:
+        raise UsageError(f"lines={chosen} is not accepted; write a number of lines from 1 to {MOST}, or 0 for none")
+    os.environ["ARENA_LINES"] = str(chosen)  # for processes that the program starts
+    if chosen:
+        trace_lines(True, depth=chosen)
+    else:
+        trace_lines(False)
+
+
+def apply(settings: dict[str, str | None]) -> None:
+    """Through the environment, so that processes which the program starts have them too."""
+    for name, value in settings.items():
+        if value is not None:
+            parse_size(value, 1 << 40, name)
+            os.environ[f"ARENA_{name.upper()}"] = value
+
+
+def choose_device(device: str) -> None:
+    """Make it the only one there is, number 0 for everybody: the driver is opened later, by the program."""
+    chosen = os.environ.get("ARENA_DRIVER") or "auto"
+    if is_simulated(device):
+        os.environ["ARENA_DRIVER"] = "sim"
+        if (size := simulated_size(device)) is not None:
+            os.environ.update(CUDASIM_DEVICES="1", CUDASIM_MEMORY=str(size))
+    elif not is_number(device):
+        raise UsageError(f"device={device!r} is not accepted; write {DEVICES}")
+    elif chosen == "sim":
+        raise UsageError(
+            f'device={device}: ARENA_DRIVER=sim; write "sim", or the size of a simulated device, "sim:8GiB"'
+        )
+    else:
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+        if visible and int(device) >= len(visible):
+            raise UsageError(f"device={device}: CUDA_VISIBLE_DEVICES={','.join(visible)} leaves {len(visible)}")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(device)] if visible else device
+        if chosen == "auto":
+            os.environ["ARENA_DRIVER"] = "cuda"  # a number is a real device's; never another one instead

@@ -1,0 +1,7 @@
+"""Everything about CuPy: the bridge that gives it memory, whom it asks now, and the hook that waits for its import."""
+
+from __future__ import annotations
+
+__all__ = ["POOL_UNIT"]
+
+POOL_UNIT = 512  # bytes: what CuPy's own pool rounds sizes up to

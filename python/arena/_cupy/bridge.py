@@ -1,0 +1,191 @@
+"""The bridge to CuPy, as far as it need not be quick. Imported when CuPy first asks for memory.
+
+What is quick is in the compiled core, which is told here what CuPy has: a block that is there already is handed out,
+and taken back, without a line of Python. This is for all else, and for a CuPy whose internals are not as expected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsIndex
+
+from .. import _core, errors
+from .._inspect.lines import pass_over
+from .._pool.arena import Arena
+from .._pool.buffer import Buffer
+from .._pool.defaults import default_arena
+from .._util.arguments import as_size
+from . import POOL_UNIT
+
+try:
+    import cupy
+    from cupy.cuda import memory
+except ImportError as error:
+    raise errors.ArenaError(
+        f"malloc() gives memory to CuPy, which cannot be imported ({error}); install it (pip install cupy-cuda13x, "
+        "or cupy-cuda12x for CUDA 12), or use allocate(), which needs no framework"
+    ) from error
+
+_MODULES = ("cupy_backends.cuda.stream", "cupy.cuda.device", "cupy.cuda.memory_hook")
+# cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime says of the simulated driver. All three
+# are for as long as the process lives.
+_NO_RUNTIME = (35, 100, 500)
+
+
+class OutOfMemoryError(errors.OutOfMemoryError, memory.OutOfMemoryError):  # type: ignore[misc]
+    """What malloc() raises under CuPy: CuPy itself catches its own class in places."""
+
+    def __init__(self, *args: Any) -> None:
+        errors.OutOfMemoryError.__init__(self, *args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Whoever unpickles it may have no CuPy.
+        return errors.OutOfMemoryError, self.args
+
+
+def current_device() -> int:
+    """CuPy's current device; 0 on the simulated driver, where no CUDA runtime runs that could have changed it."""
+    return int(_ask(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated))
+
+
+def stream_of(pool: Arena) -> Any:
+    """CuPy's current stream on the arena's device; 0, the null one, where no CUDA runtime runs that could have others.
+
+    The object, which owns the stream. CuPy destroys the stream with it, so the arena keeps it as long as it needs to.
+    """
+    return _ask(lambda: cupy.cuda.get_current_stream(pool.device), lambda: pool.is_simulated)
+
+
+def default_pool() -> Arena:
+    """The default arena of CuPy's current device."""
+    return default_arena(current_device())
+
+
+def malloc(pool: Arena, size: SupportsIndex) -> Any:
+    """A block of the arena as CuPy's MemoryPointer. It goes back when the last array that views it goes.
+
+    Without CuPy's memory hooks: where there are some, the core calls them, and the functions below one by one.
+    """
+    check_device(pool)
+    return malloc_unhooked(pool, as_size(size))
+
+
+def sizes_of(size: SupportsIndex) -> tuple[int, int]:
+    """The size that hooks see: what CuPy's own pool would take for the request."""
+    asked = as_size(size)
+    return asked, max(POOL_UNIT, -(-asked // POOL_UNIT) * POOL_UNIT)
+
+
+def check_device(pool: Arena) -> None:
+    """Refuse memory that CuPy's kernels, which run on its current device, could not use."""
+    current, is_known = None, True
+    try:
+        current = int(cupy.cuda.runtime.getDevice())
+    except cupy.cuda.runtime.CUDARuntimeError as error:  # no runtime, no device; or what follows will say so
+        is_known = getattr(error, "status", None) in _NO_RUNTIME  # otherwise it may run a real device later
+    if current is not None and pool.is_simulated and _core.is_real_driver_here():
+        raise errors.UsageError(
+            "this arena is simulated, and CuPy runs on a real device, to which simulated addresses mean nothing; "
+            "use an arena of that device: arena.Arena(device=0), or arena.malloc without ARENA_DRIVER=sim"
+        )
+    if current is not None and current != pool.device:
+        raise errors.UsageError(
+            f"CuPy's current device is {current}, and this arena's memory is on device {pool.device}; use it in "
+            f"`with cupy.cuda.Device({pool.device}):`, make an arena of device {current}, or give CuPy arena.malloc, "
+            "which serves the current device"
+        )
+    if pool.is_simulated and is_known:
+        _core.allow_simulation()
+
+
+def malloc_unhooked(pool: Arena, size: int) -> Any:
+    try:
+        buffer = pool.allocate(size, stream_of(pool))
+    except errors.OutOfMemoryError as error:
+        raise OutOfMemoryError(*error.args) from None
+    if way == "generic":
+        return memory.MemoryPointer(GenericMemory(buffer, pool.device), 0)
+    return _core.adopt(buffer)
+
+
+def _call_hooks(name: str, device: int, size: int, address: int, number: int) -> None:
+    for hook in (memory_hooks() or {}).values():
+        getattr(hook, name)(device_id=device, mem_size=size, mem_ptr=address, pmem_id=number)
+
+
+class GenericMemory(memory.UnownedMemory):  # type: ignore[misc]
+    """A buffer for a CuPy whose BaseMemory is not as expected. It goes back with the last array, with the hooks."""
+
+    def __init__(self, buffer: Buffer, device: int) -> None:
+        super().__init__(buffer.ptr, buffer.size, buffer, device)
+        self._facts = device, buffer.size, buffer.ptr, id(self)
+        self._buffer: Buffer | None = buffer
+
+    def free(self) -> None:
+        """Give the memory back now. Arrays that view it must not be used any more."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is None:
+            return
+        try:
+            _call_hooks("free_preprocess", *self._facts)
+        finally:
+            with contextlib.suppress(errors.ArenaError):
+                buffer.free()
+            _call_hooks("free_postprocess", *self._facts)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.free()
+
+
+def _ask(question: Callable[[], Any], is_simulated: Callable[[], bool]) -> Any:
+    try:
+        return question()
+    except (cupy.cuda.runtime.CUDARuntimeError, IndexError) as error:  # or the runtime has fewer devices
+        if not is_simulated():
+            raise
+        if getattr(error, "status", None) in _NO_RUNTIME:
+            _core.has_no_runtime()
+        return 0
+
+
+def memory_hooks() -> Mapping[str, Any] | None:
+    """The memory hooks of this thread; CuPy makes the dictionary when it is asked for."""
+    has_hooks: Callable[[], bool] = getattr(cupy.cuda.memory_hook, "_has_memory_hooks", lambda: True)
+    hooks: Mapping[str, Any] | None = cupy.cuda.memory_hook.get_memory_hooks() if has_hooks() else None
+    return hooks
+
+
+def _watch_hooks() -> None:
+    """Have the core told when a hook is registered. To ask CuPy each time would take as long as all the rest."""
+    try:
+        hook = cupy.cuda.memory_hook.MemoryHook
+        enter = hook.__enter__
+
+        @functools.wraps(enter)
+        def enter_noticed(self: Any) -> Any:
+            _core.notice_hooks()
+            return enter(self)
+
+        hook.__enter__ = enter_noticed
+    except (AttributeError, TypeError):
+        _core.notice_hooks()
+
+
+def _capsules() -> dict[str, Any]:
+    """The C functions that CuPy's modules offer each other."""
+    found: dict[str, Any] = {}
+    for name in _MODULES:
+        with contextlib.suppress(ImportError, AttributeError):
+            found.update(importlib.import_module(name).__pyx_capi__)
+    return found
+
+
+for _package in ("cupy", "cupyx", "cupy_backends"):
+    pass_over(getattr(sys.modules.get(_package), "__file__", None))
+_watch_hooks()
+way = _core.connect_cupy(memory, _capsules())

@@ -1,0 +1,1 @@
+"""What an arena holds, as plain data: snapshots, the lines that allocate, who holds what, and figures over time."""

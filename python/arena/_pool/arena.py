@@ -1,0 +1,493 @@
+"""The arena that people make and call; the work is done by the compiled core."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+from .. import _core
+from .._export import prometheus
+from .._inspect.lines import from_environment
+from .._inspect.snapshot import Snapshot, _figures, no_collection
+from .._inspect.timeline import Timeline
+from .._report import Report
+from .._report.build import build
+from .._report.failure import failure_of
+from .._trace.record import Recording, record_by_environment
+from .._util.arguments import as_size, as_stream, owns_stream
+from .._util.durations import BUDGET, parse_duration
+from .._util.environment import warn_of_unknown
+from .._util.late import late_import
+from .._util.shown import Shown
+from .._util.sizes import Size, parse_size
+from .._words.moving import mode
+from .._words.verdicts import Verdict
+from ..errors import OutOfMemoryError, UsageError
+from .buffer import Buffer, address_of
+from .graph import GraphMemory
+from .oom import of_size, tell
+from .pool_methods import PoolMethods
+from .pressure import Pressure, call
+from .registry import remember
+from .scope import Scope
+from .settings import SETTINGS, check, check_peers, find_device, limit_of, resolve, validates
+from .threads import find_standstill, note_driver_threads, seems_alone, thread_ids
+from .watch import watch_if_asked
+
+__all__ = ["Arena", "metrics_of"]
+
+_LARGEST = (1 << 63) - 1
+
+
+class Arena(Shown, PoolMethods, _core.Allocator):
+    """Device memory under a cap.
+
+    :param cap: the most that is ever reserved (default: all of the device)
+    :param reserve: what is reserved at once, and kept by :meth:`trim` (default: nothing)
+    :param headroom: what is left free on the device, whoever uses it (default: nothing)
+    :param growth: the largest piece taken from the driver at a time (default: 64 MiB)
+    :param device: the number of a device, ``"sim"`` for the simulated one, or ``"sim:8GiB"`` for one of that size
+    :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it memory is
+        taken in plain segments, which can neither be moved nor given back in parts
+    :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
+        ``cupy.get_default_memory_pool().malloc``. All memory comes from it then, in plain segments; the object is
+        dropped to give it back
+    :param peers: the numbers of the other devices that may access the memory (default: all that can). A device
+        that may not faults when its kernels touch it, whether or not peer access was enabled by other means
+    :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
+        the GIL is held and every other thread is asleep where it cannot reach the device without the GIL; ``True`` if
+        you vouch that no other thread gives the device work; ``False`` never
+
+    >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
+    ...     buffer = pool.allocate(1000)
+    ...     (buffer.nbytes, pool.stats().live)
+    (1000, 1024)
+    """
+
+    def __init__(
+        self,
+        cap: Size | None = None,
+        reserve: Size | None = None,
+        headroom: Size | None = None,
+        growth: Size | None = None,
+        device: int | str = 0,
+        vmm: bool = True,
+        upstream: Callable[[int], Any] | None = None,
+        compact: bool | str = "auto",
+        peers: Iterable[int] | None = None,
+    ) -> None:
+        if not isinstance(vmm, bool):
+            raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
+        if upstream is not None and not callable(upstream):
+            raise UsageError(f"upstream={upstream!r} cannot be called; give a function of a size")
+        if not isinstance(compact, bool) and compact != "auto":  # 0 is equal to False, but is not False
+            raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
+        warn_of_unknown()
+        from_environment()
+        self._compact = compact
+        driver, number = find_device(device)
+        count = _core.device_count(driver)
+        if number >= count:
+            raise UsageError(f"device={device!r}: there is no such device; there are {count}, counted from 0")
+        info = _core.describe_device(driver, number)
+        given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
+        sizes = {name: resolve(name, given[name], info.total) for name in SETTINGS}
+        check(sizes, info.total)
+        self._total = info.total
+        self._limit = limit_of(cap, info.total)
+        self._name = info.name
+        self._device = number
+        is_named = isinstance(device, str) and not device.strip().isdigit()  # "sim:8GiB", and not "0"
+        self._label = str(device).strip() if is_named else f"device {number}"  # as it was asked for
+        self._driver = driver
+        threads = thread_ids()
+        core = _core.Arena(
+            driver,
+            number,
+            **sizes,
+            vmm=vmm,
+            moves=compact is True,
+            peers=check_peers(peers, number, count),
+            upstream=upstream,
+            validates=validates(),
+        )
+        note_driver_threads(threads)
+        self._core: _core.Arena | None = core
+        self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
+        self._on_pressure: list[Pressure] = []
+        self._calling = threading.local()  # whether this thread is in a callback
+        self._recording: Recording | None = None  # what the environment asked for
+        self._recorded: dict[str, Recording] = {}  # the one under way, by whomever
+        self._number = core.id  # in the order in which they were made
+        self._expects_vmm = vmm and upstream is None and info.virtual_memory
+        self._warn_of_platform(core)
+        self._give_core(core, number, driver.is_simulated)
+        self._watched = watch_if_asked(self)
+        remember(self)  # last: from now on other threads may report it
+        record_by_environment(self)
+
+    @property
+    def device(self) -> int:
+        """The number of the device that the memory is on."""
+        return self._device
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether that device is a simulated one."""
+        return self._driver.is_simulated
+
+    @property
+    def vmm(self) -> bool:
+        """Whether memory is virtual, and so free memory in pieces is never useless."""
+        return not self._open.is_plain
+
+    @property
+    def peers(self) -> list[int]:
+        """The numbers of the other devices that may access the memory."""
+        return self._open.peers
+
+    def _allocate_slowly(self, size: int | str, stream: Any = 0) -> Buffer:
+        """Do what allocate() does, where that is more than to hand out a block that is there already."""
+        size = parse_size(size, self._total, "size") if isinstance(size, str) else as_size(size)
+        number, core = as_stream(stream), self._open
+        if owns_stream(stream):
+            core.keep_stream(number, stream)
+        if self._compact == "auto":
+            core.expect_moving(_core.is_only_thread())  # to look at the others would take too long
+        self._look_at_pressure(core)
+        try:
+            buffer = core.allocate(min(size, _LARGEST), number, False, False)
+        except OutOfMemoryError as error:
+            try:
+                buffer = self._allocate_after_all(core, size, number, error)
+            except RecursionError:  # no frame is left for what could still be tried, or said
+                raise error from None
+        if self._expects_vmm and core.is_plain:
+            self._warn_of_platform(core)
+        if self._on_pressure:
+            self._tell_pressure(core)
+        return buffer
+
+    def _warn_of_platform(self, core: _core.Arena) -> None:
+        """Say once what this platform refuses although the device has it: addresses, or virtual memory at all."""
+        if self._expects_vmm and core.remark:
+            self._expects_vmm = not core.is_plain
+            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=3)
+
+    def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
+        """Call a function when a request would fail, with the error; the request is tried again after it.
+
+        The last thing that is tried. An exception in it is shown by :func:`sys.unraisablehook`, and changes nothing.
+        """
+        if not callable(function):
+            raise UsageError(f"{function!r} cannot be called")
+        self._on_oom.append(function)
+
+    def on_pressure(
+        self, share: float, function: Callable[[], object], *, of: str = "reserved", rearm: float | None = None
+    ) -> None:
+        """Call a function when memory first passes that share of the cap, so that work can be shed or saved.
+
+        ``of="live"`` counts what is in allocations, in place of what is reserved. Every request is looked at then, also
+        one that a block is there for, which takes some microseconds. With ``rearm=0.7`` the function is called again
+        each time that the share is passed after memory was below 0.7 of the cap.
+
+        >>> pool = Arena(cap="64MiB", device="sim:1GiB")
+        >>> pool.on_pressure(0.9, lambda: print("shed load"), of="live", rearm=0.7)
+        >>> for _ in range(2):
+        ...     pool.allocate(60 << 20).free()
+        shed load
+        shed load
+        """
+        pressure = Pressure(share, function, of, rearm)
+        self._on_pressure.append(pressure)
+        self._watch()
+        if pressure.of == "live":
+            self._watch_malloc()
+
+    def scope(self, name: str, budget: Size | None = None) -> Scope:
+        """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
+
+        It counts what this thread allocates in it, and refuses what would exceed the budget. Scopes nest: what counts
+        in one counts in those around it.
+
+        >>> pool = Arena(device="sim:1GiB")
+        >>> with pool.scope("load", budget="1MiB") as s:
+        ...     buffer = pool.allocate(1000)
+        >>> s.peak, s.leaked
+        (1024, 1024)
+        """
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError(f"a scope needs a name, a text that can be printed, not {name!r}")
+        return Scope(self._open, name, None if budget is None else parse_size(budget, self._total, "budget"))
+
+    def graph(self) -> GraphMemory:
+        """Keep memory for a captured graph: ``with pool.graph() as memory:`` around the capture.
+
+        A graph uses the same addresses at every launch. Everything that this thread allocates in the block, temporaries
+        included, stays reserved for the graph until ``memory.release()``, or until ``memory`` is dropped; within the
+        capture it is reused. Without it a capture is safe, too: what it was given is kept until :meth:`release_graphs`.
+        """
+        return GraphMemory(self._open)
+
+    def release_graphs(self) -> None:
+        """Release the memory of graphs captured outside of :meth:`graph`: you will not launch any of them again."""
+        self._open.release_graphs()
+
+    def pin(self, buffer: Any) -> None:
+        """Keep what backs a buffer: its pages do not change under it until :meth:`unpin`, or until it is freed.
+
+        For memory whose pages somebody else knows: registered with RDMA or NCCL, or shared with another process. Takes
+        a :class:`Buffer`, CuPy's ``array.data``, or an address. While it is pinned, live data beside it stays in its
+        place too, so the memory around it may be stranded.
+        """
+        self._open.pin(address_of(buffer))
+
+    def unpin(self, buffer: Any) -> None:
+        """Undo one :meth:`pin`."""
+        self._open.unpin(address_of(buffer))
+
+    def reserve(self, size: Size) -> None:
+        """Have at least so much reserved from now on, by taking what is missing in advance."""
+        core, bytes_ = self._open, parse_size(size, self._total, "size")
+        self._look_at_pressure(core)
+        try:
+            core.reserve(bytes_, self._would_compact())
+        except OutOfMemoryError as error:
+            raise tell(self, error._but(moving=self._moving_of(core, error)), error._failure) from None
+        if self._expects_vmm and core.is_plain:
+            self._warn_of_platform(core)
+        if self._on_pressure:
+            self._tell_pressure(core)
+
+    def trim(self, *, compact: bool = False) -> None:
+        """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
+
+        With ``compact=True`` every granule goes back that no live block touches: data is moved under its pointers, for
+        which the conditions of the arena's own ``compact=`` must hold. While a stream is being captured nothing goes
+        back; with ``compact=True`` that is a :class:`UsageError`.
+        """
+        if not compact:
+            self._open.trim()
+        elif not self._open.compact(self._may_compact()):
+            raise UsageError(
+                f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
+                "another thread could give the device work, or it was switched off"
+            )
+
+    def safe_point(self, *, budget: str | float = BUDGET) -> int:
+        """Say that nothing launches work now: between batches, between requests, after a cell.
+
+        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved for it,
+        that is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
+        need not. The next safe point goes on from there. Work in flight is waited for within the budget. Without
+        anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set free; 0
+        with ``compact=False``.
+
+        >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
+        ...     pool.safe_point(budget="5ms")
+        0
+        """
+        core = self._core or self._open
+        if self._compact is False or not core.needs_safe_point():
+            if budget is not BUDGET:
+                parse_duration(budget, "budget")
+            return 0
+        return core.safe_point(parse_duration(budget, "budget"))
+
+    def set_cap(self, cap: Size) -> None:
+        """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""
+        size = parse_size(cap, self._total, "cap")
+        if size > self._total:
+            raise UsageError(f"cap={size} is more than the device's {self._total} bytes; give at most that")
+        self._open.set_cap(size)
+        self._limit = size
+
+    def stats(self) -> _core.Stats:
+        """Return the account and the counts, in constant time: it can be called in a loop.
+
+        Asks the driver nothing: ``device_free`` is what was free when it was last asked (by :meth:`snapshot`,
+        :meth:`report`, :meth:`metrics`, a request that failed, or with ``headroom=`` one that took more memory), less
+        what the arena took since.
+
+        ``largest`` is what would pass by the rules in force now: ``largest_with_moving`` if live data may be moved
+        (``compact=``), otherwise ``largest_without_moving``.
+        """
+        core = self._core  # not by _open: a loop would notice
+        return core.stats(self._would_compact(afresh=False)) if core is not None else self._open.stats()
+
+    def snapshot(self) -> Snapshot:
+        """Return everything there is: segments, handles, and every piece of memory with its reason.
+
+        >>> with Arena(device="sim:1GiB") as pool, pool.allocate(1000) as buffer:
+        ...     [(piece.state, piece.size) for piece in pool.snapshot().pieces]
+        [('live', 1024), ('stranded', 67107840)]
+        """
+        core = self._open
+        with no_collection():
+            may_move = self._would_compact()
+            moving = self._moving(core, may_move)
+            return Snapshot._of(self._device, core.id, core.snapshot(may_move), may_move=may_move, moving=moving)
+
+    def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
+        """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
+
+        ``verdict`` and ``request`` say which request failed, if the report is made for that. With a ``timeline`` of
+        this arena it also shows how it came to that.
+        """
+        if timeline is not None and (not isinstance(timeline, Timeline) or timeline._pool is not self):
+            raise UsageError(f"timeline={timeline!r} is not accepted; give an arena.Timeline of this arena")
+        if not isinstance(verdict, str):
+            raise UsageError(f"verdict={verdict!r} is not accepted; give the verdict of an OutOfMemoryError, a text")
+        request = as_size(request)
+        if timeline is None and self._watched is not None:
+            self._open.update_watch()
+        snapshot = self.snapshot()
+        drawn = timeline._drawn(snapshot) if timeline is not None else None
+        if timeline is None and self._watched is not None:
+            drawn = self._watched.timeline(snapshot)
+        return build(
+            snapshot,
+            **self._device_facts,
+            failure=failure_of(snapshot, verdict, request) if verdict else None,
+            timeline=drawn,
+        )
+
+    def metrics(self, /, **labels: str | int) -> str:
+        """Return the account in Prometheus's text format, with labels of yours on every line: ``metrics(pool="a")``.
+
+        All of it is what :meth:`stats` says once the driver was asked how much memory the device has left, and the
+        streams what they have done (some 10 µs): the same account as in a :meth:`report`.
+
+        >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
+        ...     print(pool.metrics(pool="train"))  # doctest: +ELLIPSIS
+        # HELP ...
+        # TYPE arena_cap_bytes gauge
+        arena_cap_bytes{device="...",pool="train"} 67108864
+        ...
+        """
+        return metrics_of([self], labels)
+
+    def record(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Recording:
+        """Record what happens from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
+
+        Refuses to overwrite a file unless told, and a second recording while one is under way. A disk that is full
+        ends the recording with a warning, not the program.
+        """
+        return Recording(self, path, overwrite=overwrite)
+
+    def validate(self) -> None:
+        """Check every invariant of the arena; slow. Raises :class:`ArenaError` that says what is wrong.
+
+        With ``ARENA_VALIDATE=1`` in the environment, arenas do it after every operation.
+        """
+        self._open.validate()
+
+    def close(self) -> None:
+        """Allocate no more, and give back what is free. Live buffers stay valid, and are given back when freed.
+
+        A second call does nothing; all others are errors from now on.
+        """
+        self._take_core()
+        recording, core = self._recording, self._core
+        try:
+            if recording is not None:
+                recording.stop()
+        finally:  # its warning may be an error
+            self._core = None
+            if core is not None:
+                core.close()  # again does nothing, if another thread closes it too
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def _malloc_slowly(self, size: SupportsIndex) -> Any:
+        """Do what malloc() does, where that is more than to hand out a block that is there already."""
+        with late_import("CuPy cannot be given memory"):
+            from .._cupy import bridge
+
+        return bridge.malloc(self, size)
+
+    @property
+    def _device_facts(self) -> dict[str, Any]:
+        """What a report says of the device."""
+        return {"device_name": self._name, "simulated": self.is_simulated, "device_label": self._label}
+
+    @property
+    def _open(self) -> _core.Arena:
+        core = self._core  # once: another thread may close it
+        if core is None:
+            raise UsageError("the arena is closed: make another one")
+        return core
+
+    def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> Buffer:
+        """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
+        gc.collect()  # cycles keep arrays alive that nobody can reach
+        # What a callback asks for itself may fail: nobody is called for that.
+        failure = error._failure
+        functions = [None, *([] if getattr(self._calling, "now", False) else self._on_oom)]
+        for number, function in enumerate(functions, 1):
+            if function is not None:
+                self._calling.now = True
+                try:
+                    call(functools.partial(function, of_size(error, size)))
+                finally:
+                    self._calling.now = False
+            # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
+            may_move = self._may_compact() if core.is_compactable() else False
+            try:
+                return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
+            except OutOfMemoryError as again:
+                failure = again._failure
+                # Not itself: it and this frame would keep each other, and arrays.
+                error = again._but(moving=self._moving_of(core, again))
+        raise tell(self, of_size(error, size), failure) from None
+
+    def _look_at_pressure(self, core: _core.Arena) -> None:
+        for pressure in self._on_pressure:
+            pressure.look(core)
+
+    def _tell_pressure(self, core: _core.Arena) -> None:
+        for pressure in self._on_pressure:
+            pressure.tell(core)
+
+    def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
+        """Whether a request may move live data, or what finds out: the core calls it, and looks again right before."""
+        if self._compact != "auto":
+            return bool(self._compact)
+        return functools.partial(find_standstill, self._open.synchronize)
+
+    def _would_compact(self, *, afresh: bool = True) -> bool:
+        """Whether a request that is made now may move live data, without waiting for anything."""
+        return seems_alone(afresh=afresh) if self._compact == "auto" else bool(self._compact)
+
+    def _moving_of(self, core: _core.Arena, error: OutOfMemoryError) -> str:
+        """Which of the modes a request that failed was in; where that made no difference, the arena is in now."""
+        failure = error._failure
+        could_move = failure is not None and failure.could_move
+        made_no_difference = not error.account["compactable"] or error.verdict == Verdict.CAPTURING
+        return self._moving(core, could_move or (made_no_difference and self._would_compact()))
+
+    def _moving(self, core: _core.Arena, may_move: bool) -> str:
+        """Which of the modes of moving live data the arena is in."""
+        return mode(self._compact, is_plain=core.is_plain, is_allowed=may_move)
+
+
+def metrics_of(pools: list[Arena], labels: dict[str, str | int]) -> str:
+    """The accounts of arenas in Prometheus's text format."""
+    more = prometheus.check_labels(labels)
+    facts = []
+    for pool in pools:
+        core = pool._open
+        figures = _figures(core.stats_after_asking(pool._would_compact()))
+        facts.append(({"device": str(pool.device), **more}, figures, core.scopes()))
+    return prometheus.render(facts)

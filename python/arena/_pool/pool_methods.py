@@ -1,0 +1,80 @@
+"""The methods that people know from CuPy's MemoryPool, so that an arena can take its place in a program."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from .._util.arguments import as_size
+from .._util.sizes import parse_size
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from .. import _core
+    from .._inspect.snapshot import Snapshot
+
+
+class PoolMethods:
+    """CuPy's words for what an arena does."""
+
+    if TYPE_CHECKING:
+        _total: int
+        _limit: int
+
+        def trim(self) -> None: ...
+        def set_cap(self, cap: int) -> None: ...
+        def stats(self) -> _core.Stats: ...
+        def snapshot(self) -> Snapshot: ...
+
+    def free_all_blocks(self, stream: object = None) -> None:
+        """Give free memory back to the device, as :meth:`trim` does: that of all streams, also if one is named."""
+        self.trim()
+
+    def free_all_free(self) -> None:
+        """Do what :meth:`free_all_blocks` does; CuPy's older name for it."""
+        warnings.warn("free_all_free() is deprecated, in CuPy too: call free_all_blocks()", DeprecationWarning, 2)
+        self.free_all_blocks()
+
+    def n_free_blocks(self) -> int:
+        """Return the number of free pieces; slow, because it walks them."""
+        return sum(piece.state != "live" for piece in self.snapshot().pieces)
+
+    def used_bytes(self) -> int:
+        """Return the bytes in allocations, after rounding."""
+        return self.stats().live
+
+    def free_bytes(self) -> int:
+        """Return the bytes taken from the device and not in allocations."""
+        stats = self.stats()
+        return stats.reserved - stats.live
+
+    def total_bytes(self) -> int:
+        """Return the bytes taken from the device."""
+        return self.stats().reserved
+
+    def set_limit(self, size: int | str | None = None, fraction: float | None = None) -> None:
+        """Set the cap, in bytes or as a fraction of the device; without either, or with 0, there is none.
+
+        As in CuPy it may be more than the device has, and :meth:`get_limit` returns it as it was set.
+
+        >>> import arena
+        >>> pool = arena.Arena(device="sim:1GiB")
+        >>> pool.set_limit(fraction=0.25)
+        >>> pool.get_limit() == 256 << 20
+        True
+        """
+        if size is not None and fraction is not None:
+            raise UsageError("size and fraction cannot be given together: they may not mean the same")
+        if fraction is not None:
+            if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+                raise UsageError(f"fraction={fraction!r} is not accepted; write a number from 0 to 1")
+            size = int(fraction * self._total)
+        if isinstance(size, str):
+            size = parse_size(size, self._total, "size")
+        limit = 0 if size is None else as_size(size)
+        self.set_cap(min(limit, self._total) if limit else self._total)
+        self._limit = limit
+
+    def get_limit(self) -> int:
+        """Return the limit in bytes; 0 if there is none, which is to say that the cap is all of the device."""
+        return self._limit

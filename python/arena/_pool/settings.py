@@ -1,0 +1,157 @@
+"""What an arena is told: where each setting comes from, and which cannot be meant."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from collections.abc import Iterable
+
+from .. import _core, sim
+from .._util.arguments import as_device
+from .._util.sizes import Size, parse_size
+from ..errors import UsageError
+
+__all__ = ["SETTINGS", "check", "check_peers", "configure", "find_device", "resolve", "source_of", "validates"]
+
+SETTINGS = ("cap", "reserve", "headroom", "growth")
+_configured: dict[str, Size] = {}
+
+
+def configure(
+    *, cap: Size | None = None, reserve: Size | None = None, headroom: Size | None = None, growth: Size | None = None
+) -> None:
+    """Set what arenas use that are made from now on and not told otherwise. ``None`` leaves a setting as it is.
+
+    Stronger than the environment variables ``ARENA_CAP``, ``ARENA_RESERVE``, ``ARENA_HEADROOM`` and
+    ``ARENA_GROWTH``, weaker than the arguments of :class:`Arena`.
+
+    >>> configure(growth="64MiB")
+    """
+    given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name, value in chosen.items():
+        parse_size(value, 1 << 40, name)
+    _configured.update(chosen)
+
+
+def resolve(name: str, argument: Size | None, total: int) -> int:
+    """What a setting is: by argument, :func:`configure`, environment, default, in this order."""
+    if argument is not None:
+        return parse_size(argument, total, name)
+    if name in _configured:
+        return parse_size(_configured[name], total, name)
+    variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
+    for variable in variables:
+        text = os.environ.get(variable)
+        if not text:
+            continue
+        size = parse_size(text, total, variable)
+        if variable == "CUPY_GPU_MEMORY_LIMIT":  # as CuPy reads it: 0 is no limit, and more than there is no error
+            return min(size, total) or total
+        return size
+    return {"cap": total, "reserve": 0, "headroom": 0, "growth": 64 << 20}[name]
+
+
+def source_of(name: str) -> str:
+    """Where :func:`resolve` finds a setting that is not given as an argument."""
+    if name in _configured:
+        return "arena.configure()"
+    variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
+    return next((variable for variable in variables if os.environ.get(variable)), "default")
+
+
+def limit_of(cap: Size | None, total: int) -> int:
+    """What CuPy's ``get_limit()`` says: the cap, or 0 where none was set."""
+    source = source_of("cap")
+    is_off = source == "CUPY_GPU_MEMORY_LIMIT" and not parse_size(os.environ[source], total, source)
+    return 0 if cap is None and (source == "default" or is_off) else resolve("cap", cap, total)
+
+
+def validates() -> bool:
+    """Whether arenas check themselves after every operation, as ``ARENA_VALIDATE=1`` has it."""
+    text = os.environ.get("ARENA_VALIDATE", "").strip()
+    if text not in ("", "0", "1"):
+        raise UsageError(f"ARENA_VALIDATE={text!r} is not accepted; write 1 or 0")
+    return text == "1"
+
+
+def check(sizes: dict[str, int], total: int) -> None:
+    if sizes["cap"] > total:
+        raise UsageError(f"cap={sizes['cap']} is more than the device's {total} bytes; give at most that")
+    if sizes["reserve"] > sizes["cap"]:
+        raise UsageError(f"reserve={sizes['reserve']} is more than cap={sizes['cap']}: it could never be reserved")
+    if sizes["headroom"] >= total:
+        raise UsageError(f"headroom={sizes['headroom']} leaves nothing of the device's {total} bytes")
+
+
+def check_peers(peers: Iterable[int] | None, device: int, count: int) -> list[int] | None:
+    """The devices that are to have access; None: all that can."""
+    if peers is None:
+        return None
+    try:
+        numbers = list(peers)
+    except TypeError:
+        raise UsageError(f"peers={peers!r} is not accepted; write numbers of other devices: [1, 2], or []") from None
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < count or number == device:
+            raise UsageError(
+                f"peers={peers!r}: {number!r} is not the number of another device; there are {count}, counted from 0, "
+                f"and the memory is on device {device}"
+            )
+    return sorted(set(numbers))
+
+
+DEVICES = 'a number from 0 up, "sim", or "sim:8GiB"'
+
+
+def simulated_size(device: str) -> int | None:
+    """What ``"sim:8GiB"`` says; none for ``"sim"``, the simulated device that is there."""
+    if device == "sim":
+        return None
+    size = parse_size(device.removeprefix("sim:"), None, f"device={device!r}: size")
+    if size == 0:
+        raise UsageError(f'device={device!r} has no memory; write the size of a simulated device, "sim:8GiB"')
+    return size
+
+
+def is_simulated(device: int | str) -> bool:
+    """Whether a device, as people write it, is a simulated one."""
+    return isinstance(device, str) and (device == "sim" or device.startswith("sim:"))
+
+
+def find_device(device: int | str) -> tuple[_core.Driver, int]:
+    """The driver of a device and its number there: ``0``, ``"0"``, ``"sim"`` or ``"sim:8GiB"``."""
+    given, device = device, as_device(device) if isinstance(device, str) else device
+    if isinstance(device, str) and is_simulated(device):
+        size, driver = simulated_size(device), _core.Driver.open("sim")
+        return driver, 0 if size is None else _simulated(driver, size)
+    if isinstance(device, (bool, str)) or not hasattr(device, "__index__") or operator.index(device) < 0:
+        raise UsageError(f"device={given!r} is not accepted; write {DEVICES}")
+    return _core.default_driver(), operator.index(device)
+
+
+_simulated_devices: dict[int, int] = {}
+_simulated_lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    """In a forked child: it may have been held by a thread that is not here."""
+    global _simulated_lock
+    _simulated_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
+
+
+def _simulated(driver: _core.Driver, memory: int) -> int:
+    """The number of the simulated device of that size: one for each size, made when it is first asked for."""
+    with _simulated_lock:
+        number = _simulated_devices.get(memory)
+        # After a reset of the machine the number may be another device's.
+        is_there = number is not None and number < _core.device_count(driver)
+        total = _core.describe_device(driver, number).total if number is not None and is_there else None
+        if number is None or total != memory:
+            number = _simulated_devices[memory] = sim.add_device(memory)
+        return number

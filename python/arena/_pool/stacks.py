@@ -1,0 +1,141 @@
+"""Where a thread sleeps: below Python, in the pool of a math library, or in code that nothing is known of.
+
+The core walks its stack exactly where it can. Where it cannot, all words of the stack are looked at, and each that may
+be a return address counts: earlier calls leave some there, so that errs to the cautious side.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .. import _core
+
+__all__ = ["Code"]
+
+_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
+_MESSAGES = ("libzmq", "libsodium")  # ZeroMQ: Jupyter's kernels
+_MESSAGES_MODULE = "/zmq/backend/cython/_zmq."  # of pyzmq, which releases the GIL around calls of that alone
+_SANITIZERS = ("libasan", "libtsan", "libubsan", "libclang_rt")  # wrap the system's functions
+_SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "libstdc++", "ld-", "[vdso]", *_SANITIZERS)
+_PYTHON = ("python", "libpython")  # not a program that has Python built into it, and other code beside it
+# Of the standard library: those that release the GIL only to wait, and call nothing of others without it.
+_WAITING_MODULES = ("_multiprocessing", "_queue", "_socket", "select", "time")
+_MOST_STACK = 1 << 18  # bytes that are searched; a stack may have more
+_HAS_PLAIN_RETURNS = platform.machine() == "x86_64"  # other processors may sign the addresses that they return to
+
+
+class Code:
+    """What code this process has loaded, at one moment."""
+
+    def __init__(self) -> None:
+        with open("/proc/self/maps") as lines:
+            self._ranges = [_Range.of(line) for line in lines]
+        self._begins = [r.begin for r in self._ranges]
+        self._entries = set(_core.entries_of_python())
+        found = {r for entry in self._entries if (r := self._at(entry)) is not None}
+        self._python = {r.path for r in found if r.name.startswith(_PYTHON)}
+        self._modules = str(Path(os.__file__).resolve().parent / "lib-dynload")
+
+    def is_below_python(self, sleep: _core.Sleep, *, is_known: bool) -> bool:
+        """Whether a thread waits in the interpreter, called by Python code: it needs the GIL before it can go on.
+
+        Between the wait and the Python code there may be only functions that get the GIL back before they return to
+        others. Where the stack has to be searched, the thread must be known to run Python, and no code of others may
+        have left anything there.
+        """
+        if not sleep.is_wait:
+            return False
+        frames, is_all = sleep.walk()
+        for address, function in frames:
+            if function in self._entries:
+                return True
+            if not self._gets_gil_back(self._at(address)):
+                return False
+        if is_all or not is_known or not _HAS_PLAIN_RETURNS:
+            return False
+        found = self._search(sleep)
+        return bool(found) and all(map(self._gets_gil_back, found))
+
+    def is_idle_worker(self, sleep: _core.Sleep) -> bool:
+        """Whether a thread waits in a pool: all code that it has come through is the library's own and the system's.
+
+        NumPy starts such threads at import, and only its callers wake them. ZeroMQ's move messages.
+        """
+        if not sleep.is_wait:
+            return False
+        frames, is_all = sleep.walk()
+        found = {self._at(address) for address, _ in frames} if is_all else self._search(sleep)
+        names = {"" if r is None else r.name for r in found}
+        workers = {name for name in names if any(pool in name for pool in _POOLS) or name.startswith(_MESSAGES)}
+        return bool(workers) and all(name.startswith(_SYSTEM) for name in names - workers)
+
+    def _gets_gil_back(self, code: _Range | None) -> bool:
+        if code is None:
+            return False
+        if code.path in self._python or code.name.startswith((*_SYSTEM, *_MESSAGES)) or _MESSAGES_MODULE in code.path:
+            return True
+        return os.path.dirname(code.path) == self._modules and code.name.partition(".")[0] in _WAITING_MODULES
+
+    def _at(self, address: int) -> _Range | None:
+        found = self._ranges[bisect.bisect_right(self._begins, address) - 1]
+        return found if found.is_code and found.begin <= address < found.end else None
+
+    def _search(self, sleep: _core.Sleep) -> set[_Range | None]:
+        """All code that the words of a stack may return to; nothing if the stack cannot be read."""
+        top = sleep.stack_pointer
+        stack = next((r for r in self._ranges if r.begin <= top < r.end), None)
+        if stack is None or stack.end - top > _MOST_STACK:
+            return set()
+        return set(self._returns(_read(top, (stack.end - top) // 8 * 8)))
+
+    def _returns(self, stack: bytes) -> Iterator[_Range]:
+        """A stack may have been another thread's before, which leaves pointers to functions in unused places: only what
+        a call has left there counts.
+        """
+        for (word,) in struct.iter_unpack("=Q", stack):
+            code = self._at(word)
+            if code is not None and _may_be_returned_to(word, code):
+                yield code
+
+
+def _may_be_returned_to(address: int, code: _Range) -> bool:
+    """Whether there is a call right before an address, for processors whose instructions are known here."""
+    if not _HAS_PLAIN_RETURNS:
+        return True
+    before = _read(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
+    return before[2] == 0xE8 or any(before[i] == 0xFF and before[i + 1] & 0x38 == 0x10 for i in (0, 1, 3, 4, 5))
+
+
+def _read(address: int, size: int) -> bytes:
+    """Read memory of this process that another thread may unmap at any moment: then it is an OSError."""
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    try:
+        found = os.pread(memory, size, address)
+    finally:
+        os.close(memory)
+    if len(found) != size:
+        raise OSError(f"{size} bytes at {address:#x} cannot be read")
+    return found
+
+
+class _Range(NamedTuple):
+    begin: int
+    end: int
+    is_code: bool
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @classmethod
+    def of(cls, line: str) -> _Range:
+        fields = line.split(maxsplit=5)
+        begin, end = (int(number, 16) for number in fields[0].split("-"))
+        return cls(begin, end, "x" in fields[1], fields[5].strip() if len(fields) > 5 else "")

@@ -1,0 +1,120 @@
+"""Watching arenas for the report of a whole run: what was held at the peak of live bytes, and the account over time.
+
+The core does it (``src/core/arena/watch.hpp``). While an arena is watched, nothing in it happens without its lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+from .._inspect.snapshot import Snapshot
+from .._report import timeline as _timeline
+from .._report.build import build
+from .._util.sizes import format_size
+from .._words.moving import mode
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from .._report import Report
+    from .._report.model import Samples
+    from .arena import Arena
+
+__all__ = ["Watched", "end_watching", "watch_all", "watch_if_asked", "watched"]
+
+
+class Watched:
+    """An arena that is watched from its beginning. It does not keep the arena, and knows its peak when that is gone."""
+
+    def __init__(self, pool: Arena) -> None:
+        self.number = pool._number
+        self.device = pool.device
+        self._pool = weakref.ref(pool)
+        self._facts, self._compact = pool._device_facts, pool._compact
+        self._core = _core.Watch()
+        pool._open.watch(self._core)
+
+    def report(self, place: str) -> Report | None:
+        """The report of the peak, which has the one of now as its end; if nothing was ever live, of now.
+
+        ``place`` says which moment now is. There is no report of an arena that is gone and never had anything live.
+        """
+        now = self._report_now(place)
+        found = self._core.peak
+        if found is None:
+            return now
+        at, data = found
+        timeline = now.timeline if now is not None else self.timeline(None)
+        snapshot = self._snapshot(data)
+        return build(
+            snapshot,
+            **self._facts,
+            timeline=timeline,
+            moment=self._peak_in_words(at / 1e9, snapshot),
+            _end=dataclasses.replace(now, timeline=None) if now is not None else None,
+        )
+
+    def timeline(self, now: Snapshot | None) -> Samples | None:
+        """The account over time, up to now if the arena is still there."""
+        points: list[_timeline.Point] = [(at / 1e9, stats) for at, stats in self._core.samples]
+        if now is not None:
+            points.append((self._core.now / 1e9, SimpleNamespace(**now.stats)))
+        return _timeline.make(_timeline.thin(points), "s")
+
+    def _report_now(self, place: str) -> Report | None:
+        pool = self._pool()
+        if pool is None:
+            return None
+        with contextlib.suppress(UsageError):  # it is closed
+            report = pool.report()
+            return dataclasses.replace(report, moment=f"{place}: {format_size(report.account['live'])} live.")
+        return None
+
+    def _snapshot(self, data: dict[str, Any]) -> Snapshot:
+        stats = data["stats"]
+        may_move = stats.largest == stats.largest_with_moving
+        moving = mode(self._compact, is_plain=data["plain"], is_allowed=may_move)
+        return Snapshot._of(self.device, self.number, data, may_move=may_move, moving=moving)
+
+    def _peak_in_words(self, seconds: float, snapshot: Snapshot) -> str:
+        live, highest = snapshot.stats["live"], snapshot.stats["peak_live"]
+        with contextlib.suppress(UsageError):
+            pool = self._pool()
+            highest = max(highest, pool.stats().peak_live if pool is not None else 0)
+        place = "At the peak" if live == highest else f"Close to the peak of {format_size(highest)}"
+        return f"{place}, {_timeline.seconds(seconds)} into the run: {format_size(live)} live."
+
+
+_all: list[Watched] | None = None  # None if arenas are not watched
+_process = 0
+
+
+def watch_all() -> None:
+    """Watch every arena that this process makes from now on."""
+    global _all, _process
+    _all, _process = [], os.getpid()
+
+
+def end_watching() -> None:
+    """Watch no more arenas."""
+    global _all
+    _all = None
+
+
+def watch_if_asked(pool: Arena) -> Watched | None:
+    """Called by each arena when it is made. Forked processes are not watched: nobody would report it."""
+    if _all is None or os.getpid() != _process:
+        return None
+    one = Watched(pool)
+    _all.append(one)
+    return one
+
+
+def watched() -> list[Watched]:
+    """By device and age."""
+    return sorted(_all or [], key=lambda one: (one.device, one.number))

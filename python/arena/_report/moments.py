@@ -1,0 +1,49 @@
+"""A page of two moments, the peak of a run and its end: one is shown, the other waits in a template.
+
+A link with a fragment (``report.html#end``) chooses. The page then loads itself again, and ``moments.js`` puts the
+chosen moment in its place before any picture is drawn: all other scripts see one moment only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .model import Report
+from .parts import text
+
+__all__ = ["SHOWN", "WAITING", "body_of", "end_of", "links", "template"]
+
+SHOWN, WAITING = "peak", "end"  # fragments
+BEGIN, END = "<body>", '<script type="application/json" id="data">'
+
+
+def end_of(report: Report) -> Report | None:
+    """The other moment, with the same picture of the whole run."""
+    return dataclasses.replace(report.end, timeline=report.timeline) if report.end is not None else None
+
+
+def links(peak: Report, end: Report | None, current: str) -> str:
+    """To both moments. Nothing if there is one only."""
+    if end is None:
+        return ""
+
+    def link(name: str, report: Report) -> str:
+        here = ' aria-current="true"' if name == current else ""
+        return f'<a href="#{name}"{here}>{text(report.moment.partition(":")[0])}</a>'
+
+    return f'<nav class="moments" aria-label="Moment of the run">{link(SHOWN, peak)}{link(WAITING, end)}</nav>'
+
+
+def body_of(page: str) -> tuple[str, str]:
+    """What people see of a page, and its data: the rest of it is the same for every moment."""
+    inside = page[page.index(BEGIN) + len(BEGIN) :]
+    body, _, rest = inside.partition(END)
+    return body, rest.partition("</script>")[0]
+
+
+def template(page: str | None) -> str:
+    """The body and the data of the page of the moment that waits."""
+    if page is None:
+        return ""
+    body, data = body_of(page)
+    return f'<template id="moment-{WAITING}">{body}{END}{data}</script></template>'

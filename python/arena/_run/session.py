@@ -1,0 +1,249 @@
+"""A run under ``arena run``: sets up before the program starts, and prints and writes the results when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .._cupy import import_hook
+from .._pool import oom, watch
+from .._pool.registry import open_arenas
+from .._report import Report
+from .._trace import record as _record
+from .._util import files
+from .._util.next_step import arena_command, exact_size, next_after
+from .._util.sizes import format_size
+from .._words.format import counted
+from ..errors import ArenaError, UsageError
+from . import signals
+from .without_gpu import Explained, explain
+
+__all__ = ["Session"]
+
+MOST_WRITTEN = 10  # while the program runs: one that catches the error may fail a thousand times
+MOST_LINES = 3  # of those that held the most at the peak
+ABOUT_CUPY = {
+    "another": "the program gave CuPy another allocator: what that took is not counted",
+    "not installed": "there is no CuPy here: only what was asked of arena itself is counted",
+}
+NO_MEMORY = {
+    "arena": "the program asked for no GPU memory: it imported CuPy, and made no array",
+    "not imported": "the program asked for no GPU memory that arena sees: it did not import CuPy, and has no open "
+    "arena of its own",
+}
+
+
+class Session:
+    """Refuses at once what could not be written in the end; :meth:`begin` sets up; the end of the process tells.
+
+    ``exit`` is the program's exit code, as far as it is known.
+    """
+
+    def __init__(self, *, report: Path | None, record: Path | None, force: bool, as_json: bool) -> None:
+        # Absolute, because the program may go elsewhere.
+        self.report = checked(report, force, files.REPORTS) if report else None
+        self.plan = _record.Plan(checked(record, force), overwrite=force) if record else None
+        if report and self.plan and self.report == self.plan.path:
+            raise UsageError(f"{report} cannot be both the report and the recording; give two names")
+        self.force, self.as_json = force, as_json
+        self.exit = 0
+        self.process = os.getpid()
+        self.errors = sys.stderr  # the program may put another in its place
+        self.lock = threading.RLock()  # several threads may fail at once, and signals come at any time
+        self.is_over = False
+        self.failure: Report | None = None
+        self.failures = 0
+        self.signal: str | None = None  # that ended it
+        self.paths: dict[int, Path] = {}  # of the report of each arena, by its number
+        self.peaks: list[Report] = []
+        self.written: list[Path] = []
+        self.problems: list[str] = []
+        self.explained: Explained | None = None
+
+    def begin(self) -> None:
+        # Before the program, so that it comes after whatever the program registers, and after its threads.
+        atexit.register(self.finish)
+        oom.keep_reports(self.keep)
+        _record.follow_plan(self.plan)
+        if self.report is not None:
+            watch.watch_all()
+        if self.report is not None or self.plan is not None:
+            signals.listen([signals.ENDING, *([signals.WRITING] if self.report else [])], self.hear)
+        import_hook.install()
+
+    def cancel(self) -> None:
+        """There was nothing to run, and so there is nothing to tell."""
+        atexit.unregister(self.finish)
+        signals.stop()
+
+    def note(self, error: BaseException) -> None:
+        """Look at what ended the program, which is shown to the user as it is."""
+        program = sys.argv[0] if os.path.isfile(sys.argv[0]) else "YOUR_SCRIPT.py"  # or what -m makes of it
+        self.explained = explain(error, program)
+
+    def keep(self, report: Report) -> list[str]:
+        """Write the report of a failed request at once: the program may not survive it."""
+        if os.getpid() != self.process:
+            return []
+        with self.lock:
+            self.failure = report
+            self.failures += 1
+            if self.report is None or self.failures > MOST_WRITTEN:
+                return []
+            self.save(self.report, report)
+            return [f"The whole report: {self.report}"] if self.written else []
+
+    def hear(self, number: int) -> None:
+        """A signal came. Called in a thread of its own; after one that ends the process, that ends by it."""
+        name = signal.Signals(number).name
+        with self.lock:
+            if self.is_over:
+                return
+            if number == signals.ENDING:
+                self.exit, self.signal = 128 + number, name  # as a shell says it
+                self.conclude(f"When {name} arrived")
+            else:
+                known = len(self.problems)
+                self.save_all("Now")
+                written = [f"wrote {path}" for path in self.paths.values() if path in self.written]
+                said = [*written, *self.problems[known:]] or ["nothing to write: no arena gave memory yet"]
+                self.say([f"arena: {name}: {one}" for one in said])
+
+    def finish(self) -> None:
+        if os.getpid() != self.process:  # a fork that came to the end of the program by itself
+            return
+        with self.lock:
+            if not self.is_over:
+                self.conclude("At the end of the run")
+        signals.stop()
+
+    def conclude(self, place: str) -> None:
+        """Write what is to be written, and tell what came of it."""
+        self.is_over = True
+        if self.plan is not None:
+            self.plan.stop(self.exit)  # not before: the program's exit functions may use the arena
+        if self.report is not None:
+            if self.failure is None:
+                self.save_all(place)
+            elif self.failures > MOST_WRITTEN or not self.written or self.paths:
+                self.save(self.report, self.failure)
+        facts = self.facts()
+        self.say([json.dumps(facts)] if self.as_json else self.words(facts))
+
+    def say(self, lines: list[str]) -> None:
+        if self.errors is not None:  # or it would go to standard output, which is the program's
+            with contextlib.suppress(OSError, ValueError):  # it may be closed
+                print(*lines, sep="\n", file=self.errors, flush=True)
+
+    def save_all(self, place: str) -> None:
+        """Write the report of each arena: the first where it was asked for, the others beside it, each always there."""
+        assert self.report is not None
+        self.peaks.clear()
+        for one in watch.watched():
+            report = one.report(place)
+            if report is None:
+                continue
+            self.peaks.append(report)
+            path = self.paths.setdefault(one.number, files.free_name(self.report) if self.paths else self.report)
+            self.save(path, report)
+
+    def save(self, path: Path, report: Report) -> None:
+        """Problems are printed at the end of the run."""
+        try:
+            report.save(path, overwrite=self.force or path in self.written)
+        except (OSError, ArenaError) as error:
+            self.problems.append(f"{path} was not written: {error}")
+        else:
+            self.written += [path] if path not in self.written else []
+
+    def facts(self) -> dict[str, Any]:
+        arenas = []
+        for pool in open_arenas():
+            with contextlib.suppress(ArenaError):  # it was closed
+                stats = pool.stats()
+                names = ("cap", "peak_live", "peak_reserved", "live", "reserved", "allocations", "failures")
+                arenas.append(
+                    {"device": pool.device, "label": pool._label, **{name: getattr(stats, name) for name in names}}
+                )
+        recordings = self.plan.made if self.plan else []
+        return {
+            "exit": self.exit,
+            "signal": self.signal,
+            "cupy": import_hook.whose_allocator(),
+            "arenas": arenas,
+            "without_gpu": self.explained.why if self.explained else None,
+            "failures": self.failures,
+            "reports": [str(path) for path in self.written],
+            "report_of": ("failure" if self.failure else "peak") if self.written else None,
+            "recordings": [{"path": str(made.path), "events": made.events} for made in recordings],
+            "problems": [
+                *self.problems,
+                *(f"{path} was not written: there was nothing to {what}" for path, what in self.missing()),
+                *(f"{made.path} ends early: {made._lack}" for made in recordings if made._lack),
+            ],
+        }
+
+    def missing(self) -> Iterator[tuple[Path, str]]:
+        """Files that were asked for, and that a program without an arena does not make."""
+        if self.plan is not None and not self.plan.made:
+            yield self.plan.path, "record"
+        if self.report is not None and not self.written and not self.problems:
+            yield self.report, "report"
+
+    def words(self, facts: dict[str, Any]) -> list[str]:
+        said = [f"arena: {peaks(pool)}" for pool in facts["arenas"] if pool["allocations"] or pool["failures"]]
+        if not said and not facts["reports"]:
+            said = [f"arena: {NO_MEMORY.get(facts['cupy'], 'no open arena gave the program memory')}"]
+        said += [f"arena: {ABOUT_CUPY[facts['cupy']]}"] if facts["cupy"] in ABOUT_CUPY else []
+        said += [line for report in self.peaks if not self.failure for line in holders_at(report)]
+        if self.failures:
+            said.append(f"{counted(self.failures, 'request')} failed")
+        said += [f"arena: ended by {self.signal}"] if self.signal else []
+        when = "of the moment when the last request failed" if self.failure else "of the peak"
+        said += [f"wrote {path}: the report {when}" for path in facts["reports"]]
+        said += [f"wrote {made['path']}: {counted(made['events'], 'event')}" for made in facts["recordings"]]
+        said += [f"arena: {problem}" for problem in facts["problems"]]
+        said += [f"arena: {self.explained.why}"] if self.explained else []
+        return [*said, f"Next: {self.explained.next if self.explained else next_step(facts)}"]
+
+
+def checked(path: Path, force: bool, endings: tuple[str, ...] = ()) -> Path:
+    target = files.check(path, overwrite=force, endings=endings).absolute()
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: the folder {target.parent} is not yours to write to")
+    return target
+
+
+def peaks(pool: dict[str, Any]) -> str:
+    live, reserved, cap = (format_size(pool[name]) for name in ("peak_live", "peak_reserved", "cap"))
+    return f"{pool['label']}: at most {live} live and {reserved} reserved, of a cap of {cap}"
+
+
+def holders_at(report: Report) -> list[str]:
+    """Which lines held the most at the peak."""
+    if not report.lines:
+        return []
+    most = [f"  {format_size(line.bytes):>10}  {line.name}" for line in report.lines[:MOST_LINES]]
+    return [f"{report.moment.rstrip('.')}, most of it from", *most]
+
+
+def next_step(facts: dict[str, Any]) -> str:
+    if facts["recordings"] and facts["failures"]:
+        return arena_command("fit", facts["recordings"][0]["path"])
+    if any(made["events"] for made in facts["recordings"]):
+        pool = next(iter(facts["arenas"]), None)
+        cap = ("--cap", exact_size(pool["peak_reserved"])) if pool and pool["peak_reserved"] else ()
+        return arena_command("replay", facts["recordings"][0]["path"], *cap)
+    if facts["reports"]:
+        return next_after(Path(facts["reports"][0]))
+    if facts["problems"] or facts["recordings"]:
+        return "see that the program asks CuPy, or an arena of its own, for memory in this process"
+    return "the same with --report report.html, or with --record run.arena"

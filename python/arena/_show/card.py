@@ -1,0 +1,89 @@
+"""A card: a line of words, and for a notebook figures and the lines of the program that hold memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._inspect.holders import Holder
+from .._report.parts import name_of, table, text
+from .._util.sizes import format_size
+
+__all__ = ["Card", "card_of", "count", "html_of", "line_of", "rows_of", "size", "table", "text"]
+
+MOST_LINES = 8
+DIV = '<div style="max-width:60em;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45">'
+
+size = format_size
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is shown of an object. Nothing in it is HTML, but for ``more``."""
+
+    line: str
+    """``arena.Buffer of 5 MiB at 0x7f00 on device 0``"""
+    figures: Sequence[tuple[str, str]] = ()
+    """For a notebook: names and values."""
+    lines: Callable[[], Sequence[Holder]] = tuple
+    """Lines of the program and what they hold, most first. Called for a notebook only: it may take a while."""
+    held: str = "Live bytes by line"
+    """What they hold."""
+    more: Callable[[], str] = str
+    """HTML for the end."""
+
+
+@functools.singledispatch
+def card_of(thing: Any) -> Card:
+    """The card of an object: by default all fields of a dataclass."""
+    fields = [(one.name, getattr(thing, one.name)) for one in dataclasses.fields(thing)]
+    shown = [(name, str(value)) for name, value in fields if not name.startswith("_")]
+    return Card(f"arena.sim.{type(thing).__name__}", shown)
+
+
+def line_of(thing: Any) -> str:
+    """In one line, whatever is in names that others chose."""
+    return "".join(mark if mark.isprintable() else "?" for mark in f"<{card_of(thing).line}>")
+
+
+def html_of(thing: Any) -> str:
+    """As HTML, in which names that others chose are text and nothing else."""
+    card = card_of(thing)
+    parts = [f'<div style="font-weight:600">{text(card.line)}</div>']
+    if card.figures:
+        parts.append(rows_of([(text(name), text(value)) for name, value in card.figures]))
+    if lines := card.lines():
+        parts.append(lines_table(card.held, lines))
+    return f"{DIV}{''.join(parts)}{card.more()}</div>"
+
+
+def rows_of(rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Rows of HTML, the first cell of each a header; the columns in ``numbers`` stand at the right."""
+
+    def style(index: int) -> str:
+        side = "right" if index in numbers else "left"
+        return f'style="text-align:{side};padding:.15em .6em;font-weight:normal;vertical-align:top"'
+
+    body = "".join(
+        f'<tr><th scope="row" {style(0)}>{row[0]}</th>'
+        + "".join(f"<td {style(index)}>{cell}</td>" for index, cell in enumerate(row) if index)
+        + "</tr>"
+        for row in rows
+    )
+    return f'<table style="border-collapse:collapse;font-size:inherit;color:inherit"><tbody>{body}</tbody></table>'
+
+
+def lines_table(title: str, lines: Sequence[Holder]) -> str:
+    rows = [(name_of(line.name or "unknown"), size(line.bytes), f"{line.blocks:,}") for line in lines[:MOST_LINES]]
+    if rest := lines[MOST_LINES:]:
+        total, blocks = sum(line.bytes for line in rest), sum(line.blocks for line in rest)
+        rows.append((f"{len(rest):,} more", size(total), f"{blocks:,}"))
+    return table(text(title), ("Line", "Bytes", "Blocks"), rows, kind="lines", words=(0,))
+
+
+def count(number: int, what: str) -> str:
+    """``1 block``, ``2 blocks``."""
+    return f"{number:,} {what}{'s' if number != 1 else ''}"

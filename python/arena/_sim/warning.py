@@ -1,0 +1,33 @@
+"""The warning that a program runs on simulated memory without having asked for that."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from ..errors import SimulatedDriverWarning
+
+__all__ = ["warn"]
+
+# Packages whose frames are not the program's own.
+BETWEEN = {"arena", "cupy", "cupyx", "cupy_backends"}
+
+
+def warn(why: str) -> None:
+    """Warn at the line of the program that needed a driver. Called by the compiled core, without its lock."""
+    warnings.warn(
+        f"working on simulated memory, because {why}. Set ARENA_DRIVER=sim if that is what you want, or "
+        "ARENA_DRIVER=cuda to get an error instead",
+        SimulatedDriverWarning,
+        stacklevel=_level(),
+    )
+
+
+def _level() -> int:
+    """How many frames up from :func:`warn` the program is; 1 if there is none of it."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+        if frame.f_back is None:
+            return 1
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,259 @@
+"""A trace in memory, and the reader of arena's own format. Other formats have files of their own."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, SupportsIndex
+
+from .. import _core
+from .._inspect.snapshot import Line
+from .._util.files import to_read
+from .._util.shown import Shown
+from ..errors import TraceError
+from . import container
+from .failures import Failure, Survived, find_end, find_failures, find_survived
+from .formats import rmm, text, torch
+from .formats.text import MOST_STREAMS
+from .rows import PACKED, Rows
+
+if TYPE_CHECKING:
+    from .._analysis.replay import Replayed
+
+__all__ = ["Event", "Trace"]
+
+KINDS = (
+    "",
+    "allocate",
+    "free",
+    "record_stream",
+    "failure",
+    "reserved",
+    "trim",
+    "compact",
+    "reserve",
+    "set_cap",
+    "scope_begin",
+    "scope_end",
+)
+MOST_LINES = 1 << 32
+NOTE_COST = 256  # bytes of memory, for a line or a step
+ROWS = (PACKED, text.MAGIC[:8].encode(), rmm.HEADER[:8].encode())  # how a text or a log begins
+PICKLE = b"\x80"
+WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # in a chunk
+
+
+def is_trace(start: bytes) -> bool:
+    """Whether a file that begins so looks like something that :meth:`Trace.read` takes."""
+    return start.startswith((container.MAGIC, PICKLE, *ROWS))
+
+
+def memory_left() -> int:
+    """Bytes that the machine has left: a small file may unpack to any number of events, and more must not be tried."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(row.split()[1]) << 10 for row in file if row.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # no Linux
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+class Event(NamedTuple):
+    """Something that happened. What does not apply to its kind is 0."""
+
+    kind: str
+    """``allocate``, ``free``, ``record_stream``, ``failure``, ``reserved``, ``trim``, ``compact``, ``reserve``,
+    ``set_cap``, ``scope_begin`` or ``scope_end``."""
+    time: float
+    """Seconds since the recording began."""
+    thread: int
+    block: int
+    """The number of the block among all allocations; of a scope, among all scopes."""
+    size: int
+    stream: int
+    line: int
+    """The number of its lines in :attr:`Trace.lines`."""
+
+
+class Trace(Shown):
+    """What a program asked of an arena. Read with :meth:`read`.
+
+    >>> import arena, tempfile
+    >>> pool = arena.Arena(device="sim:1GiB")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with pool.record(f"{folder}/run.arena"):
+    ...         pool.allocate(1000).free()
+    ...     trace = arena.Trace.read(f"{folder}/run.arena")
+    >>> [event.kind for event in trace]
+    ['allocate', 'reserved', 'free']
+    """
+
+    def __init__(self, facts: dict[str, Any] | None = None) -> None:
+        self.facts: dict[str, Any] = facts or {}
+        """What is known of the run: device, settings, program."""
+        self.lines: dict[int, tuple[Line, ...]] = {}
+        """The lines of Python that allocated, by number."""
+        self.steps: list[tuple[int, str]] = []
+        """Where steps of the program begin: the number of the event that follows, and a label."""
+        self.problem: str = ""
+        """What is wrong with the end of the file, if it does not end well; all before that was read."""
+        self._ending: dict[str, Any] = {}  # how the run ended, as the recording has it
+        self._failures: tuple[int, tuple[Failure, ...]] | None = None
+        room = memory_left()
+        self._core = _core.Trace(room)
+        self._most = room // NOTE_COST
+        self._allocated = 0
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a trace: arena's own format, PyTorch's snapshot with a history, or, packed by gzip or not, the text of
+        ``arena-trace 1`` or RMM's log.
+        """
+        try:
+            with to_read(path).open("rb") as file:
+                start = file.read(16)
+                file.seek(0)
+                if start.startswith(ROWS):
+                    return cls._read_rows(Rows(file, str(path)), str(path))
+                if start.startswith(PICKLE):
+                    trace = cls()
+                    torch.read(trace, file, str(path))
+                    return trace
+                return cls._read_own(file, str(path))
+        except OSError as error:
+            raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
+
+    @classmethod
+    def _read_own(cls, file: BinaryIO, name: str) -> Trace:
+        trace = cls(container.read_header(file, name))
+        ended = False
+        for chunk in container.read_chunks(file):
+            if isinstance(chunk, str):
+                trace.problem = chunk
+                break
+            try:
+                ended = trace._add(chunk)
+            except WRONG as error:
+                trace.problem = f"chunk at event {len(trace)}: {error}"
+                break
+        if not ended and not trace.problem:
+            trace.problem = "the recording was not ended: the last events may be missing"
+        return trace
+
+    def _add(self, chunk: container.Chunk) -> bool:
+        if chunk.tag == container.EVENTS:
+            self._core.add_chunk(*container.read_events(chunk.data))
+        elif chunk.tag == container.LINES:
+            for number, lines in json.loads(chunk.data).items():
+                if not 0 <= int(number) < MOST_LINES:
+                    raise ValueError(f"line {number[:60]} of at most {MOST_LINES}")
+                self._check_notes()
+                self.lines[int(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
+        elif chunk.tag == container.STEPS:
+            for number, label in json.loads(chunk.data):
+                if int(number) < 0:
+                    raise ValueError(f"a step at event {int(number)}")
+                self._check_notes()
+                self.steps.append((int(number), str(label)))
+        elif chunk.tag == container.END:
+            ending = json.loads(chunk.data).get("ended")
+            self._ending = ending if isinstance(ending, dict) else {}
+        return chunk.tag == container.END
+
+    def _check_notes(self) -> None:
+        if len(self.lines) + len(self.steps) >= self._most:
+            raise TraceError(f"more than {self._most} lines and steps, for which there is no memory left")
+
+    @classmethod
+    def _read_rows(cls, found: Rows, name: str) -> Trace:
+        _, head = next(found, (1, ""))
+        if head.strip() == rmm.HEADER:
+            trace = cls({"source": "RMM's log"})
+            rmm.read(trace, found, name)
+        elif head.startswith(text.MAGIC):
+            trace = cls({"source": head.removeprefix(text.MAGIC).strip(), "timed": False})
+            text.read(trace, found, name)
+        else:
+            raise TraceError(f"{name} is no trace: its first line is not {text.MAGIC!r}")
+        return trace
+
+    def _append(self, kind: str, time: int, thread: int, block: int, size: int, stream: int, line: int = 0) -> None:
+        if stream >= MOST_STREAMS:
+            raise ValueError(f"stream {stream} of at most {MOST_STREAMS}")
+        self._core.add(KINDS.index(kind), time, thread, block, size, stream, line)
+
+    def _allocate(self, time: int, thread: int, size: int, stream: int, line: int = 0) -> int:
+        """Append an allocation and return its block. Blocks are numbered in a row: so they take few bytes."""
+        self._append("allocate", time, thread, self._allocated, size, stream, line)
+        self._allocated += 1
+        return self._allocated - 1
+
+    def save(
+        self, path: str | os.PathLike[str], *, to: str | None = None, overwrite: bool = False, **settings: Any
+    ) -> Path:
+        """Write it, by the extension: ``.arena``, ``.trace`` or ``.trace.gz`` (the text of ``arena-trace 1``), ``.csv``
+        (RMM's log), ``.json`` (counters for Perfetto); or as ``to`` says: ``arena``, ``text``, ``rmm``, ``perfetto``.
+
+        Counters come from a replay; ``settings`` are its settings. Refuses to overwrite unless told.
+        """
+        from .save import save  # late: writers know traces
+
+        return save(self, path, to=to, overwrite=overwrite, settings=settings)
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __getitem__(self, index: SupportsIndex) -> Event:
+        index = operator.index(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"event {index} of {len(self)}")
+        kind, time, *rest = self._core.event(index % len(self))
+        return Event(KINDS[kind], time / 1e9, *rest)
+
+    def __iter__(self) -> Iterator[Event]:
+        event = self._core.event
+        for index in range(len(self)):
+            kind, time, thread, block, size, stream, line = event(index)
+            yield Event(KINDS[kind], time / 1e9, thread, block, size, stream, line)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the times of its events are those of a clock."""
+        return bool(self.facts.get("timed", True))
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The requests that failed in the recorded run, in order."""
+        if self._failures is None or self._failures[0] != len(self):  # events may have been added
+            self._failures = len(self), find_failures(self)
+        return self._failures[1]
+
+    @property
+    def ended_by(self) -> Failure | None:
+        """The failed request that ended the recorded run; none if it came to its end, or ended for another reason."""
+        return find_end(self.failures, self._ending)
+
+    @property
+    def survived(self) -> Survived:
+        """The failed requests after which the program went on."""
+        return find_survived(self.failures, self.ended_by)
+
+    def _of_kind(self, kind: str) -> Iterator[Event]:
+        return (event for event in self if event.kind == kind)
+
+    def scope_name(self, scope: int) -> str:
+        """Return the name of a scope, by its number."""
+        return self._core.scope_name(scope)
+
+    def replay(self, **settings: Any) -> Replayed:
+        """Run it through an arena of its own; see :class:`Replayed`. Settings are those of :class:`Arena`.
+
+        Without ``device`` it runs on a simulated device of the size of the recorded one, or of 80 GiB. ``prices`` is
+        the price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
+        """
+        from .._analysis.replay import replay  # late: a replay needs an arena, and arenas record traces
+
+        return replay(self, **settings)

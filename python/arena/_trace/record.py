@@ -1,0 +1,254 @@
+"""Recording: a thread takes full chunks from the core and writes them to a file."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import platform
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from .. import _core
+from .._core import __version__
+from .._util import files
+from .._util.clock import now
+from .._util.exit import at_exit
+from .._util.shown import Shown
+from ..errors import ArenaError, UsageError
+from . import container
+from .failures import ending_of
+
+if TYPE_CHECKING:
+    from .._pool.arena import Arena
+
+__all__ = ["Plan", "Recording", "Writer", "follow_plan", "record_by_environment"]
+
+PERIOD = 500  # milliseconds after which a chunk that is not full is written all the same
+
+
+class Writer(threading.Thread):
+    """Takes chunks and writes them. It never touches the device, so it is not in the way of re-backing."""
+
+    def __init__(self, recorder: _core.Recorder, file: BinaryIO) -> None:
+        super().__init__(name="arena-recording", daemon=True)
+        self.recorder = recorder
+        self.file = file
+        self.stopping = False
+        self.problem: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping:
+                self.write(self.recorder.next(PERIOD))
+                self.file.flush()
+            while (chunk := self.recorder.next(0)) is not None:
+                self.write(chunk)
+        except OSError as error:
+            self.problem = error
+            self.recorder.end()  # the program goes on, without the recording
+            warnings.warn(f"the recording {self.file.name} ended: {error}", RuntimeWarning, stacklevel=1)
+
+    def write(self, chunk: tuple[int, int, int, int, dict[int, Any], bytes] | None) -> None:
+        if chunk is None:
+            return
+        first, events, next_block, time, lines, data = chunk
+        self.file.writelines(container.lines(lines))
+        self.file.write(container.events(first, events, next_block, time, data))
+
+
+class Recording(Shown):
+    """A recording under way. Made by :meth:`Arena.record`; ends with its ``with`` block, or by :meth:`stop`."""
+
+    def __init__(self, pool: Arena, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        if sys.is_finalizing():
+            raise ArenaError(f"{path} cannot be recorded: the interpreter is shutting down, so no thread can write it")
+        self.path: Path = files.check(path, overwrite=overwrite)
+        """Where it is written."""
+        self._core = pool._open
+        self._process = os.getpid()
+        facts = facts_of(pool)  # of a parent's arena there are none: no file is touched then
+        self._recorded = pool._recorded
+        other = self._recorded.setdefault("by", self)  # of several threads, one is the first
+        if other is not self:
+            raise UsageError(f"{self.path} cannot be recorded: the arena is, to {other.path}; stop() that first")
+        try:
+            self._begin(facts, overwrite)
+        except BaseException:
+            self._recorded.clear()
+            raise
+
+    def _begin(self, facts: dict[str, Any], overwrite: bool) -> None:
+        self._file = self._open_file(overwrite)
+        self._recorder = _core.Recorder()
+        self._writer = Writer(self._recorder, self._file)
+        try:
+            container.write_header(self._file, facts)
+            self._file.flush()
+            self._writer.start()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            if not overwrite:  # it is ours alone, and there is nothing in it
+                self.path.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._may_stop = [True]  # emptied by whoever stops it: one thread only can pop it
+        self._core.observe(self._recorder)
+        _under_way[id(self)] = self
+
+    def _open_file(self, overwrite: bool) -> BinaryIO:
+        try:
+            return self.path.open("wb" if overwrite else "xb")
+        except FileExistsError:
+            raise UsageError(f"{self.path} exists; give another name, or overwrite=True") from None
+        except OSError as error:
+            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    @property
+    def events(self) -> int:
+        """Events noted so far."""
+        return self._recorder.events()
+
+    @property
+    def _lack(self) -> str:
+        """Why the file has not all of it; empty if it has."""
+        if self._writer.problem is not None:
+            return str(self._writer.problem)
+        return "it was written too slowly" if self._recorder.overflowed() else ""
+
+    def stop(self) -> None:
+        """End the recording and close the file. A second call does nothing."""
+        self._stop({})
+
+    def _stop(self, ending: dict[str, Any]) -> None:
+        """The same, and say how what was recorded ended, if that is known."""
+        if os.getpid() != self._process:  # the child of a fork has no thread to wait for
+            return
+        try:
+            self._may_stop.pop()
+        except IndexError:
+            return
+        _under_way.pop(id(self), None)
+        self._core.observe(None)
+        self._recorded.clear()
+        self._recorder.end()
+        self._writer.stopping = True
+        self._writer.join()
+        try:
+            if self._writer.problem is None:
+                end = {"events": self.events, "overflowed": self._recorder.overflowed(), "ended": ending}
+                container.write_chunk(self._file, container.END, json.dumps(end).encode())
+            self._file.close()
+        except OSError as error:
+            self._writer.problem = self._writer.problem or error
+            warnings.warn(f"the recording {self.path} has no end: {error}", RuntimeWarning, stacklevel=2)
+        if self._recorder.overflowed():
+            warnings.warn(
+                f"the recording {self.path} ended early: it was written too slowly", RuntimeWarning, stacklevel=2
+            )
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._stop(ending_of(error))
+
+
+_under_way: dict[int, Recording] = {}  # recordings that have not been stopped yet
+
+
+def _stop_all() -> None:
+    ending = ending_of_program()
+    for recording in list(_under_way.values()):
+        recording._stop(ending)
+
+
+def ending_of_program(exit_code: int | None = None) -> dict[str, Any]:
+    """How the program ended, as far as its exit functions can know: by an error that nothing caught, or with a code."""
+    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive  # an error ends a line or a cell there, not the run
+    error = None if is_interactive else getattr(sys, "last_value", None)
+    if error is not None:
+        return ending_of(error)
+    return ending_of(None) if exit_code == 0 else {}
+
+
+at_exit(_stop_all)
+
+
+class Plan:
+    """What ``arena run --record`` asks for: the first arena of this process there, others beside it under free names.
+
+    Other processes, also forked ones, are not recorded: two cannot write one file.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        self.path, self.overwrite = path, overwrite
+        self.process = os.getpid()
+        self.made: list[Recording] = []
+        self.lock = threading.Lock()  # several threads may make arenas at once
+
+    def record(self, pool: Arena) -> Recording | None:
+        if os.getpid() != self.process:
+            return None
+        with self.lock:
+            first = not self.made
+            path = self.path if first else files.free_name(self.path)
+            self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
+            return self.made[-1]
+
+    def stop(self, exit_code: int) -> None:
+        """End the recordings. What a file lacks is in ``_lack``, so warnings about it that are errors are not shown."""
+        ending = ending_of_program(exit_code)
+        for made in self.made:
+            with contextlib.suppress(RuntimeWarning):
+                made._stop(ending)
+
+
+_plan: Plan | None = None
+
+
+def follow_plan(plan: Plan | None) -> None:
+    """Record the arenas that are made from now on as a plan says, or no more by any."""
+    global _plan
+    _plan = plan
+
+
+_environment_used = itertools.count(1)
+_environment_lock = threading.Lock()  # without a GIL, two threads could be given the same number
+
+
+def record_by_environment(pool: Arena) -> None:
+    """Record what the plan says, or ``ARENA_RECORD``: the first arena there, others beside it (``run-2.arena``)."""
+    name = os.environ.get("ARENA_RECORD")
+    if _plan is not None:
+        pool._recording = _plan.record(pool)
+    elif name:
+        with _environment_lock:
+            number = next(_environment_used)
+        path = Path(name)
+        pool._recording = Recording(pool, path if number == 1 else path.with_stem(f"{path.stem}-{number}"))
+
+
+def facts_of(pool: Arena) -> dict[str, Any]:
+    """What a reader of the trace may want to know of the run."""
+    stats = pool.stats()
+    return {
+        "arena": __version__,
+        "made": now(),
+        "python": platform.python_version(),
+        "program": str(sys.argv[0]) if sys.argv else "",  # a program may have put anything there
+        "device": {
+            "number": pool.device,
+            "name": pool._name,
+            "simulated": pool.is_simulated,
+            "total": stats.device_total,
+        },
+        "settings": {"cap": stats.cap, "headroom": stats.headroom, "vmm": pool.vmm},
+        "live": {"blocks": stats.blocks, "bytes": stats.live},
+    }

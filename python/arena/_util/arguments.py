@@ -1,0 +1,64 @@
+"""The numbers that people pass: sizes in bytes, and streams."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ..errors import UsageError
+
+__all__ = ["as_device", "as_size", "as_stream", "is_number", "owns_stream"]
+
+
+def as_size(size: Any) -> int:
+    """A size in bytes, from an int or what stands for one, such as NumPy's."""
+    if isinstance(size, bool):
+        raise TypeError(f"a size in bytes is an int, not {size!r}")
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise TypeError(f"a size in bytes is an int, not {size!r}") from None
+    if number < 0:
+        raise UsageError(f"size={number} is negative; a size is 0 or more bytes")
+    return number
+
+
+def as_stream(stream: Any) -> int:
+    """The number of a stream, from that or from an object that has one."""
+    number: Any
+    if hasattr(stream, "__index__") and not isinstance(stream, bool):
+        number = operator.index(stream)
+    elif hasattr(stream, "__cuda_stream__"):
+        answer = stream.__cuda_stream__()  # (the version of the protocol, the number)
+        number = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else -1
+    else:
+        handle: Any = getattr(stream, "ptr", None)
+        if handle is None:
+            handle = getattr(stream, "handle", -1)
+        handle = getattr(handle, "value", handle)  # one of ctypes, in which null is None
+        number = operator.index(handle) if hasattr(handle, "__index__") else 0 if handle is None else -1
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
+        raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
+    return number
+
+
+def owns_stream(stream: Any) -> bool:
+    """Whether an object keeps its stream alive. A number does not, and neither does a wrapper of another's stream."""
+    if hasattr(stream, "__index__"):
+        return False
+    return type(stream).__name__ != "ExternalStream" and getattr(stream, "external", False) is not True
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number that somebody may have meant: Python refuses to read very long ones.
+
+    >>> is_number("12"), is_number("-1"), is_number("9" * 5000)
+    (True, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def as_device(text: str) -> int | str:
+    """A device as it is typed: its number, ``sim`` or ``sim:8GiB``."""
+    text = text.strip()
+    return int(text) if is_number(text) else text

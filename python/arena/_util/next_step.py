@@ -1,0 +1,44 @@
+"""What to type next, such that it works when it is typed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from .sizes import UNITS
+
+__all__ = ["arena_command", "exact_size", "next_after", "record_again", "record_elsewhere"]
+
+
+def arena_command(*words: object) -> str:
+    """A command, whatever characters are in the names of files."""
+    return shlex.join(["arena", *map(str, words)])
+
+
+def exact_size(size: int) -> str:
+    """A size for a command: unlike the one for people it is not rounded.
+
+    >>> exact_size(5 << 20), exact_size(3 << 29), exact_size(1000)
+    ('5MiB', '1536MiB', '1000')
+    """
+    unit = next((unit for unit in ("GiB", "MiB", "KiB") if size and size % UNITS[unit] == 0), "")
+    return f"{size // UNITS[unit]}{unit}"
+
+
+def record_again(cap: int, program: str) -> str:
+    """What to do about a recording that ends in the midst of its program."""
+    again = arena_command("run", "--cap", exact_size(cap), "--record", "again.arena")
+    return f"record it again with at least that much: {again} {shlex.quote(program) if program else 'PROGRAM'} ..."
+
+
+def next_after(written: Path) -> str:
+    """What to do with a report that was written."""
+    if written.suffix == ".json":
+        return arena_command("report", written, "--save", written.with_suffix(".html"))
+    return f"open {shlex.quote(str(written))}"
+
+
+def record_elsewhere(program: str = "YOUR_SCRIPT.py") -> str:
+    """What to do on a machine without a GPU."""
+    record = arena_command("run", "--record", "run.arena", program)
+    return f"on a machine with a GPU, {record}; then, on any machine, arena fit run.arena"

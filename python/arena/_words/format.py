@@ -1,0 +1,51 @@
+"""Numbers as people read them: sizes, and how many there are of something."""
+
+from __future__ import annotations
+
+__all__ = ["UNITS", "apart", "counted", "format_share", "format_size"]
+
+UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def format_size(size: int) -> str:
+    """Write a size for people: ``1.5 MiB``. The rounded value decides the unit, as in the core.
+
+    >>> format_size(3 << 19), format_size(512), format_size(8 << 30), format_size((1 << 30) - 1)
+    ('1.5 MiB', '512 B', '8 GiB', '1 GiB')
+    """
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= UNITS[unit] or f"{size * 1024 / UNITS[unit]:.2f}" == "1024.00":
+            return f"{size / UNITS[unit]:.2f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{size} B"
+
+
+def format_share(part: int, whole: int) -> str:
+    """Write a part of a whole, with the unit once if it is the same.
+
+    >>> format_share(8 << 20, 10 << 20), format_share(1 << 19, 10 << 20)
+    ('8 of 10 MiB', '512 KiB of 10 MiB')
+    """
+    first, second = format_size(part), format_size(whole)
+    if first.split()[1] == second.split()[1]:
+        first = first.split()[0]
+    return f"{first} of {second}"
+
+
+def apart(size: int, other: int) -> tuple[str, str]:
+    """Write two sizes such that they can be told apart: to the byte if nothing less does.
+
+    >>> apart(1 << 30, 1 << 20), apart((64 << 20) + 512, 64 << 20)
+    (('1 GiB', '1 MiB'), ('67,109,376 bytes', '67,108,864 bytes'))
+    """
+    if size != other and format_size(size) == format_size(other):
+        return f"{size:,} bytes", f"{other:,} bytes"
+    return format_size(size), format_size(other)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write how many there are.
+
+    >>> counted(1, "block"), counted(2000, "block")
+    ('1 block', '2,000 blocks')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

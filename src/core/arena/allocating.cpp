@@ -1,0 +1,171 @@
+// Allocating and freeing: from and to the stream's cache without the lock, then the heap with it, then the ladder.
+#include "core/arena/arena.hpp"
+#include "core/arena/failure.hpp"
+#include "core/arena/ladder.hpp"
+#include "core/arena/trimming.hpp"
+#include "core/scopes/entered.hpp"
+
+namespace arena {
+
+// Only the legacy default stream can neither be captured nor have become another stream.
+Lookup Arena::look_up(Bytes size, cu::Stream stream, Line line) const {
+  if (stream != nullptr && stream != cu::legacy_stream()) return look_up_stream(size, stream, line);
+  const StreamKey key{cu::legacy_stream(), 0};
+  const Bytes rounded = block_size(size);
+  StreamCache* cache = heap_.caches.find(key);
+  return {.size = size,
+          .rounded = rounded,
+          .stream = key,
+          .cache = cache,
+          .line = line,
+          .may_be_cached = cache != nullptr && cache->may_have(rounded)};
+}
+
+Lookup Arena::look_up_stream(Bytes size, cu::Stream stream, Line line) const {
+  StreamKey key = is_default(stream) ? default_key(stream) : StreamKey{stream, 0};
+  StreamCache* cache = heap_.caches.find(key);
+  if (cache == nullptr && !is_default(stream)) {
+    key = borrowed_key(heap_.device, stream);
+    cache = heap_.caches.find(key);
+  }
+  const std::optional<std::uint64_t> capture = heap_.device.capture_of(stream);
+  const Bytes rounded = block_size(size);
+  return {.size = size,
+          .rounded = rounded,
+          .stream = key,
+          .cache = cache,
+          .line = line,
+          .may_be_cached = !capture && cache != nullptr && cache->may_have(rounded),
+          .capture = capture};
+}
+
+bool Arena::is_in_scope() const { return current_scope(heap_.id) != nullptr || current_graph(heap_.id) != nullptr; }
+
+Block* Arena::take_from_cache(const Lookup& lookup) {
+  if (!lookup.may_be_cached || (is_any_entered() && is_in_scope())) return nullptr;
+  ThreadCounters* counters = heap_.tracker.find();
+  if (counters == nullptr) return nullptr;
+  return lookup.cache->take(lookup.stream, lookup.size, lookup.rounded, lookup.line, *counters);
+}
+
+bool Arena::give_to_cache(Block& block) {
+  ThreadCounters* counters = heap_.tracker.find();
+  return counters != nullptr && block.cache->give(block, *counters);
+}
+
+Request Arena::request(const Lookup& lookup, AllocateOptions options) {
+  Request request{.size = lookup.size,
+                  .rounded = lookup.rounded,
+                  .line = lookup.line,
+                  .moving = options.moving,
+                  .capture = lookup.capture,
+                  .is_last = options.is_last,
+                  .is_quiescent = options.is_quiescent};
+  if (lookup.cache != nullptr && lookup.cache->serves(lookup.stream)) {
+    request.cache = lookup.cache;
+    request.stream = lookup.cache->index();
+  } else {
+    Streams& streams = heap_.streams;
+    request.stream = streams.index(lookup.stream);
+    const StreamKey key = streams.key(request.stream);
+    const std::uint64_t mark = streams.next_mark(request.stream);
+    request.cache = &heap_.caches.of(request.stream, key, mark, streams.owner(request.stream));
+  }
+  if (is_any_entered()) {
+    request.scope = current_scope(heap_.id);
+    request.graph = current_graph(heap_.id);
+  }
+  if (lookup.stream.stream != cu::legacy_stream()) note_capture(request);
+  request.may_be_cached = lookup.may_be_cached && !request.scope && !request.graph;  // cached blocks know of neither
+  return request;
+}
+
+Block& Arena::allocate(Bytes size, cu::Stream stream, AllocateOptions options) {
+  check_process();
+  const Lookup lookup = look_up(size, stream, options.line);
+  if (Block* block = take_from_cache(lookup)) return *block;
+  return allocate_with_lock(lookup, options);
+}
+
+Block& Arena::allocate_with_lock(const Lookup& lookup, AllocateOptions options) {
+  Lock held = lock();
+  if (heap_.watch) sample_before(heap_, Watch::Trend::kRising);
+  if (heap_.streams.too_many()) drop_idle_streams(held);
+  const Request request = this->request(lookup, options);
+  if (request.scope) check_budget(heap_, request, held);
+  if (request.graph) {
+    if (Block* block = heap_.take_from_graph(request)) return *block;
+  }
+  if (!request.capture) {
+    if (Block* block = heap_.take(request)) return *block;
+  }
+  const Streams::ActiveCall active(heap_.streams, request.stream);
+  Block& block = Ladder(heap_, request, held).climb();
+  // What could not go when the cap was lowered may go now.
+  if (heap_.is_over_limit()) quietly([&] { trim_over_limit(heap_, held); });
+  heap_.emit_reserved();
+  heap_.update_cache_policy();
+  return block;
+}
+
+// A stream that is new here takes the long way, in which its owner may be kept.
+Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
+  if (is_inherited()) return nullptr;
+  const Lookup lookup = look_up(size, stream, line);
+  if (lookup.cache == nullptr) return nullptr;
+  if (Block* block = take_from_cache(lookup)) return block;
+  return try_allocate_with_lock(lookup);
+}
+
+// Because its owner is kept, a CUstream is known to be the same stream still.
+Block* Arena::try_allocate(Bytes size, cu::Stream stream, const void* owner, Line line) {
+  if (is_inherited()) return nullptr;
+  const StreamCache* cache = heap_.caches.find({stream, 0});
+  if (cache == nullptr || !cache->is_owned_by(owner)) return nullptr;
+  const Lookup lookup = look_up(size, stream, line);
+  if (lookup.cache != cache) return nullptr;
+  if (Block* block = take_from_cache(lookup)) return block;
+  return try_allocate_with_lock(lookup);
+}
+
+Block* Arena::try_allocate_with_lock(const Lookup& lookup) {
+  const Lock held(mutex_, std::try_to_lock);
+  if (!held || lookup.capture || heap_.is_over_limit() || heap_.streams.too_many()) return nullptr;
+  if (!lookup.cache->serves(lookup.stream)) return nullptr;  // the stream was forgotten since it was looked up
+  if (heap_.watch) sample_before(heap_, Watch::Trend::kRising);
+  const Request request = this->request(lookup, {});
+  if (request.scope && request.scope->exceeded_by(request.rounded) != nullptr) return nullptr;
+  if (request.graph) {
+    if (Block* block = heap_.take_from_graph(request)) return block;
+  }
+  return heap_.take(request);
+}
+
+// A forked child's memory is its parent's.
+void Arena::free(Block& block) {
+  if (!is_inherited() && !give_to_cache(block)) free_with_lock(block);
+}
+
+void Arena::free_with_lock(Block& block) {
+  Lock held = lock(When::kAlways);
+  heap_.give(block);
+  if (heap_.is_over_limit()) trim_over_limit(heap_, held);
+}
+
+void Arena::free(std::uint64_t address) {
+  if (is_inherited()) return;
+  Lock held = lock(When::kAlways);
+  heap_.give(block_at(address));
+  if (heap_.is_over_limit()) trim_over_limit(heap_, held);
+}
+
+bool Arena::try_free(Block& block) { return is_inherited() || give_to_cache(block) || try_free_with_lock(block); }
+
+bool Arena::try_free_with_lock(Block& block) {
+  const Lock held(mutex_, std::try_to_lock);
+  if (!held || heap_.is_over_limit()) return false;
+  heap_.give(block);
+  return true;
+}
+
+}  // namespace arena

@@ -1,0 +1,67 @@
+// Requests of streams that are being captured, and the memory of graphs.
+#include <utility>
+
+#include "core/arena/arena.hpp"
+#include "core/arena/trimming.hpp"
+
+namespace arena {
+
+// A request of a stream that is being captured is for a graph: the one that its thread has entered, or the unclaimed one.
+void Arena::note_capture(Request& request) {
+  Streams& streams = heap_.streams;
+  if (!request.capture) {
+    streams.note_capture(request.stream, nullptr);
+    const Streams::ActiveCall active(streams, request.stream);
+    if (!streams.wants_event(request.stream)) return;
+    quietly([&] {
+      const Relaxed relaxed(heap_.device);
+      streams.record_wanted_event(request.stream);
+    });
+    return;
+  }
+  if (!request.graph) {
+    if (!heap_.unclaimed) heap_.unclaimed = heap_.graphs.emplace_back(std::make_shared<GraphMemory>());
+    request.graph = heap_.unclaimed;
+  }
+  streams.note_capture(request.stream, request.graph.get());
+}
+
+// What is idle by now is of use to the capture, in which nothing can be asked. Asking the whole context, which a capture
+// unknown here would not survive, is worth it only if much may be idle: the memory of graphs that were released.
+std::shared_ptr<GraphMemory> Arena::begin_graph() {
+  constexpr Granules kMuch = 4;
+  const Lock held = lock();
+  quietly([&] {
+    const Relaxed relaxed(heap_.device);
+    const bool is_much = kMuch * heap_.backing->pending() > heap_.limits.cap();
+    heap_.backing->poll(is_much ? EventScope::kContexts : EventScope::kStreams);
+  });
+  const auto graph = heap_.graphs.emplace_back(std::make_shared<GraphMemory>());
+  enter_graph(heap_.id, graph);
+  return graph;
+}
+
+void Arena::end_graph(GraphMemory& graph) {
+  graph.end();
+  if (is_inherited()) return;
+  const Lock held = lock(When::kAlways);
+  heap_.streams.note_end_of_capture(&graph);
+}
+
+void Arena::release_graph(GraphMemory& graph) {
+  graph.end();
+  if (is_inherited()) return;
+  Lock held = lock(When::kAlways);
+  heap_.streams.note_end_of_capture(&graph);
+  if (heap_.release(graph) && heap_.is_over_limit()) trim_over_limit(heap_, held);
+}
+
+void Arena::release_graphs() {
+  Lock held = lock(When::kAlways);
+  if (!heap_.unclaimed) return;
+  heap_.streams.note_end_of_capture(heap_.unclaimed.get());
+  const bool is_released = heap_.release(*std::exchange(heap_.unclaimed, nullptr));
+  if (is_released && heap_.is_over_limit()) trim_over_limit(heap_, held);
+}
+
+}  // namespace arena

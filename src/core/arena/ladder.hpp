@@ -1,0 +1,58 @@
+// The ladder of steps that a request climbs when there is no hit, each more expensive than the one before.
+//
+// The order of choice: memory that was last used on the same stream, or whose users are known to be done; new memory, while
+// the cap allows; only then memory that another stream may still be using, behind a wait on the device.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "core/heap/heap.hpp"
+
+namespace arena {
+
+class Ladder {
+ public:
+  Ladder(Heap& heap, const Request& request, Lock& lock) : heap_(heap), request_(request), lock_(lock) {}
+
+  // Throws OutOfMemory. May release the lock meanwhile.
+  Block& climb();
+
+ private:
+  using MayUnmap = std::function<bool()>;
+
+  Block& climb_or_fail();
+  Block* try_steps();
+  Block* try_without_moving();
+
+  // What is free already. `again`: there was something, but it is worth another look, because the lock was released.
+  struct Found {
+    Block* block = nullptr;
+    bool again = false;
+  };
+  Found take_free(const Demand& demand, const MayUnmap& may_unmap);
+  Block* take_stitched(Demand demand, const MayUnmap& may_unmap);
+  Block* take_shared(const Demand& demand);
+  std::optional<Place> find_backed() const;
+  std::optional<Place> find_unshared() const;
+
+  // Whether any step could help; fails if only moving could and is forbidden.
+  bool can_help(Demand& demand);
+  enum class Readiness { kReady, kNothingToMove, kDisturbed };
+  Readiness prepare_to_move(const Demand& demand);
+  // Memory for a place, by a step; or new memory, where there was none.
+  std::optional<Offset> back(const Demand& demand, Step step);
+  std::optional<Offset> back_anew(const Demand& demand);
+  // Makes the stream wait on the device. False if the lock was released meanwhile.
+  bool wait_for_last_users(Offset offset);
+
+  Block& take_in_capture(const Demand& demand);
+  Block& take_at(Offset offset) { return heap_.take_at(offset, request_); }
+  bool must_wait(Offset offset) const { return heap_.must_wait(request_, offset); }
+
+  Heap& heap_;
+  const Request& request_;
+  Lock& lock_;
+};
+
+}  // namespace arena

@@ -1,0 +1,45 @@
+#include "core/arena/trimming.hpp"
+
+#include <chrono>
+
+#include "core/arena/waiting.hpp"
+
+namespace arena {
+
+void throw_closed() { throw UsageError("the arena is closed: make another one to allocate from"); }
+
+// The caller wants memory back: what the device is about to be done with is waited for.
+void trim_to(Heap& heap, Bytes keep, Patience patience, Lock& lock) {
+  using namespace std::chrono_literals;
+  struct NotifyOnExit {
+    std::condition_variable_any& moved;
+    ~NotifyOnExit() { moved.notify_all(); }
+  };
+  heap.flush_caches();
+  if (heap.streams.any_capturing()) return;
+  heap.backing->poll();
+  if (heap.backing->pending() > 0) wait_for_pending(heap, lock, patience == Patience::kLong ? 150ms : 300us);
+  const Bytes granule = heap.backing->granule();
+  {
+    const NotifyOnExit notify{heap.memory_moved};
+    heap.backing->trim(round_up(keep, granule) / granule, heap.limits.cap(), lock);
+  }
+  heap.backing->forget_refusal();  // what went back can be had again
+  heap.emit_reserved();
+  heap.update_cache_policy();
+  heap.check_if_validating();
+}
+
+// Briefly: the device may be what calls.
+void trim_over_limit(Heap& heap, Lock& lock) {
+  const Relaxed relaxed(heap.device);
+  trim_to(heap, heap.closed ? 0 : heap.settings.reserve, Patience::kBrief, lock);
+}
+
+void check_still_open(Heap& heap, Lock& lock) {
+  if (!heap.closed) return;
+  trim_to(heap, 0, Patience::kLong, lock);
+  throw_closed();
+}
+
+}  // namespace arena

@@ -1,0 +1,182 @@
+#include "core/blocks/stream_cache.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace arena {
+namespace {
+
+std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+}  // namespace
+
+void StreamCache::serve(StreamKey stream, const void* owner) {
+  stream_ = stream.stream;
+  tag_ = stream.tag;
+  owner_ = owner;
+}
+
+Block* StreamCache::pop(Bytes rounded) {
+  Bin* bin = find(rounded);
+  if (bin == nullptr || bin->first == nullptr) return nullptr;
+  Block* block = bin->first;
+  bin->first = block->next;
+  bin->score = std::min(bin->score + 1, kHighestScore);
+  count(*block, -1);
+  return block;
+}
+
+// Empties a bin; returns its blocks.
+Block* StreamCache::drop(Bin& bin) {
+  Block* first = bin.first;
+  for (const Block* block = first; block != nullptr; block = block->next) count(*block, -1);
+  bin.first = nullptr;
+  return first;
+}
+
+// A size that is known is worth more from now on. One that is not takes the place of the one that is worth least, once
+// that is worth nothing.
+Block* StreamCache::miss(Bytes rounded) {
+  if (!would_admit(rounded)) return nullptr;
+  const auto cost = [](const Bin& bin) { return 2 * bin.score + (bin.first != nullptr); };
+  Bin* bin = &bins_[hash(rounded)];
+  Bin* least = bin;
+  std::uint32_t lowest = cost(*bin);
+  for (const Bin* end = bin + kProbes; bin != end; ++bin) {
+    if (bin->size == rounded) {
+      bin->score = std::min(bin->score + 1, kHighestScore);
+      return nullptr;
+    }
+    if (const std::uint32_t its = cost(*bin); its < lowest) {
+      least = bin;
+      lowest = its;
+    }
+  }
+  if (least->score > 0) {
+    least->score = least->score - 1;
+    return nullptr;
+  }
+  least->size = rounded;
+  return drop(*least);
+}
+
+StreamCache::Push StreamCache::push(Block& block) {
+  Bin* bin = find(block.size);
+  if (bin == nullptr || bin->score == 0) return Push::kRefused;
+  if (size_ == kMost) return Push::kFull;
+  block.mark = mark_.load(std::memory_order_acquire);
+  block.next = bin->first;
+  bin->first = &block;
+  count(block, 1);
+  return Push::kCached;
+}
+
+void StreamCache::start(Block& block, Bytes requested, std::uint64_t serial, Line line) {
+  block.requested = requested;
+  block.serial = serial;
+  block.line = line;
+  block.born = line != 0 ? now() : 0;
+  block.live = true;
+  ++allocations_;
+}
+
+Block* StreamCache::take(StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters) {
+  if (!direct_ || !lock_.try_lock()) return nullptr;
+  const std::lock_guard held(lock_, std::adopt_lock);
+  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !counters.has_room(size, rounded)) return nullptr;
+  Block* block = pop(rounded);
+  if (block == nullptr) return nullptr;
+  counters.add(size, rounded);
+  ++hits_;
+  start(*block, size, serials_.next++, line);
+  return block;
+}
+
+bool StreamCache::give(Block& block, ThreadCounters& counters) {
+  if (!direct_ || !may_want(block.size) || !lock_.try_lock()) return false;
+  const std::lock_guard held(lock_, std::adopt_lock);
+  if (!direct_ || !block.live || !would_admit(block) || push(block) != Push::kCached) return false;
+  block.live = false;
+  counters.remove(block.requested, block.size);
+  return true;
+}
+
+std::size_t StreamCaches::home(StreamKey stream) {
+  const std::uint64_t value = reinterpret_cast<std::uint64_t>(stream.stream) + stream.tag;
+  return static_cast<std::size_t>(value * 0x9E3779B97F4A7C15u >> 32);
+}
+
+StreamCache* StreamCaches::find(StreamKey stream) const {
+  for (std::size_t i = 0; i < kProbes; ++i) {
+    StreamCache* cache = slots_[(home(stream) + i) % kSlots].load(std::memory_order_acquire);
+    if (cache != nullptr && cache->serves(stream)) return cache;
+  }
+  return nullptr;
+}
+
+// In a slot that is free, or whose cache serves no stream from there any more, or, at worst, in the first.
+void StreamCaches::publish(StreamCache& cache, StreamKey stream) {
+  std::atomic<StreamCache*>* place = &slots_[home(stream) % kSlots];
+  for (std::size_t i = kProbes; i-- > 0;) {
+    std::atomic<StreamCache*>& slot = slots_[(home(stream) + i) % kSlots];
+    const StreamCache* there = slot.load(std::memory_order_relaxed);
+    if (there == nullptr || there == &cache || there->serves({})) place = &slot;
+  }
+  place->store(&cache, std::memory_order_release);
+}
+
+StreamCache& StreamCaches::of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner) {
+  if (index >= kMost) return none_;
+  while (all_.size() <= index) {
+    all_.push_back(std::make_unique<StreamCache>(static_cast<StreamIndex>(all_.size())));
+    all_.back()->set_policy(access_, admits_);
+  }
+  StreamCache& cache = *all_[index];
+  if (cache.serves(stream)) return cache;
+  {
+    const std::lock_guard held(cache.lock());
+    cache.serve(stream, owner);
+    cache.set_mark(mark);
+  }
+  publish(cache, stream);
+  return cache;
+}
+
+void StreamCaches::forget(StreamIndex index) {
+  if (index >= all_.size()) return;
+  const std::lock_guard held(all_[index]->lock());
+  all_[index]->serve({});
+}
+
+void StreamCaches::set_policy(StreamCache::Access access, StreamCache::Admits admits) {
+  if (access == access_ && admits == admits_) return;
+  access_ = access;
+  admits_ = admits;
+  for (const auto& cache : all_) {
+    const std::lock_guard held(cache->lock());
+    cache->set_policy(access, admits);
+  }
+}
+
+std::uint64_t StreamCaches::next_serial(StreamCache& cache, std::uint64_t many) {
+  StreamCache::Serials& own = cache.serials();
+  if (own.next == own.end) {
+    own = {serials_, serials_ + many};
+    serials_ += many;
+  }
+  return own.next++;
+}
+
+// Numbers that were not used are lost, unless they are the last.
+std::uint64_t StreamCaches::begin_serials() {
+  const auto take_back = [&](StreamCache& cache) {
+    StreamCache::Serials& own = cache.serials();
+    if (own.end == serials_ && own.next < own.end) serials_ = own.next;
+    own = {};
+  };
+  each(take_back);
+  take_back(none_);
+  return serials_;
+}
+
+}  // namespace arena

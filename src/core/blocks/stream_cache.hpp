@@ -1,0 +1,239 @@
+// The fast path of the common pair of calls: a freed block stays in the cache of its stream, and the next request of exactly
+// its size gets it again, with no more than the cache's own lock. Nothing else has to be asked:
+//
+//   - The stream is the same, so there is nothing to wait for.
+//   - The block stays where it is, so no granule is touched, nothing is taken from the driver, and no cap is passed.
+//   - Each thread counts what is live for itself (thread_counters.hpp).
+//
+// A cached block is free memory. The arena flushes caches before it asks the driver for more, and before it touches a new
+// granule if blocks are large or the cap is near. Inspection flushes them, too, and restores them afterwards: the same
+// requests get the same memory, no matter who looks, or how often.
+//
+// The arena's lock is taken before a cache's, and several caches' in the order of their streams.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/blocks/blocks.hpp"
+#include "core/blocks/thread_counters.hpp"
+#include "core/locks.hpp"
+#include "core/streams/streams.hpp"
+#include "core/types.hpp"
+
+namespace arena {
+
+// It learns which sizes come again: a bin remembers a size and how often it was requested lately (its score). The first block
+// of a size that is freed is not cached, and sizes that are never requested again cost next to nothing.
+class alignas(64) StreamCache {
+ public:
+  // Which freed blocks it takes.
+  enum class Admits : std::uint8_t { kNone, kSmall, kAll };
+  // Whether it may be used without the arena's lock.
+  enum class Access : std::uint8_t { kLocked, kDirect };
+  static constexpr Bytes kSmall = Bytes{64} << 10;
+
+  // Without the arena's lock. Null or false: try again with it.
+  Block* take(StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters);
+  bool give(Block& block, ThreadCounters& counters);
+  // Hints, without a lock, whether it is worth trying.
+  bool may_have(Bytes rounded) const {
+    const Bin* bin = find(rounded);
+    return bin != nullptr && bin->first != nullptr;
+  }
+  bool may_want(Bytes rounded) const {
+    const Bin* bin = find(rounded);
+    return bin != nullptr && bin->score > 0;
+  }
+
+  // The rest is for callers that hold the arena's lock, and with it this one.
+  explicit StreamCache(StreamIndex index) : index_(index) {}
+  SpinLock& lock() { return lock_; }
+  StreamIndex index() const { return index_; }
+  bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
+    return stream_ == stream.stream && tag_ == stream.tag;
+  }
+  // Whether the stream is kept by this owner. Also without a lock: an owner that is alive, and was kept a moment ago, still
+  // has the same stream.
+  bool is_owned_by(const void* owner) const { return owner_ == owner; }
+  // Serves another stream from now on, or none for the empty key.
+  void serve(StreamKey stream, const void* owner = nullptr);
+  // Blocks cached from now on were freed before the mark of this number. Set it before recording an event that covers lower
+  // ones: what another thread frees at the same moment then either has a higher one or is covered.
+  void set_mark(std::uint64_t number) { mark_.store(number); }
+  void set_policy(Access access, Admits admits) {
+    direct_ = access == Access::kDirect;
+    admits_ = admits;
+  }
+  bool would_admit(Bytes rounded) const {
+    return admits_ == Admits::kAll || (admits_ == Admits::kSmall && rounded <= kSmall);
+  }
+  bool would_admit(const Block& block) const {
+    return block.cacheable && stream_ != nullptr && would_admit(block.size);
+  }
+
+  Block* pop(Bytes rounded);
+  // A request of a size that it has no block of. Returns a list of evicted blocks, or null.
+  Block* miss(Bytes rounded);
+  enum class Push { kCached, kFull, kRefused };
+  Push push(Block& block);  // which would_admit()
+  bool is_empty() const { return size_ == 0; }
+  bool has_large() const { return large_ > 0; }
+  // Pops all blocks, or the large ones, and lowers the scores of their sizes, which no request wanted.
+  enum class Which { kAll, kLarge };
+  template <typename Visit>
+  void pop_all(Which which, Visit visit) {
+    for (Bin& bin : bins_) {
+      if (bin.first == nullptr || (which == Which::kLarge && bin.size <= kSmall)) continue;
+      bin.score = bin.score / 2;
+      for (Block* block = drop(bin); block != nullptr;) visit(*std::exchange(block, block->next));
+    }
+  }
+  template <typename Visit>
+  void each_block(Visit visit) const {
+    for (const Bin& bin : bins_) {
+      for (Block* block = bin.first; block != nullptr; block = block->next) visit(*block);
+    }
+  }
+
+  // A block that was popped, or is new, goes to a user. It is counted already.
+  void start(Block& block, Bytes requested, std::uint64_t serial, Line line);
+
+  std::uint64_t hits() const { return hits_; }
+  std::uint64_t allocations() const { return allocations_; }
+
+  // Serial numbers for its next allocations: [next, end).
+  struct Serials {
+    std::uint64_t next = 0, end = 0;
+  };
+  Serials& serials() { return serials_; }
+
+ private:
+  struct Bin {
+    RelaxedAtomic<Bytes> size{0};
+    RelaxedAtomic<Block*> first{nullptr};
+    RelaxedAtomic<std::uint32_t> score{0};  // how often it was requested lately, up to kHighestScore
+  };
+  static constexpr std::size_t kBins = 128, kProbes = 4;  // a size is in one of those that begin where its hash says
+  static constexpr std::uint32_t kMost = 256;             // blocks in the cache
+  static constexpr std::uint32_t kHighestScore = 4;
+
+  static std::size_t hash(Bytes size) {
+    return static_cast<std::size_t>(size / kAlignment * 0x9E3779B97F4A7C15u >> (64 - std::bit_width(kBins - 1)));
+  }
+  const Bin* find(Bytes size) const {
+    const Bin* bin = &bins_[hash(size)];
+    for (const Bin* end = bin + kProbes; bin != end; ++bin) {
+      if (bin->size == size) return bin;
+    }
+    return nullptr;
+  }
+  Block* drop(Bin& bin);
+  void count(const Block& block, int more) {
+    size_ += static_cast<std::uint32_t>(more);
+    if (block.size > kSmall) large_ += static_cast<std::uint32_t>(more);
+  }
+  Bin* find(Bytes size) { return const_cast<Bin*>(std::as_const(*this).find(size)); }
+
+  const StreamIndex index_;
+  RelaxedAtomic<bool> direct_{false};  // whether it may be used without the arena's lock
+  SpinLock lock_;
+  std::atomic<std::uint64_t> mark_{1};
+  Admits admits_ = Admits::kNone;
+  std::uint32_t size_ = 0, large_ = 0;  // of the first, those that are not small
+  RelaxedAtomic<cu::Stream> stream_{nullptr};
+  RelaxedAtomic<std::uint64_t> tag_{0};
+  std::uint64_t hits_ = 0, allocations_ = 0;
+  Serials serials_;
+  RelaxedAtomic<const void*> owner_{nullptr};  // of its stream, while the arena keeps it
+  std::array<Bin, kBins + kProbes - 1> bins_;
+};
+
+// The caches of all streams of an arena. All but find() is for callers that hold the arena's lock.
+//
+// At most kMost streams have a cache of their own, because a request that needs more memory flushes all of them. The others
+// share one that takes nothing.
+class StreamCaches {
+ public:
+  static constexpr StreamIndex kMost = 128;
+
+  // The cache of a stream, most likely: the cache itself checks. Null if there is none.
+  StreamCache* find(StreamKey stream) const;
+  // The cache of a stream, created if there is none, or taken over from the stream that had the index before. Blocks cached
+  // from now on were freed before the mark.
+  StreamCache& of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner = nullptr);
+  // A stream is gone: its cache is not used until it serves another.
+  void forget(StreamIndex index);
+  void set_mark(StreamIndex index, std::uint64_t number) {
+    if (index < all_.size()) all_[index]->set_mark(number);
+  }
+
+  // One of them locked, if it may be used without the arena's lock.
+  class Guard {
+   public:
+    Guard(const StreamCaches& caches, StreamCache& cache)
+        : front_(caches.access_ == StreamCache::Access::kDirect ? &cache : nullptr) {
+      if (front_ != nullptr) front_->lock().lock();
+    }
+    ~Guard() {
+      if (front_ != nullptr) front_->lock().unlock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    StreamCache* front_;
+  };
+  // All of them locked.
+  class AllLocked {
+   public:
+    explicit AllLocked(const StreamCaches& caches) : caches_(caches) {
+      for (const auto& cache : caches_.all_) cache->lock().lock();
+    }
+    ~AllLocked() {
+      for (const auto& cache : caches_.all_) cache->lock().unlock();
+    }
+    AllLocked(const AllLocked&) = delete;
+    AllLocked& operator=(const AllLocked&) = delete;
+
+   private:
+    const StreamCaches& caches_;
+  };
+
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (const auto& cache : all_) visit(*cache);
+    visit(none_);
+  }
+  template <typename Visit>
+  void each(Visit visit) {
+    for (const auto& cache : all_) visit(*cache);
+  }
+  void set_policy(StreamCache::Access access, StreamCache::Admits admits);
+
+  // A serial number for an allocation. If the cache has none left, it gets `many`.
+  std::uint64_t next_serial(StreamCache& cache, std::uint64_t many);
+  // Every later allocation gets this number or a higher one. With all caches locked.
+  std::uint64_t begin_serials();
+
+ private:
+  static constexpr std::size_t kSlots = 256, kProbes = 4;
+
+  static std::size_t home(StreamKey stream);
+  void publish(StreamCache& cache, StreamKey stream);
+
+  std::vector<std::unique_ptr<StreamCache>> all_;  // by the index of the stream
+  StreamCache none_{kMost};                        // shared by streams without one of their own
+  std::array<std::atomic<StreamCache*>, kSlots> slots_{};
+  StreamCache::Access access_ = StreamCache::Access::kLocked;
+  StreamCache::Admits admits_ = StreamCache::Admits::kNone;
+  std::uint64_t serials_ = 0;
+};
+
+}  // namespace arena

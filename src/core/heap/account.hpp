@@ -1,0 +1,150 @@
+// What the arena says of itself: the account, everything there is, and why a request failed. The words are in types.hpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "core/types.hpp"
+
+namespace arena {
+
+// Running counts, but for device_free, which the driver is asked for, and largest, which the index of gaps is.
+struct Stats {
+  Bytes requested = 0, live = 0, reserved = 0;
+  Bytes rounding = 0, pending = 0, captured = 0, releasable = 0, stranded = 0, spare = 0;
+  Bytes compactable = 0;  // of stranded
+  Bytes cap = 0, headroom = 0, device_total = 0, device_free = 0;
+  Bytes largest = 0;  // request that would pass now, by the rules in force: one of the following two
+  Bytes largest_without_moving = 0, largest_with_moving = 0;  // live data
+  Bytes peak_requested = 0, peak_live = 0, peak_reserved = 0;
+  std::uint64_t allocations = 0, blocks = 0, hits = 0, splits = 0, failures = 0;
+  std::uint64_t maps = 0, unmaps = 0, rebacked = 0, driver_calls = 0, waits = 0;
+};
+
+// The account when what is reserved was at its highest, and what was free in one piece then.
+struct Peak {
+  Stats stats;
+  Bytes largest_free = 0;
+};
+
+// Everything at one moment: blocks, pieces and spares add up to what is reserved.
+struct Snapshot {
+  enum class State { kLive, kPending, kCaptured, kReleasable, kStranded };
+  struct Segment {
+    std::uint64_t address;
+    Bytes size;
+  };
+  struct Handle {
+    std::uint64_t address;  // 0: spare
+    Bytes size;
+  };
+  // A second address of a handle. Its memory is counted once, at the address at which it is in use.
+  struct Alias {
+    std::uint64_t address;
+    std::uint64_t handle;  // its address
+    Bytes size;
+  };
+  // A block, or a free piece that is backed by one handle.
+  struct Piece {
+    std::uint64_t address;
+    Bytes size;
+    State state;
+    Bytes requested = 0;  // and what follows: of a block
+    std::uint64_t stream = 0;
+    std::uint64_t serial = 0;  // its number: what is allocated later has a higher one
+    std::string scope = {};
+    bool pinned = false;
+    std::uint32_t line = 0;
+    std::int64_t born = 0;  // on the steady clock, in nanoseconds; 0 if unknown
+  };
+  Stats stats;
+  Bytes largest_free = 0;  // in one piece that is backed throughout
+  Peak peak;
+  Bytes granule = 0;
+  bool plain = false;
+  Bytes addresses = 0;            // reserved for virtual memory
+  std::vector<int> peers;         // that have access to it
+  std::string remark;             // what is not as usual on this device, and why; empty if nothing
+  std::uint64_t next_serial = 0;  // of what is allocated after this moment: it or a higher one
+  std::vector<Segment> segments;
+  std::vector<Handle> handles;
+  std::vector<Alias> aliases;
+  std::vector<Piece> pieces;  // by address
+};
+
+// What a request that failed would have gained if live data could have been moved for it.
+struct ByMoving {
+  Bytes largest = 0;   // request that would have passed then
+  Bytes set_free = 0;  // 0 if the request would have failed all the same
+};
+
+// The scope whose budget a request would have exceeded.
+struct BudgetUse {
+  std::string scope;  // its name
+  Bytes budget = 0, live = 0;
+  std::vector<std::uint64_t> serials;  // of the blocks that count in it
+};
+
+// Why a request cannot be met.
+enum class Verdict {
+  kCapReached,
+  kDeviceFull,
+  kHeadroomKept,
+  kFragmented,
+  kTooFewAddresses,
+  kPinned,
+  kInTransit,
+  kCapturing,
+  kMovingForbidden,
+  kBudgetReached,
+};
+// What each is called in Python, and what it says to people. Of a budget, the scope follows.
+struct VerdictWords {
+  Verdict verdict;
+  const char* name;
+  const char* text;
+};
+inline constexpr VerdictWords kVerdicts[] = {
+    {Verdict::kCapReached, "CAP_REACHED", "cap reached"},
+    {Verdict::kDeviceFull, "DEVICE_FULL", "device full"},
+    {Verdict::kHeadroomKept, "HEADROOM_KEPT", "headroom kept"},
+    {Verdict::kFragmented, "FRAGMENTED", "fragmented"},
+    {Verdict::kTooFewAddresses, "TOO_FEW_ADDRESSES", "too few addresses"},
+    {Verdict::kPinned, "PINNED", "pinned memory kept"},
+    {Verdict::kInTransit, "IN_TRANSIT", "memory is on its way"},
+    {Verdict::kCapturing, "CAPTURING", "a stream is being captured"},
+    {Verdict::kMovingForbidden, "MOVING_FORBIDDEN", "re-backing not allowed"},
+    {Verdict::kBudgetReached, "BUDGET_REACHED", "budget of scope"},
+};
+
+// Why a request failed, all as of one moment.
+struct Failure {
+  Verdict verdict;
+  Bytes requested = 0;
+  Bytes largest = 0;  // request that would have passed
+  Bytes most = 0;     // request that would pass if nothing else were live: what is larger can never pass
+  ByMoving by_moving = {};
+  bool could_move = false;  // live data, for this request
+  std::optional<BudgetUse> budget = {};
+  Stats stats = {};
+  std::shared_ptr<const Snapshot> snapshot = {};  // of the same moment; null if the caller tries again
+
+  std::string verdict_text() const;
+};
+
+// A request that cannot be met, and what it would have taken.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(Failure failure);
+  const Failure& failure() const { return failure_; }
+
+ private:
+  Failure failure_;
+};
+
+}  // namespace arena

@@ -1,0 +1,36 @@
+// Emits events to the observer, if there is one.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "core/blocks/blocks.hpp"
+#include "core/heap/events.hpp"
+#include "core/streams/streams.hpp"
+
+namespace arena {
+
+class Emitter {
+ public:
+  explicit Emitter(const Streams& streams) : streams_(streams) {}
+
+  bool is_on() const { return observer_ != nullptr; }
+  // Sets the observer (or null) and returns the previous one.
+  std::shared_ptr<Observer> set(std::shared_ptr<Observer> observer) {
+    emitted_reserved_ = 0;
+    return std::exchange(observer_, std::move(observer));
+  }
+
+  void emit(Event event) const;  // there is an observer
+  // What is live already, in the order in which it was allocated.
+  void emit_live(const Blocks& blocks) const;
+  // If it has changed: called after the event that it changed for.
+  void emit_reserved(Bytes reserved);
+
+ private:
+  const Streams& streams_;
+  std::shared_ptr<Observer> observer_;
+  Bytes emitted_reserved_ = 0;  // the last value
+};
+
+}  // namespace arena

@@ -1,0 +1,143 @@
+// The heap: every part that memory goes through, and how blocks are taken from it and given back to it.
+//
+//   a block that is freed  ->  its stream's cache  ->  (flush)  ->  a gap, on a handle that is idle when no block touches it
+//
+// Nothing here asks the driver for memory, waits, or takes the arena's lock: the caller holds it. What a request does when
+// there is no hit is up to arena/ladder.hpp.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/backing/backing.hpp"
+#include "core/blocks/blocks.hpp"
+#include "core/blocks/stream_cache.hpp"
+#include "core/blocks/thread_counters.hpp"
+#include "core/heap/account.hpp"
+#include "core/heap/emitter.hpp"
+#include "core/heap/inspect.hpp"
+#include "core/heap/limits.hpp"
+#include "core/heap/request.hpp"
+#include "core/heap/settings.hpp"
+#include "core/heap/watching.hpp"
+#include "core/scopes/graphs.hpp"
+#include "core/space/gaps.hpp"
+#include "core/streams/streams.hpp"
+
+namespace arena {
+
+class Heap {
+ public:
+  Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings with, std::uint64_t id);
+
+  // A block for a request without the driver's help: from its stream's cache, or from a gap that is backed and that no other
+  // stream uses any more. Null if there is none.
+  Block* take(const Request& request);
+  // A block at a place that is backed, in a gap.
+  Block& take_at(Offset offset, const Request& request);
+  // A block from what the same stream freed in the same capture: the graph runs them in that order.
+  Block* take_from_graph(const Request& request);
+  // A block that its user frees.
+  void give(Block& block);
+  // A graph will not be launched again: its memory is ordinary memory, once everything that runs now is done. Blocks that the
+  // program still has are its own. False if it was released before.
+  bool release(GraphMemory& graph);
+
+  // The place for a request that leaves the most for later ones, backed or not.
+  std::optional<Place> best_place(Bytes rounded) const;
+  bool is_wasteful(const Place& place, Span span) const;  // where memory is scarce and nothing may be moved
+  bool must_wait(const Request& request, Offset offset) const;
+
+  // From now on no cache takes the block.
+  void make_uncacheable(Block& block);
+  // Returns cached blocks to the gaps. False if there were none.
+  bool flush_caches(StreamCache::Which which = StreamCache::Which::kAll);
+  // The same for inspection. The blocks are back in their caches afterwards, so that requests do not depend on who has
+  // looked.
+  void flush_for_inspection();
+  void restore_after_inspection();
+  // To be called when something changes that decides what caches may keep.
+  void update_cache_policy();
+  // After a failed re-backing: blocks whose data was lost leave the account.
+  void drop_lost_blocks();
+
+  Granules cap() const { return backing->count(settings.cap); }
+  Bytes reserved() const { return backing->reserved() * backing->granule(); }
+  bool is_over_limit() const { return closed || backing->reserved() > cap(); }
+  void note_peak() {
+    if (reserved() > peak.stats.reserved) set_peak();
+  }
+  void emit_reserved();
+  void check_if_validating() const {
+    if (settings.validates) check(*this);
+  }
+  // A wait used an event that was recorded on free: more of them are worth it.
+  void earn_records();
+  // A driver that never gave virtual memory and does not support it, after all: plain segments instead. There are no blocks
+  // yet. False if the error is about something else.
+  bool fall_back(const DriverError& error, Lock& lock);
+
+  const std::uint64_t id;
+  Device device;
+  ArenaSettings settings;
+  Limits limits{device, settings, backing};
+  BackingPlan plan;
+  std::atomic<bool> is_plain;
+  std::atomic<bool> moves;  // whether live data may be moved when nothing else helps, as far as is known
+  StreamCaches caches;
+  PeakTracker tracker{id};
+  Streams streams;
+  Emitter events{streams};
+  std::shared_ptr<Watch> watch;  // null if there is none
+  Gaps gaps;
+  std::unique_ptr<Backing> backing;
+  Blocks blocks;
+  std::vector<std::shared_ptr<GraphMemory>> graphs;  // that keep memory
+  std::shared_ptr<GraphMemory> unclaimed;            // of captures without a graph of their own; null if there is none
+  std::condition_variable_any memory_moved;          // to or from the driver, without the lock
+  bool closed = false;
+  bool is_flushed = false;    // for inspection: no cache may be used without the lock
+  bool wants_moving = false;  // at the next safe point: a request failed for it, or the last one ran out of time
+  Peak peak;
+  std::uint64_t hits = 0, splits = 0, failures = 0;  // hits: without those of caches
+
+ private:
+  enum class Origin { kNew, kCached };
+  // A cached block that was returned to the gaps for inspection, and what it takes to undo that.
+  struct Flushed {
+    Block* block;
+    Gaps::Adjacent adjacent;
+    Backing::SavedMarks marks;
+  };
+  static constexpr Offset kNoChunk = ~Offset{0};
+
+  BackingPlan plan_backing() const;
+  std::unique_ptr<Backing> make_backing();
+  bool is_scarce(Bytes rounded) const;  // memory, for a request of this size, where nothing may be moved
+  std::optional<Place> find_hit(const Request& request) const;
+  Block* take_cached(const Request& request);
+  // In a chunk of its graph, or, without one, at a place that was just taken.
+  Block& new_block(Offset offset, const Request& request, Offset chunk = kNoChunk);
+  void start(Block& block, const Request& request, Origin origin);
+  void add_to_graph(Block& block, const Request& request, Offset chunk);
+  bool try_cache(Block& block);
+  bool flush_cache(StreamCache& cache, StreamCache::Which which = StreamCache::Which::kAll);
+  Mark mark_of(Block& block);
+  void return_to_gaps(Block& block);
+  [[gnu::noinline]] void return_uncacheable(Block& block);
+  void add_gap(const Block& block, const Marks& marks);
+  [[gnu::noinline]] void record_contended(const Marks& marks);
+  [[gnu::noinline]] void set_peak();
+
+  std::vector<Flushed> flushed_;
+  bool has_much_room_ = false;  // under the cap, or of what the device had
+  Bytes left_ = 0;              // of the same
+  Bytes full_at_ = ~Bytes{0};   // what was reserved when the device last had no more
+  int records_left_ = 64;       // events that may still be recorded on free
+};
+
+}  // namespace arena

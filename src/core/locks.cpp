@@ -1,0 +1,14 @@
+#include "core/locks.hpp"
+
+#include <thread>
+
+namespace arena {
+
+// The holder is at work, or was preempted.
+void SpinLock::wait() {
+  for (int i = 0; taken_.load(std::memory_order_relaxed); ++i) {
+    if (i > 100) std::this_thread::yield();
+  }
+}
+
+}  // namespace arena

@@ -1,0 +1,135 @@
+// Named parts of a program, each with the bytes that it allocated and, if it likes, a budget for them. Scopes nest: what
+// counts in one counts in those around it. A scope is entered by a thread, for the allocations of that thread alone.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/types.hpp"
+
+namespace arena {
+
+// What all scopes of one path have in common, in all threads, from the first of them to the end of the arena. Read and
+// written under the arena's lock.
+struct ScopeTotals {
+  Bytes live = 0, peak = 0;
+  std::uint64_t blocks = 0, entered = 0;  // live ones; scopes so far
+  std::optional<Bytes> budget = {};       // of the last one
+
+  void add(Bytes size) {
+    live += size;
+    blocks += 1;
+    peak = std::max(peak, live);
+  }
+  void remove(Bytes size) {
+    live -= size;
+    blocks -= 1;
+  }
+};
+
+// The totals of an arena's scopes by path. Names may be made up without end, so what comes after so many paths is counted
+// together.
+class ScopePaths {
+ public:
+  static constexpr std::size_t kMost = 1000;
+  static constexpr const char* kOthers = "(other scopes)";
+
+  std::shared_ptr<ScopeTotals> enter(const std::string& path, std::optional<Bytes> budget) {
+    const bool is_full = by_path_.size() >= kMost && !by_path_.contains(path);
+    std::shared_ptr<ScopeTotals>& totals = by_path_[is_full ? kOthers : path];
+    if (!totals) totals = std::make_shared<ScopeTotals>();
+    totals->entered += 1;
+    totals->budget = budget;
+    return totals;
+  }
+  std::map<std::string, ScopeTotals> copy() const {
+    std::map<std::string, ScopeTotals> made;
+    for (const auto& [path, totals] : by_path_) made.emplace(path, *totals);
+    return made;
+  }
+
+ private:
+  std::map<std::string, std::shared_ptr<ScopeTotals>> by_path_;
+};
+
+// The figures change under the arena's lock, and may be read without.
+class Scope {
+ public:
+  static constexpr std::uint32_t kDeepest = 1000;  // one in another: all are gone through again and again
+
+  Scope(std::uint64_t number, std::uint64_t first, std::string name, std::optional<Bytes> budget,
+        std::shared_ptr<Scope> parent, ScopePaths& paths)
+      : number_(number),
+        first_(first),
+        name_(std::move(name)),
+        budget_(budget),
+        parent_(std::move(parent)),
+        totals_(paths.enter(path(), budget_)) {}
+
+  std::uint32_t depth() const { return depth_; }
+  std::uint64_t number() const { return number_; }  // among all of its arena
+  std::uint64_t first() const { return first_; }    // serial that a block in it may have
+
+  const std::string& name() const { return name_; }
+  std::string path() const { return parent_ ? parent_->path() + "/" + name_ : name_; }
+  std::optional<Bytes> budget() const { return budget_; }
+  const std::shared_ptr<Scope>& parent() const { return parent_; }
+  Bytes live() const { return live_; }
+  Bytes peak() const { return peak_; }
+  std::uint64_t blocks() const { return blocks_; }  // live ones
+
+  bool has_ended() const { return ended_; }
+  void end() { ended_ = true; }
+
+  Bytes left() const { return budget_ ? *budget_ - std::min<Bytes>(*budget_, live_) : ~Bytes{0}; }
+  // What is left of all budgets.
+  Bytes left_in_all() const { return parent_ ? std::min(left(), parent_->left_in_all()) : left(); }
+  Bytes least_budget() const {
+    const Bytes own = budget_.value_or(~Bytes{0});
+    return parent_ ? std::min(own, parent_->least_budget()) : own;
+  }
+  // Whether what counts in it counts in the other: it is that one, or inside of it.
+  bool is_in(const Scope& other) const { return this == &other || (parent_ && parent_->is_in(other)); }
+  // The innermost scope whose budget a request would exceed.
+  const Scope* exceeded_by(Bytes size) const {
+    const Scope* scope = this;
+    while (scope != nullptr && scope->left() >= size) scope = scope->parent_.get();
+    return scope;
+  }
+  void add(Bytes size) {
+    for (Scope* s = this; s != nullptr; s = s->parent_.get()) {
+      s->live_ += size;
+      s->blocks_ += 1;
+      s->peak_ = std::max<Bytes>(s->peak_, s->live_);
+      s->totals_->add(size);
+    }
+  }
+  void remove(Bytes size) {
+    for (Scope* s = this; s != nullptr; s = s->parent_.get()) {
+      s->live_ -= size;
+      s->blocks_ -= 1;
+      s->totals_->remove(size);
+    }
+  }
+
+ private:
+  const std::uint64_t number_, first_;
+  const std::string name_;
+  const std::optional<Bytes> budget_;
+  const std::shared_ptr<Scope> parent_;
+  const std::shared_ptr<ScopeTotals> totals_;
+  const std::uint32_t depth_ = parent_ ? parent_->depth_ + 1 : 1;
+  std::atomic<Bytes> live_ = 0, peak_ = 0;
+  std::atomic<std::uint64_t> blocks_ = 0;
+  std::atomic<bool> ended_ = false;
+};
+
+// The scope that this thread is in, of those that were entered for an owner and have not ended; null if there is none.
+std::shared_ptr<Scope> current_scope(std::uint64_t owner);
+void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope);
+
+}  // namespace arena

@@ -1,0 +1,25 @@
+// Which context is current on which thread, and how contexts end.
+#pragma once
+
+#include <memory>
+
+#include "cudasim/machine/calls.hpp"
+#include "cudasim/machine/machine.hpp"
+
+namespace cudasim {
+
+ContextRef current_context(Machine& m);
+// The context of a handle; null means the current one. Throws Refusal.
+ContextRef context_of(Call& call, cu::Context handle);
+// All streams of a context, those without a handle of their own included.
+std::vector<StreamRef> streams_of(Machine& m, const ContextState& context);
+// Forgets destroyed streams whose work is done and known to be.
+void retire_streams(Machine& m, ContextState& context);
+// Frees what a context owns: streams, events, plain allocations. Its streams must be idle.
+void end_context(Machine& m, const ContextRef& context, const Death& death);
+// The stream in which cuCtxRecordEvent records.
+StreamRef recorder_of(const ContextRef& context);
+StreamRef legacy_stream_of(Machine& m, const ContextRef& context);
+StreamRef per_thread_stream_of(Machine& m, const ContextRef& context);
+
+}  // namespace cudasim

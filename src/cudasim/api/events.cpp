@@ -1,0 +1,351 @@
+// The API's functions on streams and events.
+#include "cudasim/api/events.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "cudasim/api/contexts.hpp"
+#include "cudasim/machine/submit.hpp"
+
+namespace cudasim {
+namespace {
+
+using EventRef = std::shared_ptr<EventState>;
+
+EventRef event_of(Call& call, cu::Event handle) {
+  EventRef event = find_live(call, call.machine.events, handle);
+  require(event != nullptr, kInvalidHandle);
+  return event;
+}
+
+// For calls of the host that ask about an event or wait for it.
+EventRef event_for_host(Call& call, cu::Event handle) {
+  EventRef event = event_of(call, handle);
+  if (event->captured.capture) {  // nothing says that the capture survives the question, so it does not
+    invalidate_if_under_way(call.machine, *event->captured.capture);
+    throw Refusal{kCapturedEvent};
+  }
+  check_safe_in_capture(call);
+  return event;
+}
+
+// Records the event in a stream that is not being captured.
+void record_at(Call& call, EventState& event, const StreamRef& stream, Work work = {}) {
+  auto time = std::make_shared<std::chrono::steady_clock::time_point>();
+  const auto stamp = [time] {
+    *time = std::chrono::steady_clock::now();
+    return kSuccess;
+  };
+  work.name = call.name;
+  work.run = stamp;
+  event.mark = submit(call, stream, std::move(work));
+  event.time = time;
+  event.clock = stream->clock;
+  event.captured = {};
+  event.recorded = true;
+}
+
+Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle, unsigned flags) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(flags == 0, kInvalidValue);  // external events exist in captures only, and not here
+    const EventRef event = event_of(call, handle);
+    const StreamRef stream = stream_of(call, stream_handle);
+    require(event->context == stream->context.get(), kInvalidHandle);
+    if (stream->capture) {
+      require(!stream->capture->invalid, kCaptureInvalidated);
+      event->captured = mark_capture(stream);
+      return kSuccess;
+    }
+    record_at(call, *event, stream);
+    return kSuccess;
+  });
+}
+
+ContextRef working_context(Call& call, cu::Context handle) {
+  require(handle != nullptr, kInvalidContext);
+  ContextRef context = context_of(call, handle);
+  const Result failed = context->error.load();
+  require(failed == kSuccess, failed);
+  return context;
+}
+
+Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
+  return enter("cuEventElapsedTime", Need::kContext, [&](Call& call) {
+    require(milliseconds != nullptr, kInvalidValue);
+    const EventRef first = event_for_host(call, start);
+    const EventRef second = event_for_host(call, end);
+    for (const EventRef& event : {first, second}) {
+      require(event->recorded && (event->flags & cu::bits(cu::EventFlag::kDisableTiming)) == 0, kInvalidHandle);
+    }
+    if (!first->mark.reached() || !second->mark.reached()) return kNotReady;
+    *milliseconds = std::chrono::duration<float, std::milli>(*second->time - *first->time).count();
+    return kSuccess;
+  });
+}
+
+Result create_stream(std::string_view name, cu::Stream* out, unsigned flags, int priority) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(out != nullptr && flags <= cu::bits(cu::StreamFlag::kNonBlocking), kInvalidValue);
+    const cu::Stream handle = call.machine.streams.reserve(call.machine.settings.reuse);
+    const int clamped = std::clamp(priority, -5, 0);  // the driver clamps too
+    call.machine.streams.add(handle, std::make_shared<StreamState>(call.context, handle, flags, clamped));
+    *out = handle;
+    return kSuccess;
+  });
+}
+
+template <typename Value, typename Get>
+Result stream_property(std::string_view name, cu::Stream handle, Value* out, Get get) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(out != nullptr, kInvalidValue);
+    *out = get(stream_of(call, handle));
+    return kSuccess;
+  });
+}
+
+std::atomic<bool> may_call_host = true;
+std::atomic<int> host_calls = 0;  // under way
+
+// Queues a call of the program's. Who is called knows that all before it in the stream is done, and may tell others.
+void submit_host_function(Call& call, const StreamRef& stream, bool even_failed,
+                          const std::function<void()>& function) {
+  auto reached = std::make_shared<Clock>();
+  const auto run = [function, reached] {
+    {
+      const std::lock_guard lock(machine().mutex);
+      machine().checker.host_waited(*reached);
+    }
+    const InHostFunction scope;
+    ++host_calls;
+    if (may_call_host) function();
+    --host_calls;
+    return kSuccess;
+  };
+  submit(call, stream, {call.name, run, {}, 0, {}, true, even_failed});
+  *reached = stream->clock;  // the mutex is held: the function cannot have begun
+}
+
+}  // namespace
+
+void stop_host_functions() {
+  constexpr auto kLongest = std::chrono::seconds(1);
+  may_call_host = false;
+  if (forked()) return;  // those under way are the parent's
+  const auto begin = std::chrono::steady_clock::now();
+  while (host_calls > 0 && std::chrono::steady_clock::now() - begin < kLongest) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void forget_events(Machine& m, const ContextState& context, const Death& death) {
+  std::vector<cu::Event> gone;
+  for (const auto& [handle, event] : m.events.all()) {
+    if (event->context == &context) gone.push_back(handle);
+  }
+  for (const cu::Event handle : gone) m.events.erase(handle, death);
+}
+
+}  // namespace cudasim
+
+using namespace cudasim;
+
+CUDASIM_EXPORT Result cuStreamCreate(cu::Stream* stream, unsigned flags) {
+  return create_stream("cuStreamCreate", stream, flags, 0);
+}
+
+CUDASIM_EXPORT Result cuStreamCreateWithPriority(cu::Stream* stream, unsigned flags, int priority) {
+  return create_stream("cuStreamCreateWithPriority", stream, flags, priority);
+}
+
+// Returns at once; work that is queued still runs.
+CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
+  return enter("cuStreamDestroy", Need::kDriver, [&](Call& call) {
+    require(!is_default_stream(handle), kInvalidHandle);
+    const StreamRef stream = find_live(call, call.machine.streams, handle);
+    require(stream != nullptr, kInvalidHandle);
+    drop_capture(call.machine, stream);
+    call.machine.streams.erase(handle, death_by(call));
+    stream->context->destroyed.push_back(stream);
+    retire_streams(call.machine, *stream->context);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamQuery(cu::Stream handle) {
+  return enter("cuStreamQuery", Need::kContext, [&](Call& call) {
+    const StreamRef stream = stream_of(call, handle);
+    check_may_wait(call, stream);
+    wait_for_stream(call, stream);
+    for (const Mark& mark : call.wait) {
+      if (mark.reached()) continue;
+      call.wait.clear();
+      return kNotReady;
+    }
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamSynchronize(cu::Stream handle) {
+  return enter("cuStreamSynchronize", Need::kContext, [&](Call& call) {
+    const StreamRef stream = stream_of(call, handle);
+    check_may_wait(call, stream);
+    wait_for_stream(call, stream);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handle, unsigned flags) {
+  return enter("cuStreamWaitEvent", Need::kContext, [&](Call& call) {
+    const StreamRef stream = stream_of(call, handle);
+    const EventRef event = event_of(call, event_handle);
+    require(flags == cu::bits(cu::EventWaitFlag::kDefault), kInvalidValue);
+    if (event->captured.capture) {
+      join_capture(call, stream, event->captured);
+      return kSuccess;
+    }
+    if (!event->recorded) return kSuccess;
+    // A captured stream may not come to depend on work outside the capture.
+    refuse_capture(*stream, kCaptureIsolation);
+    stream->clock.join(event->clock);
+    if (!event->mark.reached()) submit(call, stream, {"cuStreamWaitEvent", {}, {}, 0, {event->mark}, false});
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuLaunchHostFunc(cu::Stream handle, cu::HostFunction function, void* data) {
+  return enter("cuLaunchHostFunc", Need::kContext, [&](Call& call) {
+    require(function != nullptr, kInvalidValue);
+    submit_host_function(call, stream_of(call, handle), false, [function, data] { function(data); });
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamAddCallback(cu::Stream handle, cu::StreamCallback callback, void* data, unsigned flags) {
+  return enter("cuStreamAddCallback", Need::kContext, [&](Call& call) {
+    require(callback != nullptr && flags == 0, kInvalidValue);
+    const StreamRef stream = stream_of(call, handle);
+    refuse_capture(*stream, kCaptureUnsupported);
+    // Unlike a host function, a callback is also called after a fault, and told of it.
+    const ContextRef context = stream->context;
+    submit_host_function(call, stream, true, [=] { callback(handle, context->error.load(), data); });
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuStreamGetPriority(cu::Stream stream, int* priority) {
+  return stream_property("cuStreamGetPriority", stream, priority, [](const StreamRef& s) { return s->priority; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetFlags(cu::Stream stream, unsigned* flags) {
+  return stream_property("cuStreamGetFlags", stream, flags, [](const StreamRef& s) { return s->flags; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetId(cu::Stream stream, unsigned long long* id) {
+  return stream_property("cuStreamGetId", stream, id, [](const StreamRef& s) { return s->id; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetDevice(cu::Stream stream, cu::Device* device) {
+  return stream_property("cuStreamGetDevice", stream, device,
+                         [](const StreamRef& s) { return s->context->device->number; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetCtx(cu::Stream stream, cu::Context* context) {
+  return stream_property("cuStreamGetCtx", stream, context, [](const StreamRef& s) { return s->context->handle; });
+}
+
+CUDASIM_EXPORT Result cuStreamGetCtx_v2(cu::Stream stream, cu::Context* context, cu::GreenContext* green) {
+  if (green != nullptr) *green = nullptr;
+  return cuStreamGetCtx(stream, context);
+}
+
+CUDASIM_EXPORT Result cuEventCreate(cu::Event* out, unsigned flags) {
+  return enter("cuEventCreate", Need::kContext, [&](Call& call) {
+    const unsigned interprocess = cu::bits(cu::EventFlag::kInterprocess);
+    require(out != nullptr && flags <= 7, kInvalidValue);
+    require((flags & interprocess) == 0 || (flags & cu::bits(cu::EventFlag::kDisableTiming)) != 0, kInvalidValue);
+    auto event = std::make_shared<EventState>();
+    event->context = call.context.get();
+    event->flags = flags;
+    *out = call.machine.events.reserve(call.machine.settings.reuse);
+    call.machine.events.add(*out, event);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventDestroy_v2(cu::Event event) {
+  return enter("cuEventDestroy", Need::kDriver, [&](Call& call) {
+    event_of(call, event);
+    call.machine.events.erase(event, death_by(call));
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventRecord(cu::Event event, cu::Stream stream) {
+  return record("cuEventRecord", event, stream, 0);
+}
+
+CUDASIM_EXPORT Result cuEventRecordWithFlags(cu::Event event, cu::Stream stream, unsigned flags) {
+  return record("cuEventRecordWithFlags", event, stream, flags);
+}
+
+// Captures the work of all streams of the context, destroyed ones included.
+CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event handle) {
+  return enter("cuCtxRecordEvent", Need::kDriver, [&](Call& call) {
+    const ContextRef context = working_context(call, context_handle);
+    const EventRef event = event_of(call, handle);
+    require(event->context == context.get(), kInvalidHandle);
+    check_no_capture(call, *context);
+    const StreamRef recorder = recorder_of(context);
+    Work work;
+    work.delayed = false;  // no stream has to get to it
+    for (const StreamRef& stream : streams_of(call.machine, *context)) {
+      recorder->clock.join(stream->clock);
+      const Mark mark = stream->last();
+      if (stream != recorder && !mark.reached()) work.after.push_back(mark);
+    }
+    record_at(call, *event, recorder, std::move(work));
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuCtxWaitEvent(cu::Context context_handle, cu::Event handle) {
+  return enter("cuCtxWaitEvent", Need::kDriver, [&](Call& call) {
+    const ContextRef context = working_context(call, context_handle);
+    const EventRef event = event_of(call, handle);
+    check_no_capture(call, *context);
+    if (event->captured.capture) {
+      invalidate_if_under_way(call.machine, *event->captured.capture);
+      return kCaptureUnsupported;
+    }
+    if (!event->recorded) return kSuccess;
+    context->gate_clock.join(event->clock);
+    if (!event->mark.reached()) context->gates.push_back(event->mark);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventQuery(cu::Event handle) {
+  return enter("cuEventQuery", Need::kContext, [&](Call& call) {
+    const EventRef event = event_for_host(call, handle);
+    if (!event->recorded) return kSuccess;
+    if (!event->mark.reached()) return kNotReady;
+    call.machine.checker.host_waited(event->clock);
+    return event->mark.stream->context->error.load();
+  });
+}
+
+CUDASIM_EXPORT Result cuEventSynchronize(cu::Event handle) {
+  return enter("cuEventSynchronize", Need::kContext, [&](Call& call) {
+    const EventRef event = event_for_host(call, handle);
+    if (!event->recorded) return kSuccess;
+    call.wait.push_back(event->mark);
+    call.waited.join(event->clock);
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuEventElapsedTime(float* ms, cu::Event start, cu::Event end) { return elapsed(ms, start, end); }
+CUDASIM_EXPORT Result cuEventElapsedTime_v2(float* ms, cu::Event start, cu::Event end) {
+  return elapsed(ms, start, end);
+}

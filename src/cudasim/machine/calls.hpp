@@ -1,0 +1,132 @@
+// What happens at the door of every API function: counting, pricing, planned failures, the state a call needs, and the
+// waiting that it asked for, done after the machine's mutex was let go.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "cudasim/machine/checker.hpp"
+#include "cudasim/machine/exports.hpp"
+#include "cudasim/machine/streams.hpp"
+#include "cudasim/settings/settings.hpp"
+
+namespace cudasim {
+
+struct Machine;
+struct ContextState;
+using enum cu::Result;
+using cu::Result;
+
+#define CUDASIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+bool is_function(std::string_view name);
+
+// Thrown to end a call with an error code.
+struct Refusal {
+  Result code;
+};
+inline void require(bool condition, Result code) {
+  if (!condition) throw Refusal{code};
+}
+
+// Counts, planned failures and the virtual clock.
+class CallLog {
+ public:
+  struct Function {
+    std::uint64_t calls = 0;
+    std::vector<Fault> faults;
+  };
+  CallLog();
+  // Counts a call; the error that was planned for it, or success.
+  Result count(std::string_view function);
+  std::uint64_t number() const { return number_; }  // of the call under way: calls are numbered from 1, for ever
+  void charge(double microseconds) { clock_ += microseconds; }
+  void plan(const Fault& fault) { functions_.at(fault.function).faults.push_back(fault); }
+  std::vector<Fault> plans() const;  // that have not come true yet
+  void drop_plans();
+  void reset_counts();
+  double clock() const { return clock_; }
+  void add_stall(double microseconds) {
+    ++stalls_;
+    stalled_ += microseconds;
+  }
+  std::uint64_t stalls() const { return stalls_; }
+  double stalled() const { return stalled_; }
+  const std::unordered_map<std::string_view, Function>& functions() const { return functions_; }
+
+ private:
+  std::unordered_map<std::string_view, Function> functions_;
+  double clock_ = 0;
+  std::uint64_t number_ = 0;
+  std::uint64_t stalls_ = 0;  // calls that waited for the device's work
+  double stalled_ = 0;        // microseconds
+};
+
+enum class Need {
+  kNothing,  // may be called at any time
+  kDriver,   // after cuInit
+  kContext,  // with a current context that has not failed
+};
+
+// One call under way. The body runs with the machine's mutex held and says here what is to happen after it.
+struct Call {
+  Machine& machine;
+  std::shared_ptr<ContextState> context;  // the current one, if any
+  std::string_view name;
+  std::uint64_t number = 0;        // counts all calls
+  std::uint64_t priced_bytes = 0;  // of the memory that the call is about
+  StreamRef run_inline;            // a stream whose task this thread works off
+  std::vector<Mark> wait;          // what the call returns after
+  Clock waited;                    // what the host knows when it has waited
+  std::unique_lock<std::mutex>* lock = nullptr;
+
+  void wait_for(const StreamRef& stream);
+  // Waits in the middle of a body, without the machine's mutex. Throws Refusal if the machine was reset meanwhile; any
+  // other state may have changed, too. What the host has waited for in this way does not count for the race checker.
+  void stand_still(const std::vector<Mark>& marks);
+};
+
+// What a call does. Refers to a lambda that outlives it, where std::function would copy it, to the heap mostly.
+class Body {
+ public:
+  template <typename Function>
+  Body(const Function& function)  // NOLINT: a lambda becomes one without being asked
+      : function_(&function),
+        call_([](const void* f, Call& call) { return (*static_cast<const Function*>(f))(call); }) {}
+  Result operator()(Call& call) const { return call_(function_, call); }
+
+ private:
+  const void* function_;
+  Result (*call_)(const void*, Call&);
+};
+
+Result enter(std::string_view name, Need need, Body body);
+
+// While one lives, the null stream of this thread's calls is its per-thread stream.
+class PerThreadScope {
+ public:
+  PerThreadScope();
+  ~PerThreadScope();
+};
+bool null_stream_is_per_thread();
+bool in_host_function();
+
+// A number for the calling thread, never given twice.
+std::uint64_t this_thread();
+// Expires when the calling thread ends.
+std::weak_ptr<const void> life_of_this_thread();
+
+// While one lives, API calls of this thread are refused: host functions in a stream may make none.
+class InHostFunction {
+ public:
+  InHostFunction();
+  ~InHostFunction();
+};
+
+}  // namespace cudasim

@@ -1,0 +1,141 @@
+#include "cudasim/machine/checker.hpp"
+
+#include <cstdio>
+
+namespace cudasim {
+void Clock::join(const Clock& other) {
+  for (const auto& [actor, tick] : other.seen_) {
+    if (actor->retired) continue;
+    std::uint64_t& mine = seen_[actor];
+    mine = std::max(mine, tick);
+  }
+  if (seen_.size() > 64) std::erase_if(seen_, [](const auto& entry) { return entry.first->retired; });
+}
+
+bool Clock::has_seen(const ActorRef& actor, std::uint64_t tick) const {
+  if (actor->retired || tick == 0) return true;
+  const auto it = seen_.find(actor);
+  return it != seen_.end() && it->second >= tick;
+}
+
+void History::split(std::uint64_t at) {
+  auto it = cells.upper_bound(at);
+  if (it == cells.begin()) return;
+  --it;
+  if (it->first == at || it->second.end <= at) return;
+  Cell upper = it->second;
+  it->second.end = at;
+  cells.emplace(at, std::move(upper));
+}
+
+std::map<std::uint64_t, History::Cell>::iterator History::cover(std::uint64_t begin, std::uint64_t end) {
+  split(begin);
+  split(end);
+  std::uint64_t at = begin;
+  for (auto it = cells.lower_bound(begin); at < end;) {
+    if (it == cells.end() || it->first > at) {
+      Cell empty;
+      empty.end = it == cells.end() ? end : std::min(end, it->first);
+      it = cells.emplace_hint(it, at, std::move(empty));
+    }
+    at = it->second.end;
+    ++it;
+  }
+  return cells.find(begin);
+}
+
+void Checker::set_mode(Races mode) {
+  // Work that was queued while the checker was off has left no history, so it can cause no report later.
+  mode_ = mode;
+}
+
+OperationRef Checker::begin(std::string_view name, const ActorRef& actor, Clock& clock) {
+  clock.join(host_);
+  clock.advance(actor);
+  return std::make_shared<const Operation>(Operation{std::string(name), ++operations_, actor, actor->ticks});
+}
+
+void Checker::touch(const OperationRef& operation, const Clock& clock, History& history, std::uint64_t begin,
+                    std::uint64_t end, std::uint64_t address, bool write) {
+  const std::uint64_t shift = address - begin;               // wraps, and wraps back when it is added
+  std::map<std::uint64_t, std::pair<Side, Side>> conflicts;  // one report for each earlier operation, by its number
+  const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
+    if (!earlier.operation || clock.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
+    const Operation& other = *earlier.operation;
+    Side first{other.name, other.number,       other.actor->stream, other.actor->id,
+               access,     lo + earlier.shift, hi + earlier.shift};
+    Side second{
+        operation->name, operation->number, operation->actor->stream, operation->actor->id, write ? "write" : "read",
+        lo + shift,      hi + shift};
+    const auto [it, fresh] = conflicts.emplace(other.number, std::pair{first, second});
+    if (fresh) return;
+    it->second.first.end = first.end;
+    it->second.second.end = second.end;
+  };
+
+  auto it = history.cover(begin, end);
+  for (; it != history.cells.end() && it->first < end; ++it) {
+    History::Cell& cell = it->second;
+    check(cell.write, "write", it->first, cell.end);
+    if (write) {
+      for (const Access& read : cell.reads) check(read, "read", it->first, cell.end);
+      cell.reads.clear();
+      cell.write = {operation, shift};
+    } else {
+      std::erase_if(cell.reads, [&](const Access& read) { return read.operation->actor == operation->actor; });
+      cell.reads.push_back({operation, shift});
+    }
+  }
+  if (write) {  // what is now one write is one cell again
+    it = history.cells.find(begin);
+    it->second.end = end;
+    history.cells.erase(std::next(it), history.cells.lower_bound(end));
+  }
+  for (const auto& [earlier, sides] : conflicts) report("race", sides.first, sides.second);
+}
+
+void Checker::take_away(std::string_view call, const History& history, std::uint64_t begin, std::uint64_t end,
+                        std::uint64_t address) {
+  std::map<std::uint64_t, std::pair<Side, Side>> conflicts;
+  const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
+    if (!earlier.operation || earlier.shift != address - begin) return;  // it used another address, which stays
+    if (host_.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
+    const Operation& other = *earlier.operation;
+    Side first{other.name, other.number,       other.actor->stream, other.actor->id,
+               access,     lo + earlier.shift, hi + earlier.shift};
+    Side second{std::string(call), 0, nullptr, 0, "remove", address, address + (end - begin)};
+    conflicts.emplace(other.number, std::pair{first, second});
+  };
+  for (auto it = history.cells.begin(); it != history.cells.end() && it->first < end; ++it) {
+    if (it->second.end <= begin) continue;
+    check(it->second.write, "write", it->first, it->second.end);
+    for (const Access& read : it->second.reads) check(read, "read", it->first, it->second.end);
+  }
+  for (const auto& [earlier, sides] : conflicts) report("removed", sides.first, sides.second);
+}
+
+void Checker::report(const char* kind, const Side& first, const Side& second) {
+  const auto side = [](const Side& s) {
+    return "{\"operation\":\"" + s.operation + "\",\"number\":" + std::to_string(s.number) +
+           ",\"stream\":" + std::to_string(reinterpret_cast<std::uintptr_t>(s.stream)) +
+           ",\"stream_id\":" + std::to_string(s.stream_id) + ",\"access\":\"" + s.access +
+           "\",\"begin\":" + std::to_string(s.begin) + ",\"end\":" + std::to_string(s.end) + "}";
+  };
+  const bool same_number = first.stream == second.stream;  // of two streams, one after the other
+  const auto words = [&](const Side& s) {
+    return s.operation + " (" + s.access + " of [" + hex(s.begin) + ", " + hex(s.end) + ")" +
+           (s.number == 0 ? "" : ", stream " + hex(reinterpret_cast<std::uintptr_t>(s.stream))) +
+           (same_number ? " with id " + std::to_string(s.stream_id) : "") + ")";
+  };
+  Finding finding;
+  finding.kind = kind;
+  finding.call = second.operation;
+  finding.handle = reinterpret_cast<std::uintptr_t>(second.stream);
+  finding.text = words(second) + " is not ordered after " + words(first);
+  finding.race =
+      std::string("{\"kind\":\"") + kind + "\",\"first\":" + side(first) + ",\"second\":" + side(second) + "}";
+  if (mode_ == Races::kPrint) std::fprintf(stderr, "cudasim: %s: %s\n", kind, finding.text.c_str());
+  findings_->add(std::move(finding));
+}
+
+}  // namespace cudasim

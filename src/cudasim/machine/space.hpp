@@ -1,0 +1,118 @@
+// The address space: which addresses are reserved or allocated, what physical memory backs them, and who may touch it.
+// Owns the host mappings that make an accessible address readable by the host, and a fault of every other one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "abi/types.hpp"
+#include "cudasim/machine/checker.hpp"
+#include "cudasim/machine/store.hpp"
+
+namespace cudasim {
+
+struct DeviceState;
+
+inline std::uint64_t address_of(const void* ptr) { return reinterpret_cast<std::uint64_t>(ptr); }
+
+// A piece of physical memory: what cuMemCreate makes, and what lies behind a plain allocation. It goes when the last
+// handle and the last mapping are gone, and gives its bytes back to the device then.
+struct Physical : Placed {
+  ~Physical();
+  std::uint64_t id = 0;
+  std::uint64_t size = 0;            // bytes, as asked for
+  DeviceState* device = nullptr;     // whose bytes it takes; null for host memory
+  Store* store = nullptr;            // null for memory of the program that was registered
+  std::unique_ptr<Store> own_store;  // for memory that can be shared with another process
+  char* direct = nullptr;            // where registered memory lies
+  unsigned handles = 0;              // references that cuMemRelease takes back
+  cu::MemAllocationProp prop{};
+  History history;
+
+  char* data(std::uint64_t at) const { return store != nullptr ? store->data(offset + at) : direct + at; }
+};
+using PhysicalRef = std::shared_ptr<Physical>;
+
+enum class RangeKind { kReservation, kDevice, kManaged, kHost, kRegistered, kPool };
+
+// A reservation, or an allocation that came with its addresses.
+struct Range {
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;  // as asked for
+  RangeKind kind = RangeKind::kReservation;
+  cu::Context context = nullptr;
+  cu::MemPool pool = nullptr;
+  unsigned flags = 0;
+  std::uint64_t id = 0;
+  bool freed = false;  // by cuMemFreeAsync: the addresses are the pool's, and may not be used
+};
+
+inline constexpr std::uint64_t kHostBit = std::uint64_t{1} << 63;  // beside the bits of the devices
+
+struct Mapping {
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  PhysicalRef physical;
+  std::uint64_t readable = 0;  // a bit for each device
+  std::uint64_t writable = 0;
+  bool plain = false;  // of an allocation, not of a reservation
+
+  std::uint64_t end() const { return address + size; }
+};
+
+class Space {
+ public:
+  Space();
+  ~Space();
+  Space(const Space&) = delete;
+  Space& operator=(const Space&) = delete;
+
+  bool contains(std::uint64_t address) const;  // whether it could be ours at all
+
+  // Addresses. `alignment` is a power of two; `hint` 0 for none. Throws std::bad_alloc when there are none left.
+  Range& add(RangeKind kind, std::uint64_t size, std::uint64_t alignment, std::uint64_t hint);
+  Range& add_registered(std::uint64_t address, std::uint64_t size);
+  Range* find(std::uint64_t address);        // the range that holds the address
+  Range* find_exact(std::uint64_t address);  // the range that begins there
+  void erase(Range& range);                  // nothing may be mapped in it
+
+  // Mappings. The range must be free, in one reservation.
+  Mapping& map(std::uint64_t address, const PhysicalRef& physical, bool plain);
+  bool any_mapped(std::uint64_t address, std::uint64_t size) const;
+  Mapping* mapping_at(std::uint64_t address);
+  // The mappings that tile [address, address + size) exactly; empty if they do not.
+  std::vector<Mapping*> tiles(std::uint64_t address, std::uint64_t size);
+  void unmap(const std::vector<Mapping*>& run);
+  // Shows the run to the host, or hides it, as its access bits now say. Throws std::bad_alloc at the host's limits.
+  void show(const std::vector<Mapping*>& run);
+
+  void hide_all();
+
+  std::size_t mapping_count() const { return mappings_.size(); }
+  std::size_t range_count(bool reservations) const;
+  template <typename Visit>
+  void each_range(Visit visit) {
+    for (auto& [address, range] : ranges_) visit(range);
+  }
+
+ private:
+  std::uint64_t find_addresses(std::uint64_t size, std::uint64_t alignment, std::uint64_t hint);
+  bool is_free(std::uint64_t address, std::uint64_t size) const;
+  std::uint64_t wish_for(const Store& store, std::uint64_t address) const;
+  void settle(Physical& physical, std::uint64_t address);
+  bool hide(std::uint64_t address, std::uint64_t size);  // false at the host's limits
+
+  std::uint64_t reserved_size_;
+  char* reserved_;
+  std::uint64_t window_size_;
+  std::uint64_t window_;
+  std::uint64_t next_;
+  std::uint64_t next_id_ = 1;
+  std::size_t scattered_ = 0;  // mappings whose neighbours the kernel cannot merge them with
+  std::map<std::uint64_t, Range> ranges_;
+  std::map<std::uint64_t, Mapping> mappings_;
+};
+
+}  // namespace cudasim

@@ -1,0 +1,130 @@
+#include "cudasim/machine/streams.hpp"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+#include "cudasim/machine/machine.hpp"
+
+namespace cudasim {
+namespace {
+
+constexpr auto kIdleBeforeExit = std::chrono::milliseconds(50);
+std::atomic<std::uint64_t> next_stream_id{1};
+
+}  // namespace
+
+bool Mark::reached() const { return !stream || stream->completed() >= tasks; }
+void Mark::wait() const {
+  if (stream) stream->wait_for(tasks);
+}
+
+StreamState::StreamState(ContextRef owner, cu::Stream number, unsigned stream_flags, int stream_priority)
+    : context(std::move(owner)),
+      handle(number),
+      flags(stream_flags),
+      priority(stream_priority),
+      id(next_stream_id++),
+      actor(std::make_shared<Actor>(Actor{number, id})) {}
+
+StreamState::Pushed StreamState::push(Task task, bool small) {
+  const std::lock_guard lock(mutex_);
+  bool ready = small && task.delay_us == 0 && !running_ && tasks_.empty();
+  for (const Mark& mark : task.after) ready = ready && mark.reached();
+  tasks_.push_back(std::move(task));
+  const Mark mark{shared_from_this(), ++queued_};
+  if (ready) {
+    running_ = true;
+  } else {
+    try {
+      start_worker();
+    } catch (const std::system_error&) {
+      if (!running_) {  // nobody would ever run it
+        tasks_.pop_back();
+        --queued_;
+        throw;
+      }
+    }
+  }
+  return {mark, ready};
+}
+
+Mark StreamState::last() { return {shared_from_this(), queued_.load()}; }
+
+void StreamState::wait_for(std::uint64_t tasks) {
+  if (completed_.load() >= tasks) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return completed_.load() >= tasks; });
+}
+
+void StreamState::run(Task& task) {
+  for (const Mark& mark : task.after) mark.wait();
+  if (task.delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(task.delay_us));
+  // After a fault the context does no more work; its tasks only come to an end.
+  if (!task.run || (context->error.load() != kSuccess && !task.even_failed)) return;
+  Result result;
+  try {
+    result = task.run();
+  } catch (const std::bad_alloc&) {  // of the host's memory
+    result = kOutOfMemory;
+  }
+  if (result != kSuccess) context->error.store(result);
+}
+
+void StreamState::run_inline() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    run(task);
+    task = {};
+    lock.lock();
+    ++completed_;
+    changed_.notify_all();
+    if (tasks_.empty()) break;
+    try {
+      start_worker();
+      break;
+    } catch (const std::system_error&) {  // no thread for the others: they are this one's
+    }
+  }
+  running_ = false;
+  changed_.notify_all();
+}
+
+// Detached, and gone after a while without work: nothing has to be joined at the end of the process. Its name tells it
+// from other threads in /proc/self/task/*/comm, and is there before the call that starts it returns.
+void StreamState::start_worker() {
+  if (!worker_) {
+    std::thread worker([self = shared_from_this()] { self->work(); });
+    pthread_setname_np(worker.native_handle(), "cudasim");
+    worker.detach();
+    worker_ = true;
+  }
+  changed_.notify_all();
+}
+
+void StreamState::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (!changed_.wait_for(lock, kIdleBeforeExit, [&] { return !tasks_.empty() && !running_; })) {
+      worker_ = false;  // whoever runs a task inline starts another, should there be more to do
+      return;
+    }
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    running_ = true;
+    lock.unlock();
+    run(task);
+    task = {};  // what it held is freed before anybody is told that it is done
+    lock.lock();
+    running_ = false;
+    ++completed_;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace cudasim

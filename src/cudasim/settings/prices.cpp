@@ -1,0 +1,222 @@
+#include "cudasim/settings/prices.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+namespace cudasim {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::size_t kLargestFile = 1 << 20;  // bytes; one that arena measure writes has about 4,000
+constexpr std::size_t kShownPath = 200;        // characters, so that an error has room for what is wrong
+
+PriceTable::Rows a100() {
+  return {{"cuMemCreate", {{2 * kMiB, 193}, {64 * kMiB, 217.8}}},
+          {"cuMemMap", {{0, 1.5}}},
+          {"cuMemSetAccess", {{0, 36}}},
+          {"cuMemUnmap", {{0, 26}}},
+          {"cuMemRelease", {{0, 30}}},
+          {"cuMemAddressReserve", {{0, 19}}},
+          {"cuMemAlloc", {{0, 100}, {64 * kMiB, 125.6}}},
+          {"cuEventRecord", {{0, 1}}},
+          {"cuEventQuery", {{0, 0.5}}},
+          {"cuMemGetInfo", {{0, 10}}}};
+}
+
+PriceTable::Rows small() {
+  return {{"cuMemCreate", {{2 * kMiB, 7.6}, {64 * kMiB, 32.4}}},
+          {"cuMemMap", {{0, 1.1}}},
+          {"cuMemSetAccess", {{0, 21}}},
+          {"cuMemUnmap", {{0, 11}}},
+          {"cuMemRelease", {{0, 5}}},
+          {"cuMemAddressReserve", {{0, 9}}},
+          {"cuMemAlloc", {{0, 60}, {64 * kMiB, 72.8}}},
+          {"cuEventRecord", {{0, 1}}},
+          {"cuEventQuery", {{0, 0.5}}},
+          {"cuMemGetInfo", {{0, 10}}}};
+}
+
+// Never destroyed: the machine outlives everything, and may be asked for prices while the process ends.
+const std::array<PriceTableRef, 3>& built_in() {
+  static const auto& tables =
+      *new std::array<PriceTableRef, 3>{std::make_shared<const PriceTable>(std::string(kDefaultPrices), a100()),
+                                        std::make_shared<const PriceTable>("small", small()),
+                                        std::make_shared<const PriceTable>("free", PriceTable::Rows{})};
+  return tables;
+}
+
+// The last content of every file that was read. Guarded, as all settings are, by the machine's mutex.
+std::map<std::string, PriceTableRef, std::less<>>& read_before() {
+  static auto& tables = *new std::map<std::string, PriceTableRef, std::less<>>;
+  return tables;
+}
+
+std::string shown(std::string_view path) {
+  if (path.size() <= kShownPath) return std::string(path);
+  return "..." + std::string(path.substr(path.size() - kShownPath));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+[[noreturn]] void cannot_read(std::string_view path, int error) {
+  throw std::invalid_argument(shown(path) + " cannot be read: " + std::strerror(error));
+}
+
+// The content of a regular file. Nothing else is opened for long: a pipe would be waited for, a device has no end.
+std::string read_file(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status{};
+  if (file.get() < 0 || fstat(file.get(), &status) != 0) cannot_read(path, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw std::invalid_argument(shown(path) + " is not a regular file; give the path of one that arena measure wrote");
+  }
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  while (true) {
+    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) cannot_read(path, errno);
+    if (count == 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+    if (text.size() > kLargestFile) {
+      throw std::invalid_argument(shown(path) + " is not a price file: it is larger than 1 MiB");
+    }
+  }
+}
+
+PriceTableRef read_prices(const std::string& path) {
+  const std::string text = read_file(path);
+  try {
+    PriceFile file = parse_prices(text);
+    return std::make_shared<const PriceTable>(path, std::move(file.rows), std::move(file.facts));
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(shown(path) + error.what());
+  }
+}
+
+[[noreturn]] void refuse_name(std::string_view text, const char* why) {
+  throw std::invalid_argument("'" + shown(text) +
+                              "' is not accepted; write a100, small, free, or the path of a file that " +
+                              "arena measure wrote" + why);
+}
+
+void append_json(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      constexpr std::string_view digits = "0123456789abcdef";
+      out += "\\u00";
+      out += digits[static_cast<unsigned char>(c) >> 4];
+      out += digits[static_cast<unsigned char>(c) & 15];
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  out += '"';
+}
+
+void append_json(std::string& out, double number) {
+  std::array<char, 32> text;
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
+  out.append(text.data(), end);
+}
+
+}  // namespace
+
+PriceTable::PriceTable(std::string name, Rows rows, Facts facts)
+    : name_(std::move(name)), rows_(std::move(rows)), facts_(std::move(facts)) {}
+
+const std::vector<PricePoint>* PriceTable::points_of(std::string_view function) const {
+  for (const auto& [name, points] : rows_) {
+    if (name == function) return &points;
+  }
+  const bool records = function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent";
+  return records ? points_of("cuEventRecord") : nullptr;
+}
+
+double PriceTable::price(std::string_view function, std::uint64_t bytes) const {
+  const auto* found = points_of(function);
+  if (found == nullptr) return 0;
+  const std::vector<PricePoint>& points = *found;
+  const PricePoint &first = points.front(), &last = points.back();
+  if (bytes <= first.bytes || points.size() == 1) return first.microseconds;
+  const auto along = [bytes](const PricePoint& from, const PricePoint& a, const PricePoint& b) {
+    const double share = static_cast<double>(bytes - from.bytes) / static_cast<double>(b.bytes - a.bytes);
+    return from.microseconds + (b.microseconds - a.microseconds) * share;
+  };
+  if (bytes > last.bytes) return std::max(last.microseconds, along(last, first, last));
+  const auto next = std::lower_bound(points.begin(), points.end(), bytes,
+                                     [](const PricePoint& point, std::uint64_t size) { return point.bytes < size; });
+  return along(*(next - 1), *(next - 1), *next);
+}
+
+std::string PriceTable::json() const {
+  std::string out = "{\"name\":";
+  append_json(out, name_);
+  out += ",\"facts\":{";
+  for (const auto& [key, value] : facts_) {
+    if (out.back() != '{') out += ',';
+    append_json(out, key);
+    out += ':';
+    append_json(out, value);
+  }
+  out += "},\"calls\":{";
+  for (const auto& [function, points] : rows_) {
+    if (out.back() != '{') out += ',';
+    append_json(out, function);
+    out += ":[";
+    for (const PricePoint& point : points) {
+      if (out.back() != '[') out += ',';
+      out += '[' + std::to_string(point.bytes) + ',';
+      append_json(out, point.microseconds);
+      out += ']';
+    }
+    out += ']';
+  }
+  return out + "}}";
+}
+
+PriceTableRef find_prices(std::string_view text) {
+  for (const PriceTableRef& table : built_in()) {
+    if (table->name() == text) return table;
+  }
+  if (text.empty()) refuse_name(text, "");
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(std::filesystem::path(text), error).lexically_normal().string();
+  if (error) refuse_name(text, "");
+  struct stat status{};
+  if (stat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG)) {
+    const auto known = read_before().find(path);
+    if (known == read_before().end()) refuse_name(text, "; there is no file of that name");
+    return known->second;
+  }
+  PriceTableRef table = read_prices(path);
+  read_before()[path] = table;
+  return table;
+}
+
+}  // namespace cudasim

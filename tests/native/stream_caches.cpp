@@ -1,0 +1,275 @@
+// StreamCaches and tracker by themselves: what is kept, and that the highest sums are exact although each thread counts alone.
+#include "core/blocks/stream_cache.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "native/check.hpp"
+
+namespace arena {
+namespace {
+
+StreamKey key(std::uintptr_t number) { return {reinterpret_cast<cu::Stream>(number), 0}; }
+
+struct Counted {
+  Bytes requested, size;
+};
+
+TEST(a_stream_cache_hands_out_what_it_keeps_for_exactly_its_size) {
+  StreamCaches caches;
+  PeakTracker tracker(1);
+  ThreadCounters& counters = tracker.of_this_thread();
+  caches.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
+  StreamCache& cache = caches.of(0, key(16), 1);
+  CHECK(caches.find(key(16)) == &cache && caches.find(key(17)) == nullptr);
+  Block block;
+  block.size = 1024;
+  block.cache = &cache;
+  block.cacheable = true;
+  cache.miss(1024);
+  cache.miss(1024);
+  tracker.add(counters, 1000, 1024);
+  cache.start(block, 1000, caches.next_serial(cache, 8), 0);
+  CHECK(block.live && cache.give(block, counters) && !block.live && !cache.is_empty());
+  CHECK(!cache.give(block, counters));  // twice
+  CHECK(cache.may_have(1024) && !cache.may_have(512));
+  CHECK(cache.take(key(16), 500, 512, 0, counters) == nullptr);
+  CHECK(cache.take(key(17), 1000, 1024, 0, counters) == nullptr);
+  CHECK(cache.take(key(16), 1010, 1024, 0, counters) == nullptr);  // a new height, which only the arena counts
+  CHECK(cache.take(key(16), 900, 1024, 7, counters) == &block);
+  CHECK(block.live && block.requested == 900 && block.line == 7);
+  CHECK(block.serial == 1 && cache.allocations() == 2 && cache.hits() == 1);
+  caches.forget(0);
+  CHECK(caches.find(key(16)) == nullptr && !cache.give(block, counters));
+}
+
+TEST(a_stream_cache_keeps_small_blocks_only_when_told_so) {
+  StreamCache cache(0);
+  cache.serve(key(16));
+  Block small, large;
+  small.size = StreamCache::kSmall;
+  large.size = StreamCache::kSmall + kAlignment;
+  cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kSmall);
+  CHECK(cache.would_admit(small) && !cache.would_admit(large));
+  cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kNone);
+  CHECK(!cache.would_admit(small));
+}
+
+TEST(a_stream_cache_keeps_sizes_that_come_again) {
+  using enum StreamCache::Push;
+  StreamCache cache(0);
+  cache.serve(key(16));
+  cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
+  Block block;
+  block.size = 4096;
+  CHECK(cache.push(block) == kRefused);  // which nobody has asked for
+  cache.miss(4096);
+  CHECK(cache.push(block) == kRefused);  // once
+  cache.miss(4096);
+  CHECK(cache.push(block) == kCached && cache.pop(4096) == &block);
+  CHECK(cache.push(block) == kCached);
+  cache.pop_all(StreamCache::Which::kAll, [&](Block& kept) { CHECK(&kept == &block); });  // in vain
+  CHECK(cache.push(block) == kCached);
+  cache.pop_all(StreamCache::Which::kAll, [](Block&) {});
+  CHECK(cache.push(block) == kRefused);
+}
+
+TEST(a_stream_cache_gives_up_what_is_large_and_keeps_what_is_small) {
+  StreamCache cache(0);
+  cache.serve(key(16));
+  cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
+  Block small, large;
+  small.size = StreamCache::kSmall;
+  large.size = StreamCache::kSmall + kAlignment;
+  for (Block* block : {&small, &large}) {
+    cache.miss(block->size);
+    cache.miss(block->size);
+    CHECK(cache.push(*block) == StreamCache::Push::kCached);
+  }
+  CHECK(cache.has_large());
+  cache.pop_all(StreamCache::Which::kLarge, [&](Block& block) { CHECK(&block == &large); });
+  CHECK(!cache.has_large() && !cache.is_empty() && cache.pop(small.size) == &small && cache.is_empty());
+}
+
+// Among many others that come once, in a cache that has far fewer bins.
+TEST(a_stream_cache_learns_a_size_among_many) {
+  StreamCache cache(0);
+  cache.serve(key(16));
+  cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
+  std::vector<Block> blocks(2'000);
+  Block often;
+  often.size = kAlignment;
+  Bytes size = kAlignment;
+  int kept = 0, hits = 0;
+  const auto give = [&](Block& block) {
+    StreamCache::Push pushed = cache.push(block);
+    if (pushed == StreamCache::Push::kFull) {
+      cache.pop_all(StreamCache::Which::kAll, [](Block&) {});
+      pushed = cache.push(block);
+    }
+    return pushed == StreamCache::Push::kCached;
+  };
+  for (Block& block : blocks) {
+    block.size = size += kAlignment;
+    cache.miss(block.size);
+    kept += give(block);
+    if (cache.pop(often.size) == &often) {
+      ++hits;
+    } else {
+      cache.miss(often.size);
+    }
+    give(often);
+  }
+  CHECK(kept == 0 && hits > 1'900);
+}
+
+// Sizes that are no longer requested make room for others, and their blocks are evicted.
+TEST(a_stream_cache_forgets_sizes_that_come_no_more) {
+  using enum StreamCache::Push;
+  StreamCache cache(0);
+  cache.serve(key(16));
+  cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
+  std::vector<Block> old(100), young(100);
+  std::size_t kept = 0, dropped = 0;
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    old[i].size = (i + 1) * kAlignment;
+    young[i].size = (i + 1001) * kAlignment;
+    for (int round = 0; round < 8; ++round) {
+      for (const Block* rest = cache.miss(old[i].size); rest != nullptr; rest = rest->next) ++dropped;
+    }
+    kept += cache.push(old[i]) == kCached;
+  }
+  CHECK(kept > 40);
+  for (int round = 0; round < 30; ++round) {
+    for (const Block& block : young) {
+      for (const Block* rest = cache.miss(block.size); rest != nullptr; rest = rest->next) ++dropped;
+    }
+  }
+  cache.pop_all(StreamCache::Which::kAll, [&](Block&) { ++dropped; });
+  CHECK(dropped == kept);
+  kept = 0;
+  for (Block& block : young) {
+    for (int round = 0; round < 8; ++round) cache.miss(block.size);
+    kept += cache.push(block) == kCached;
+  }
+  CHECK(kept > 40);
+}
+
+// Each thread counts for itself, in turns that the lock decides, as with all caches' locks held.
+TEST(the_highest_sums_over_several_threads_are_exact) {
+  PeakTracker tracker(2);
+  std::mutex mutex;
+  std::int64_t requested = 0, size = 0, most_requested = 0, most_live = 0;
+  std::vector<Counted> live;
+  const auto work = [&](unsigned seed) {
+    std::mt19937 chance(seed);
+    for (int step = 0; step < 10'000; ++step) {
+      const std::lock_guard held(mutex);
+      ThreadCounters& counters = tracker.of_this_thread();
+      if (live.empty() || chance() % 2 == 0) {
+        const Bytes asked = 1 + chance() % 5000, rounded = round_up(asked, kAlignment);
+        if (counters.has_room(asked, rounded)) {
+          counters.add(asked, rounded);
+        } else {
+          tracker.add(counters, asked, rounded);
+        }
+        live.push_back({asked, rounded});
+        requested += static_cast<std::int64_t>(asked);
+        size += static_cast<std::int64_t>(rounded);
+      } else {  // perhaps another thread's
+        std::swap(live[chance() % live.size()], live.back());
+        counters.remove(live.back().requested, live.back().size);
+        requested -= static_cast<std::int64_t>(live.back().requested);
+        size -= static_cast<std::int64_t>(live.back().size);
+        live.pop_back();
+      }
+      most_requested = std::max(most_requested, requested);
+      most_live = std::max(most_live, size);
+      const Sums sums = tracker.sums();
+      CHECK(sums.requested == requested && sums.live == size);
+      CHECK(sums.blocks == static_cast<std::int64_t>(live.size()));
+      CHECK(tracker.peak().requested == most_requested && tracker.peak().live == most_live);
+    }
+  };
+  for (unsigned round = 0; round < 3; ++round) {  // threads come and go
+    std::thread one(work, 3 * round), two(work, 3 * round + 1), three(work, 3 * round + 2);
+    one.join();
+    two.join();
+    three.join();
+  }
+}
+
+TEST(a_thread_has_a_tally_for_each_arena) {
+  PeakTracker first(3), second(4);
+  CHECK(first.find() == nullptr);
+  ThreadCounters& mine = first.of_this_thread();
+  CHECK(&second.of_this_thread() != &mine && &first.of_this_thread() == &mine && first.find() == &mine);
+  ThreadCounters* other = nullptr;
+  std::thread([&] { other = &first.of_this_thread(); }).join();
+  CHECK(other != &mine);
+}
+
+TEST(serials_are_never_given_twice) {
+  std::mt19937 chance(4);
+  StreamCaches caches;
+  StreamCache* all[] = {&caches.of(0, key(16), 1), &caches.of(1, key(32), 1)};
+  std::set<std::uint64_t> given;
+  for (int step = 0; step < 5'000; ++step) {
+    if (chance() % 100 == 0) {
+      const std::uint64_t next = caches.begin_serials();
+      CHECK(given.empty() || next > *given.rbegin());
+    }
+    CHECK(given.insert(caches.next_serial(*all[chance() % 2], 1 + chance() % 64)).second);
+  }
+}
+
+// The way without the arena's lock, from two threads at one cache: each block is in one pair of hands.
+TEST(a_stream_cache_gives_no_block_to_two_threads) {
+  StreamCaches caches;
+  caches.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
+  StreamCache& cache = caches.of(0, key(16), 1);
+  PeakTracker tracker(5);
+  std::array<Block, 8> blocks;
+  for (Block& block : blocks) {
+    block.size = kAlignment;
+    block.cache = &cache;
+    tracker.add(tracker.of_this_thread(), 1, kAlignment);
+    cache.start(block, 1, caches.next_serial(cache, 1 << 20), 0);
+  }
+  cache.miss(kAlignment);
+  cache.miss(kAlignment);
+  for (Block& block : blocks) CHECK(cache.give(block, tracker.of_this_thread()));
+  std::mutex arena;  // of the arena, for what a thread does not do alone
+  std::atomic<int> taken = 0;
+  const auto work = [&](Line line) {
+    ThreadCounters* counters = nullptr;
+    {
+      const std::lock_guard held(arena);
+      counters = &tracker.of_this_thread();
+      const StreamCaches::AllLocked all(caches);
+      tracker.add(*counters, 4, 4 * kAlignment);  // a share of the highest sums
+      counters->remove(4, 4 * kAlignment);
+    }
+    for (int i = 0; i < 20'000; ++i) {
+      Block* block = cache.take(key(16), 1, kAlignment, line, *counters);
+      if (block == nullptr) continue;
+      ++taken;
+      CHECK(block->line == line && block->live);
+      while (!cache.give(*block, *counters)) {
+      }
+    }
+  };
+  std::thread one(work, 1), two(work, 2);
+  one.join();
+  two.join();
+  CHECK(taken > 0 && tracker.sums().live == 0);
+}
+
+}  // namespace
+}  // namespace arena
