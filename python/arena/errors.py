@@ -1,7 +1,7 @@
 """The errors that arena raises, and its warning.
 
-Every error is an :class:`ArenaError`, and also the built-in error that code without knowledge of arena would catch. They
-pickle and copy with their attributes, so they cross process boundaries whole.
+Every error is an :class:`ArenaError`, and also the built-in error that code unaware of arena would catch. They pickle
+and copy with their attributes, so they cross process boundaries whole.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
     line: str
     """The line of the program that made the request: ``"train.py:88 in step"``. Empty if unknown."""
 
-    # The core builds errors without calling this, at any recursion depth: out_of_memory() in src/bindings/errors.cpp has the
-    # same fields in the same order.
+    # The core builds errors without calling this, because near the recursion limit it cannot: out_of_memory() in
+    # src/bindings/errors.cpp has the same fields in the same order.
     def __init__(
         self,
         text: str,

@@ -72,7 +72,9 @@ class Slot {
 class Slot {
  public:
   const Source& get() const { return source_; }
-  void set(Source source) { std::swap(source_, source); }  // the previous source is destroyed when the slot no longer has it
+  void set(Source source) {
+    std::swap(source_, source);
+  }  // the previous source is destroyed when the slot no longer has it
   void forget(const std::shared_ptr<Arena>& core) {
     if (source_.core == core) set({});
   }
@@ -433,7 +435,8 @@ void bind_allocator(py::module_& module) {
         }
         if (device < default_slots().size()) default_slots()[device].set(slot_of(allocator.ptr()).get());
       },
-      py::arg("device"), py::arg("allocator"), "Set the arena that arena.malloc uses for a device, until it is closed.");
+      py::arg("device"), py::arg("allocator"),
+      "Set the arena that arena.malloc uses for a device, until it is closed.");
 }
 
 }  // namespace arena

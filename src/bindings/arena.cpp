@@ -256,8 +256,6 @@ void bind_arena(py::module_& module) {
             return arena.safe_point(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
           },
           py::arg("seconds"), "Move live data until the time is up. Returns the bytes freed. Holds the GIL.")
-      .def("is_compactable", &Arena::is_compactable, py::call_guard<WithoutGil>(),
-           "Whether a request could gain anything by moving live data.")
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
       .def("reserve", &reserve, py::arg("size"), py::kw_only(), py::arg("may_move"),
            "Reserve at least so much. Returns why that failed, or None.")

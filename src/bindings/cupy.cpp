@@ -189,7 +189,8 @@ bool is_as_expected(const py::object& base, const py::object& sample) {
 
 // Reads the fields of an object that CuPy made, and lets CuPy read those of one written here.
 bool can_be_written(const Found& cupy, const py::object& sample) {
-  if (!has_layout(cupy.pointer, sizeof(MemoryPointer), Collected::kYes) || cupy.pointer->tp_new == nullptr) return false;
+  if (!has_layout(cupy.pointer, sizeof(MemoryPointer), Collected::kYes) || cupy.pointer->tp_new == nullptr)
+    return false;
   const py::object called = py::handle(reinterpret_cast<PyObject*>(cupy.pointer))(sample, 16);
   const auto& fields = *reinterpret_cast<const MemoryPointer*>(called.ptr());
   if (fields.ptr != kSampleAddress + 16 || fields.device_id != kSampleDevice || fields.mem != sample.ptr()) {

@@ -57,8 +57,8 @@ void bind_failure(py::module_& module) {
       .def(
           "error",
           [](const RequestFailure& failed, py::str moving, py::str line, py::tuple holders) {
-            return out_of_memory(
-                failed, {.moving = std::move(moving), .line = std::move(line), .holders = std::move(holders)});
+            return out_of_memory(failed,
+                                 {.moving = std::move(moving), .line = std::move(line), .holders = std::move(holders)});
           },
           py::kw_only(), py::arg("moving") = "", py::arg("line") = "", py::arg("holders") = py::tuple(),
           "Build the OutOfMemoryError of this request.");

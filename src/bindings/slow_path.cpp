@@ -153,7 +153,8 @@ py::object serve(const Source& source, PyObject* known, const Wanted& wanted, Pr
   if (wanted.stream_object != nullptr && owns_stream(wanted.stream_object)) {
     owner = keep_alive(py::reinterpret_borrow<py::object>(wanted.stream_object));
   }
-  if (source.is_auto_compact) source.core->expect_moving(moving_if(is_only_thread()));  // inspecting others takes too long
+  if (source.is_auto_compact)
+    source.core->expect_moving(moving_if(is_only_thread()));  // inspecting others takes too long
   if (source.watched != Watched::kNone) pool.call("_rearm_pressure");
   const auto request = std::make_shared<PendingRequest>(source, wanted, product);
   if (!request->try_first(std::move(owner))) make_room(pool, request);

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import arena
 from arena import UsageError, _core, sim
 
 from ..simulated.cu import Cu, OwnedStream
@@ -67,9 +66,7 @@ class SlowRequests:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hit_on_the_object_of_a_known_stream_takes_no_python(
-    make: MakeArena, cu: Cu, kind: str
-) -> None:
+def test_a_hit_on_the_object_of_a_known_stream_takes_no_python(make: MakeArena, cu: Cu, kind: str) -> None:
     pool, stream = make(cap="64MiB"), KINDS[kind](cu.owned_stream())
     pool.allocate(4096, stream).free()
     slow = SlowRequests()
@@ -83,9 +80,7 @@ def test_a_hit_on_the_object_of_a_known_stream_takes_no_python(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_hit_on_the_object_of_a_default_stream_takes_no_python(
-    make: MakeArena, number: int
-) -> None:
+def test_a_hit_on_the_object_of_a_default_stream_takes_no_python(make: MakeArena, number: int) -> None:
     pool, stream = make(cap="64MiB"), Number(number)
     pool.allocate(4096, stream).free()
     slow = SlowRequests()
@@ -96,9 +91,7 @@ def test_a_hit_on_the_object_of_a_default_stream_takes_no_python(
         pool.allocate(4096, None)
 
 
-def test_another_object_with_the_same_number_is_not_taken_for_the_one_that_is_kept(
-    make: MakeArena, cu: Cu
-) -> None:
+def test_another_object_with_the_same_number_is_not_taken_for_the_one_that_is_kept(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="64MiB"), cu.owned_stream()
     pool.allocate(4096, stream).free()
     slow = SlowRequests()
@@ -108,9 +101,7 @@ def test_another_object_with_the_same_number_is_not_taken_for_the_one_that_is_ke
     assert slow.count() == 1
 
 
-def test_an_object_that_was_let_go_is_kept_again_when_it_comes_back(
-    make: MakeArena, cu: Cu
-) -> None:
+def test_an_object_that_was_let_go_is_kept_again_when_it_comes_back(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="64MiB"), cu.owned_stream()
     known = weakref.ref(stream)
     pool.allocate(4096, stream).free()

@@ -417,7 +417,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         return core
 
     def _make_room(self, request: _core.PendingRequest) -> None:
-        """Collect garbage, then call the on_oom() functions, and retry after each. The core calls this after a failure."""
+        """Collect garbage, call the on_oom() functions, and retry after each. The core calls this after a failure."""
         core = self._open
         gc.collect()  # unreachable cycles keep arrays alive
         # A request of an on_oom() function calls none of them.
