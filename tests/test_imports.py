@@ -78,7 +78,7 @@ def test_the_compiled_arena_makes_buffers_though_nothing_else_was_imported() -> 
 import arena
 driver = arena.Driver.open("sim")
 core = arena._core.Arena(driver, 0, cap=64 << 20, reserve=0, headroom=0, growth=64 << 20)
-buffer = core.allocate(1 << 20, 0, False)
+buffer = core.allocate(1 << 20)
 assert type(buffer).__name__ == "Buffer" and buffer.nbytes == 1 << 20
 core.free(buffer)
 """

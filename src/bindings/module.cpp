@@ -11,7 +11,12 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   arena::bind_lines(module);
   arena::bind_threads(module);
   arena::bind_signals(module);
+  arena::bind_streams(module);
+  arena::bind_stats(module);
+  arena::bind_watch(module);
+  arena::bind_failure(module);
   arena::bind_arena(module);
+  arena::bind_slow_path(module);
   arena::bind_trace(module);
   arena::buffers::bind(module);
   arena::bind_allocator(module);

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import arena
-from arena import UsageError, sim
+from arena import UsageError, _core, sim
 
 from ..programs import run
 from .conftest import MIB, MakeArena, check
@@ -150,15 +150,17 @@ pool.malloc(1000)
 
 
 @pytest.fixture
-def quick(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> arena.Arena:
-    """A pool with free memory in it, of which malloc may use nothing but the quick way."""
+def quick(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> Iterator[arena.Arena]:
+    """A pool with free memory in it, of which malloc may use nothing but the quick path."""
 
     def fail(self: arena.Arena, size: object) -> NoReturn:
-        raise AssertionError(f"malloc({size!r}) took the slow way")
+        raise AssertionError(f"malloc({size!r}) was left to Python")
 
     pool.malloc(32 * MIB)
-    monkeypatch.setattr(arena.Arena, "_malloc_slowly", fail)
-    return pool
+    monkeypatch.setattr(arena.Arena, "_malloc_by_python", fail)
+    before = _core.slow_requests()
+    yield pool
+    assert _core.slow_requests() == before
 
 
 def test_what_is_there_is_handed_out_without_python(quick: arena.Arena) -> None:
@@ -298,11 +300,13 @@ def test_arena_malloc_is_as_quick_and_follows_the_default_arena() -> None:
 import arena, cupy
 cupy.cuda.set_allocator(arena.malloc)
 cupy.empty(1000)
-slowly, arena._pool.defaults.malloc_slowly = arena._pool.defaults.malloc_slowly, None
+by_python, arena._pool.defaults.malloc_by_python = arena._pool.defaults.malloc_by_python, None
+slow = arena._core.slow_requests()
 array = cupy.empty(1000, dtype="u1")
+assert arena._core.slow_requests() == slow
 print(arena.default_arena().stats().requested, cupy.cuda.get_allocator() is arena.malloc)
 arena.default_arena().close()
-arena._pool.defaults.malloc_slowly = slowly
+arena._pool.defaults.malloc_by_python = by_python
 other = cupy.empty(2000, dtype="u1")
 print(arena.default_arena().stats().requested)
 try:

@@ -194,7 +194,7 @@ def test_a_request_asks_at_most_once_how_much_is_free(make: MakeArena, cu: Cu, v
         with contextlib.ExitStack() as stack:
             if size == 3 * GIB:
                 stack.enter_context(pytest.raises(OutOfMemoryError, match=r"device full|headroom kept"))
-            core_of(pool).allocate(size, 0, False).free()  # one try: a request that fails is tried again from Python
+            core_of(pool).allocate(size).free()  # one attempt: pool.allocate() makes more
         asked = calls_of("cuMemGetInfo") - before
         assert asked == 1 if headroom or size == 3 * GIB else asked <= 1
     cu.ok("cuMemFree", other)
@@ -228,7 +228,7 @@ def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeA
     assert given_back.wait(30)
     threading.Timer(0.1, go_on.set).start()
     with pytest.raises(OutOfMemoryError, match="headroom kept"):
-        core_of(pool).allocate(2 * GIB + 512 * MIB, 0, False)  # of 3 GiB that are free
+        core_of(pool).allocate(2 * GIB + 512 * MIB)  # of 3 GiB that are free
     trimming.join()
     assert pool.stats().device_free == 3 * GIB
     kept.free()
