@@ -25,7 +25,7 @@ import pytest
 import arena
 from arena import Driver, DriverError, UsageError
 
-from .installed import nothing_installed
+from .installed_driver import nothing_installed
 
 STUB = Path(__file__).with_name("stubs") / "driver.c"
 NEEDED = [

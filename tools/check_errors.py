@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Prove that tests/reliability/documented.py lists the errors that NVIDIA's headers document, function by function.
+"""Prove that tests/reliability/documented_errors.py lists the errors that NVIDIA's headers document.
+
+The check is per function.
 
 cuda.h has them in the comment above each function. tools/check_abi.py runs this on the headers that it has found.
 """
@@ -11,7 +13,7 @@ import runpy
 from collections.abc import Mapping
 from pathlib import Path
 
-LIST = Path(__file__).resolve().parent.parent / "tests" / "reliability" / "documented.py"
+LIST = Path(__file__).resolve().parent.parent / "tests" / "reliability" / "documented_errors.py"
 
 _COMMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CUresult\s+CUDAAPI\s+(\w+)\(", re.S)
 # "Note that this function may also return error codes from previous, asynchronous launches."

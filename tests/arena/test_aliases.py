@@ -9,9 +9,9 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
-from ..other_threads import thread_in_native_code
 from ..simulated.cu import Cu
 from ..simulated.test_capture import GLOBAL_MODE, begin, end
+from ..threads import thread_in_native_code
 from .conftest import MIB, MakeArena, Work, check
 
 GRANULE = 2 * MIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
+from functools import partial
 
 import pytest
 
@@ -11,6 +11,7 @@ import arena
 from arena import OutOfMemoryError, UsageError, sim
 
 from ..simulated.cu import Cu
+from ..threads import run_together
 from .conftest import GIB, MIB, MakeArena, Work, check
 
 GRANULE = 2 * MIB
@@ -78,33 +79,23 @@ def test_the_largest_request_that_is_said_to_pass_passes_and_the_next_does_not(m
 def test_the_cap_holds_when_four_threads_race_for_the_last_granule(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="16MiB", growth="2MiB")
     context = cu.out("cuCtxGetCurrent")
-    wrong: list[object] = []
 
     def race(seed: int) -> None:
         choose = random.Random(seed)
-        try:
-            cu.ok("cuCtxSetCurrent", context)
-            stream, live = cu.stream(), []
-            for _ in range(300):
-                if live and choose.random() < 0.5:
-                    live.pop().free()
-                    continue
-                try:
-                    live.append(pool.allocate(choose.choice([512, MIB, 3 * MIB]), stream))
-                except OutOfMemoryError:
-                    if live:
-                        live.pop(0).free()
-                if sim.used() > 16 * MIB:
-                    wrong.append(sim.used())
-        except BaseException as error:
-            wrong.append(error)
+        cu.ok("cuCtxSetCurrent", context)
+        stream, live = cu.stream(), []
+        for _ in range(300):
+            if live and choose.random() < 0.5:
+                live.pop().free()
+                continue
+            try:
+                live.append(pool.allocate(choose.choice([512, MIB, 3 * MIB]), stream))
+            except OutOfMemoryError:
+                if live:
+                    live.pop(0).free()
+            assert sim.used() <= 16 * MIB
 
-    threads = [threading.Thread(target=race, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(*[partial(race, seed) for seed in range(4)])
     assert sim.peak() <= 16 * MIB
     check(pool)
 

@@ -6,6 +6,7 @@ import gc
 import pickle
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 import cupy
@@ -16,6 +17,7 @@ import arena
 from arena import UsageError, sim
 
 from ..programs import run
+from ..threads import run_together
 from .conftest import MIB, MakeArena, check
 
 
@@ -284,11 +286,7 @@ def test_the_arrays_of_four_threads_never_overlap(pool: arena.Arena) -> None:
             for unit in range(array.data.ptr, array.data.ptr + array.nbytes, 512):
                 owners.pop(unit)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(*[partial(work, number) for number in range(4)])
     gc.collect()
     assert (problems, owners, check(pool).live) == ([], {}, 0)
 

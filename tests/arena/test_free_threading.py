@@ -21,33 +21,11 @@ from arena import OutOfMemoryError, UsageError, _core
 
 from ..programs import run
 from ..simulated.cu import PER_THREAD, Cu
+from ..threads import run_together
 from .conftest import MIB, MakeArena, Work, check
 
 THREADS = 4
 pytestmark = pytest.mark.timeout(60)
-
-
-def together(*functions: Callable[[], object]) -> list[object]:
-    """Call each in a thread of its own, all at once; returns what they return, or raises what the first raises."""
-    begin = threading.Barrier(len(functions))
-    results: list[object] = [None] * len(functions)
-    errors: list[BaseException] = []
-
-    def call(number: int, function: Callable[[], object]) -> None:
-        begin.wait()
-        try:
-            results[number] = function()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=call, args=each) for each in enumerate(functions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +59,7 @@ def test_what_threads_allocate_is_theirs_and_all_of_it_is_counted(make: MakeAren
                 work.fill(buffer, value, PER_THREAD)
                 assert work.holds(buffer, value, PER_THREAD)
 
-    together(*(lambda value=value: use(value) for value in range(THREADS)))
+    run_together(*(lambda value=value: use(value) for value in range(THREADS)))
     stats = check(pool)
     assert (stats.blocks, stats.requested, stats.allocations) == (0, 0, THREADS * 60)
 
@@ -108,7 +86,7 @@ def test_buffers_are_used_and_freed_by_other_threads_than_allocated_them(make: M
             work.fill(buffer, 2, streams[1])
             buffer.free()
 
-    together(give, take, give, take)
+    run_together(give, take, give, take)
     assert check(pool).blocks == 0
     for stream in streams:
         cu.ok("cuStreamSynchronize", stream)
@@ -119,7 +97,7 @@ def test_a_buffer_that_all_threads_free_is_freed_once(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     for _ in range(100):
         buffer = pool.allocate(4096)
-        together(*[buffer.free] * THREADS)
+        run_together(*[buffer.free] * THREADS)
         assert pool.stats().blocks == 0
     assert check(pool).allocations == 100
 
@@ -139,7 +117,7 @@ def test_a_buffer_that_is_freed_while_others_look_at_it_answers_or_refuses(make:
 
     for _ in range(100):
         buffer = pool.allocate(4096)
-        together(buffer.free, lambda buffer=buffer: look(buffer), lambda buffer=buffer: look(buffer))
+        run_together(buffer.free, lambda buffer=buffer: look(buffer), lambda buffer=buffer: look(buffer))
     assert check(pool).blocks == 0
 
 
@@ -167,7 +145,7 @@ def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> 
             assert "arena_cap_bytes" in pool.metrics()
             assert " live, " in repr(pool)
 
-    together(use, use, look)
+    run_together(use, use, look)
     assert check(pool).blocks == 0
 
 
@@ -202,7 +180,7 @@ def test_others_run_while_a_new_buffer_waits_for_the_lock(make: MakeArena, monke
             allocate_watched()
         over.set()
 
-    together(use, tick, hold, hold)
+    run_together(use, tick, hold, hold)
     assert most >= 12
     kept.clear()
 
@@ -220,7 +198,7 @@ def test_scopes_of_threads_do_not_mix(make: MakeArena) -> None:
                 del held
             assert (scope.peak, scope.leaked) == (1024 * (number + 1), 0), turn
 
-    together(*(lambda number=number: use(number) for number in range(THREADS)))
+    run_together(*(lambda number=number: use(number) for number in range(THREADS)))
     check(pool)
 
 
@@ -239,7 +217,7 @@ def test_an_arena_can_be_closed_by_several_threads_while_others_use_it(make: Mak
             with pytest.raises(UsageError, match="the arena is closed"):
                 use()
 
-        together(use_to_the_end, use_to_the_end, pool.close, pool.close)
+        run_together(use_to_the_end, use_to_the_end, pool.close, pool.close)
         assert repr(pool) == "<arena.Arena on device 0, closed>"
 
 
@@ -256,7 +234,7 @@ def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make:
             with contextlib.suppress(OutOfMemoryError):  # others took what was freed
                 cache.append(pool.allocate(2 * MIB, PER_THREAD))
 
-    together(*[use] * THREADS)
+    run_together(*[use] * THREADS)
     cache.clear()
     assert sorted(told) == ["half", "half again"]
     assert check(pool).blocks == 0
@@ -271,8 +249,8 @@ def test_a_recording_that_several_threads_stop_has_all_events_and_one_end(make: 
             for _ in range(50):
                 pool.allocate(4096, PER_THREAD).free()
 
-        together(use, use)
-        together(*[recording.stop] * THREADS)
+        run_together(use, use)
+        run_together(*[recording.stop] * THREADS)
         events = arena.Trace.read(recording.path)
         assert len(events) == recording.events
         assert [event.kind for event in events].count("allocate") == 100
@@ -284,14 +262,14 @@ def test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own(
     monkeypatch.setenv("ARENA_RECORD", str(tmp_path / "run.arena"))
     monkeypatch.setattr("arena._trace.record._environment_used", iter(range(1, 1000)))
     for _ in range(5):
-        pools = together(*[lambda: make(cap="2MiB")] * THREADS)
-        together(*[pool.close for pool in pools if isinstance(pool, arena.Arena)] * 2)
+        pools = run_together(*[lambda: make(cap="2MiB")] * THREADS)
+        run_together(*[pool.close for pool in pools if isinstance(pool, arena.Arena)] * 2)
     assert len(list(tmp_path.iterdir())) == 5 * THREADS
 
 
 def test_the_default_arena_is_the_same_for_threads_that_come_first(make: MakeArena) -> None:
     for _ in range(20):
-        found = together(*[arena.default_arena] * THREADS)
+        found = run_together(*[arena.default_arena] * THREADS)
         assert len(set(map(id, found))) == 1
         assert isinstance(found[0], arena.Arena)
         found[0].close()
@@ -299,7 +277,7 @@ def test_the_default_arena_is_the_same_for_threads_that_come_first(make: MakeAre
 
 def test_a_simulated_device_is_made_once(make: MakeArena) -> None:
     for gib in range(3, 8):
-        found = together(*[lambda gib=gib: arena.Arena(device=f"sim:{gib}GiB").device] * THREADS)
+        found = run_together(*[lambda gib=gib: arena.Arena(device=f"sim:{gib}GiB").device] * THREADS)
         assert len(set(found)) == 1
     assert len(arena.Driver.open("sim").devices()) == 6
 
@@ -318,11 +296,11 @@ def test_arenas_may_be_made_and_dropped_while_all_are_reported(make: MakeArena) 
 
     def use() -> None:
         try:
-            together(come_and_go, come_and_go)
+            run_together(come_and_go, come_and_go)
         finally:
             over.set()
 
-    together(use, look)
+    run_together(use, look)
 
 
 def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +330,7 @@ def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> N
 
     arena.trace_lines(True)
     try:
-        together(first, second, first, second)
+        run_together(first, second, first, second)
     finally:
         arena.trace_lines(False)
     names = {512: first.__qualname__, 1024: second.__qualname__}
@@ -365,4 +343,4 @@ def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> N
 def test_recorded_lines_have_one_number_in_all_threads() -> None:
     for turn in range(200):
         lines = (("program.py", turn, "main"),)
-        assert len(set(together(*[lambda lines=lines: _core.number_of_lines(lines)] * THREADS))) == 1
+        assert len(set(run_together(*[lambda lines=lines: _core.number_of_lines(lines)] * THREADS))) == 1

@@ -14,9 +14,9 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
-from ..other_threads import thread_in_native_code
 from ..programs import ROOT, run
 from ..simulated.cu import Cu
+from ..threads import thread_in_native_code
 from .conftest import MIB, MakeArena, Work, check
 from .test_graphs import Captured
 from .test_safe_point import LARGE, check_data, stranded

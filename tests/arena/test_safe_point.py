@@ -10,10 +10,10 @@ import pytest
 import arena
 from arena import OutOfMemoryError, UsageError, sim
 
-from ..other_threads import thread_in_native_code
 from ..programs import run
 from ..simulated.cu import Cu
 from ..simulated.test_capture import GLOBAL_MODE, begin, end
+from ..threads import thread_in_native_code
 from .conftest import MIB, MakeArena, Work, check
 
 LARGE = 30 * MIB

@@ -13,8 +13,8 @@ import arena
 from arena import UsageError, sim
 
 from ..simulated.cu import Cu, OwnedStream
+from ..threads import run_together
 from .conftest import MIB, MakeArena, Work, check
-from .test_free_threading import together
 
 SLOW = 20_000  # microseconds for each operation
 
@@ -237,6 +237,6 @@ def test_threads_with_stream_objects_keep_their_bytes_while_streams_are_let_go(
         for _ in range(60):
             pool.trim()
 
-    together(*(lambda value=value: use(value) for value in range(3)), let_go)
+    run_together(*(lambda value=value: use(value) for value in range(3)), let_go)
     stats = check(pool)
     assert (stats.blocks, stats.allocations) == (0, 3 * 60 * 3)

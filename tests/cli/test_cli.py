@@ -14,28 +14,9 @@ import pytest
 import arena
 from arena._cli.group import ABOUT
 
-from .. import forked
-from ..installed import nothing_installed
-from ..programs import ROOT, clean_environment
-
-TRACE = ROOT / "benchmarks/traces/science.csv.gz"
-
-
-DEFAULTS = {"ARENA_DRIVER": "sim", "COLUMNS": "100"}
-IMPORTED = ("tests.cli.imported",)
-
-
-def start_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, as a user starts it."""
-    command = [sys.executable, "-m", "arena", *map(str, arguments)]
-    env = {**clean_environment(), **DEFAULTS, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=env)
-
-
-def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process whose imports are done."""
-    code = "import arena._cli; arena._cli.main()"  # as arena/__main__.py does
-    return forked.run(code, *map(str, arguments), imported=IMPORTED, timeout=100, **{**DEFAULTS, **environment})
+from ..installed_driver import nothing_installed
+from ..programs import ROOT
+from .command import TRACE, run_arena, start_arena
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("info",), ("replay", "--cap", "1"), ("juggle",)])

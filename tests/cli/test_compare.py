@@ -16,7 +16,7 @@ from arena._analysis.compare.text import CHART_WIDTH, binned
 
 from ..programs import ROOT
 from ..report.browser import Tab, browser, contrast
-from .test_cli import run_arena
+from .command import run_arena
 
 PIPELINE, VGG = (ROOT / f"benchmarks/traces/{name}.csv.gz" for name in ("pipeline", "vgg"))
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'&.arena"

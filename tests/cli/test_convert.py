@@ -11,7 +11,7 @@ import pytest
 from arena import Trace
 
 from ..programs import ROOT
-from .test_cli import run_arena
+from .command import run_arena
 
 TRACE = ROOT / "benchmarks/traces/vgg.csv.gz"
 

@@ -19,9 +19,9 @@ from arena._demo.cupy_pool import CuPyPool, play, smallest_device
 from arena._demo.side_by_side import TRACE
 from arena._util import files
 
-from ..installed import nothing_installed
+from ..installed_driver import nothing_installed
 from ..programs import ROOT
-from .test_cli import run_arena
+from .command import run_arena
 
 MIB = 1 << 20
 RATIOS = {

@@ -11,8 +11,8 @@ import pytest
 from arena import Trace
 
 from ..programs import ROOT, run
-from .test_cli import run_arena
-from .test_unfinished import record_death
+from .command import run_arena
+from .test_failed_runs import record_death
 
 TRACE = ROOT / "benchmarks/traces/pipeline.csv.gz"
 PEAK = 415_225_856  # bytes live, whatever the arena does

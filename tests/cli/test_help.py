@@ -14,7 +14,7 @@ import arena
 from arena._cli.group import ABOUT
 
 from .. import forked
-from .test_cli import DEFAULTS, IMPORTED, run_arena
+from .command import DEFAULTS, IMPORTED, run_arena
 
 COMMANDS = list(ABOUT)
 

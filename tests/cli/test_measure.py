@@ -16,7 +16,7 @@ import pytest
 from arena import sim
 
 from ..programs import ROOT, clean_environment, run
-from .test_cli import DEFAULTS, TRACE, run_arena
+from .command import DEFAULTS, TRACE, run_arena
 
 QUICK = ("--rounds", "4")
 TELLS = b"\0cudasimError\0"  # the function by which arena knows the simulated driver

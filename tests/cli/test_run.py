@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,109 +13,11 @@ from typing import Any
 
 import pytest
 
-from arena import Trace, _core
-from arena._run.without_gpu import explain
+from arena import Trace
 
-from ..installed import nothing_installed
-from .test_cli import run_arena, start_arena
+from .command import ALLOCATES, facts_of, run_arena, start_arena
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Any:
-    """Writes a program, and runs it by arena with options before it and arguments after it."""
-
-    def make(
-        code: str, *arguments: object, options: tuple[object, ...] = (), **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        path = tmp_path / "program.py"
-        path.write_text(code)
-        return run_arena("run", *options, path, *arguments, **environment)
-
-    return make
-
-
-def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
-    return facts
-
-
-ALLOCATES = """
-import cupy
-array = cupy.empty(10 << 20, dtype="u1")
-del array
-kept = cupy.empty(3 << 20, dtype="u1")
-print("from the program")
-"""
-
-
-@nothing_installed
-@pytest.mark.parametrize(
-    "line",
-    [
-        "cupy.zeros(3)",
-        "cupy.empty(3) + 1",
-        "cupy.asarray([1, 2])",
-        "cupy.empty(3).get()",
-        "cupy.cuda.Device().mem_info",
-    ],
-)
-def test_a_program_that_needs_a_gpu_is_told_what_works_without_one_and_what_to_do(script: Any, line: str) -> None:
-    done = script(f"import cupy\n{line}\n")
-    assert done.returncode == 1
-    assert "CUDARuntimeError: cudaErrorInsufficientDriver" in done.stderr  # the program's own error comes first
-    said, last = done.stderr.splitlines()[-2:]
-    assert said.startswith("arena: CuPy found no GPU (cudaErrorInsufficientDriver). Without one only memory works")
-    assert re.fullmatch(
-        r"Next: on a machine with a GPU, arena run --record run\.arena /.*/program\.py; then, on any machine, "
-        r"arena fit run\.arena",
-        last,
-    )
-    facts = facts_of(script(f"import cupy\n{line}\n", options=("--json",)))
-    assert f"arena: {facts['without_gpu']}" == said
-
-
-@nothing_installed
-def test_a_stream_without_a_gpu_is_explained_even_if_the_program_raises_something_else(script: Any) -> None:
-    code = """
-import cupy
-try:
-    cupy.cuda.Stream()
-except Exception:
-    raise RuntimeError("no stream")
-"""
-    done = script(code)
-    assert "arena: CuPy found no GPU" in done.stderr.splitlines()[-2]
-    assert facts_of(script("raise RuntimeError", options=("--json",)))["without_gpu"] is None
-
-
-class CupyError(Exception):
-    """Like CuPy's own."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"cudaErrorSomething: {status}")
-        self.status = status
-
-
-CupyError.__module__ = "cupy_backends.cuda.api.runtime"
-
-
-@pytest.mark.parametrize(
-    ("status", "why", "what"),
-    [(35, "this CuPy is for a newer CUDA", "update the driver"), (100, "has no device for CuPy", "nvidia-smi")],
-)
-def test_where_there_is_a_driver_it_is_explained_what_is_wrong_with_it(
-    monkeypatch: pytest.MonkeyPatch, status: int, why: str, what: str
-) -> None:
-    monkeypatch.setattr(_core, "is_real_driver_here", lambda: True)
-    explained = explain(CupyError(status), "train.py")
-    assert explained is not None
-    assert why in explained.why
-    assert what in explained.next
-    assert explain(CupyError(500), "train.py") is None  # a symbol that a module does not have
-    assert explain(CupyError(700), "train.py") is None
-    assert explain(ValueError(), "train.py") is None
 
 
 def test_cupy_gets_its_memory_from_the_arena_and_the_end_tells_the_peak(script: Any) -> None:
@@ -208,135 +109,6 @@ def test_a_hook_for_errors_that_the_program_sets_is_called(script: Any) -> None:
     assert (done.stdout, done.returncode) == ("True\nhook: seen\n", 1)
 
 
-FAILS = """
-import cupy, sys
-kept = cupy.empty(40 << 20, dtype="u1")
-def step():
-    mine = cupy.empty(10 << 20, dtype="u1")
-    return cupy.empty(30 << 20, dtype="u1")
-if len(sys.argv) > 1:
-    try:
-        step()
-    except MemoryError:
-        del kept
-else:
-    step()
-"""
-
-
-@pytest.mark.parametrize("caught", [False, True])
-def test_the_report_is_of_the_moment_when_a_request_failed(script: Any, tmp_path: Path, caught: bool) -> None:
-    path = tmp_path / "out.json"
-    arguments = ("caught",) if caught else ()
-    done = script(FAILS, *arguments, options=("--cap", "64MiB", "--lines", "--report", path))
-    report = json.loads(path.read_text())
-    assert done.returncode == (0 if caught else 1)
-    assert (report["verdict"], report["request"], report["account"]["requested"]) == (
-        "cap reached",
-        30 * MIB,
-        50 * MIB,
-    )
-    assert "program.py:5 in step" in {holder["name"] for holder in report["lines"]}
-    assert f"wrote {path}: the report of the moment when the last request failed" in done.stderr
-    # It is written before the error is shown, which says where it is.
-    assert (f"The whole report: {path}" in done.stderr) is not caught
-
-
-def test_a_program_that_fails_often_leaves_the_report_of_the_last_time(script: Any, tmp_path: Path) -> None:
-    code = """
-import cupy
-for size in range(70, 100):
-    try:
-        cupy.empty(size << 20, dtype="u1")
-    except MemoryError:
-        pass
-"""
-    path = tmp_path / "out.json"
-    facts = facts_of(script(code, options=("--cap", "64MiB", "--report", path, "--json")))
-    assert json.loads(path.read_text())["request"] == 99 * MIB
-    assert (facts["failures"], facts["reports"], facts["report_of"]) == (30, [str(path)], "failure")
-
-
-def test_threads_that_fail_at_once_leave_one_report(script: Any, tmp_path: Path) -> None:
-    code = """
-import threading, cupy
-together = threading.Barrier(4)
-def work():
-    together.wait()
-    try:
-        cupy.empty(70 << 20, dtype="u1")
-    except MemoryError:
-        pass
-threads = [threading.Thread(target=work) for _ in range(4)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-"""
-    facts = facts_of(script(code, options=("--cap", "64MiB", "--report", tmp_path / "out.html", "--json")))
-    assert (facts["failures"], facts["problems"], len(facts["reports"])) == (4, [], 1)
-
-
-def test_the_report_has_what_is_alive_at_the_end_wherever_the_program_goes(script: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    code = f"import os; os.chdir('/')\n{ALLOCATES}"
-    done = script(code, options=("--report", path))
-    assert json.loads(path.read_text())["end"]["account"]["requested"] == 3 * MIB
-    assert f"wrote {path}: the report of the peak\n" in done.stderr
-    assert done.stderr.splitlines()[-1] == f"Next: arena report {path} --save {path.with_suffix('.html')}"
-
-
-def test_every_arena_has_a_report_and_a_recording(script: Any, tmp_path: Path) -> None:
-    (tmp_path / "out-2.txt").write_text("mine")
-    (tmp_path / "run-2.arena").write_text("mine")
-    code = "import arena\npools = [arena.Arena(cap=f'{n}MiB') for n in (10, 20)]\n[p.allocate(1000) for p in pools]"
-    options = ("--report", tmp_path / "out.txt", "--record", tmp_path / "run.arena")
-    facts = facts_of(script(code, options=(*options, "--json")))
-    assert [Path(name).name for name in facts["reports"]] == ["out.txt", "out-3.txt"]
-    assert "of a cap of 20 MiB" in (tmp_path / "out-3.txt").read_text()
-    assert [Path(made["path"]).name for made in facts["recordings"]] == ["run.arena", "run-3.arena"]
-    assert (tmp_path / "out-2.txt").read_text() == (tmp_path / "run-2.arena").read_text() == "mine"
-
-
-def test_a_run_is_recorded_and_replays(script: Any, tmp_path: Path) -> None:
-    path = tmp_path / "run.arena"
-    done = script(ALLOCATES, options=("--record", path))
-    trace = Trace.read(path)
-    assert [event.kind for event in trace if event.kind != "reserved"] == ["allocate", "free", "allocate"]
-    assert trace.problem == ""
-    assert trace.facts["program"] == str(tmp_path / "program.py")
-    assert f"wrote {path}: {len(trace)} events" in done.stderr
-    words = done.stderr.splitlines()[-1].removeprefix("Next: arena ").split()
-    assert run_arena(*words).returncode == 0
-
-
-def test_a_recording_that_ends_early_is_told_at_the_end(script: Any, tmp_path: Path) -> None:
-    code = """
-import resource, signal, arena
-pool = arena.default_arena()
-kept = pool.allocate(1000)  # the simulated device's own memory is there now
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-for i in range(100_000):
-    pool.allocate(i % 100 << 10).free()
-"""
-    path = tmp_path / "run.arena"
-    (problem,) = facts_of(script(code, options=("--record", path, "--json")))["problems"]
-    assert problem == f"{path} ends early: [Errno 27] File too large"
-    path.unlink()
-    assert f"arena: {problem}\n" in script(code, options=("--record", path)).stderr
-
-
-@pytest.mark.parametrize("option", ["--report", "--record"])
-def test_a_file_that_exists_is_refused_before_the_program_begins(script: Any, tmp_path: Path, option: str) -> None:
-    path = tmp_path / "out.txt"
-    path.write_text("mine")
-    done = script("print('began')", options=(option, path))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"arena: {path} exists; give another name, or --force\n"
-    assert path.read_text() == "mine"
-    assert script(ALLOCATES, options=(option, path, "--force")).returncode == 0
-    assert path.read_bytes() != b"mine"
-
-
 def test_without_cupy_the_program_runs_and_it_is_said(script: Any) -> None:
     code = "import sys; sys.modules['cupy'] = None\nimport arena; buffer = arena.default_arena().allocate(1 << 20)"
     done = script(code)
@@ -392,33 +164,6 @@ atexit.register(lambda: print("last words", file=sys.stderr))
     lines = done.stderr.splitlines()
     assert lines[0] == "last words"
     assert "at most 5 MiB live" in lines[1]
-
-
-def test_a_recording_has_what_exit_functions_do_that_were_registered_before_the_arena_was_made(
-    script: Any, tmp_path: Path
-) -> None:
-    code = """
-import atexit
-def last():
-    kept.clear()
-    pool.allocate(7 << 20).free()
-atexit.register(last)
-import arena
-pool = arena.Arena()
-kept = [pool.allocate(1 << 20)]
-"""
-    path = tmp_path / "run.arena"
-    facts = facts_of(script(code, options=("--record", path, "--json")))
-    trace = Trace.read(path)
-    assert trace.problem == ""
-    assert [(event.kind, event.size >> 20) for event in trace if event.kind in ("allocate", "free")] == [
-        ("allocate", 1),
-        ("free", 0),
-        ("allocate", 7),
-        ("free", 0),
-    ]
-    assert facts["recordings"] == [{"path": str(path), "events": len(trace)}]
-    assert facts["problems"] == []
 
 
 FORKS = """
@@ -546,31 +291,6 @@ def test_a_python_before_the_program_is_said_to_be_too_much(words: tuple[str, ..
     done = run_arena("run", *words)
     needless = f"arena: {words[0]} is not needed: arena runs Python programs itself; write {instead}\n"
     assert (done.returncode, done.stderr) == (1, needless)
-
-
-def test_a_program_that_asks_for_no_memory_is_told_what_was_not_written_and_why(script: Any, tmp_path: Path) -> None:
-    options = ("--record", tmp_path / "run.arena", "--report", tmp_path / "out.html")
-    done = script("print('done')", options=options)
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    said = done.stderr.splitlines()
-    assert said[0].startswith("arena: the program asked for no GPU memory that arena sees: it did not import CuPy")
-    assert said[1:3] == [
-        f"arena: {tmp_path / 'run.arena'} was not written: there was nothing to record",
-        f"arena: {tmp_path / 'out.html'} was not written: there was nothing to report",
-    ]
-    assert said[3].startswith("Next: see that the program asks CuPy, or an arena of its own, for memory")
-    imported = script("import cupy").stderr
-    assert imported.startswith("arena: the program asked for no GPU memory: it imported CuPy, and made no array\n")
-
-
-@pytest.mark.parametrize("command", ["fit", "replay"])
-def test_a_recording_without_allocations_is_not_said_to_fit(script: Any, tmp_path: Path, command: str) -> None:
-    path = tmp_path / "run.arena"
-    made = script("import arena; pool = arena.Arena(device='sim:1GiB')", options=("--record", path))
-    assert made.stderr.splitlines()[-1].startswith("Next: see that the program asks CuPy")
-    done = run_arena(command, path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"arena: {path} has no allocations: the recorded arena was never asked for memory. ")
 
 
 def test_the_simulated_device_needs_no_size(script: Any) -> None:

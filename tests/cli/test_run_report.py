@@ -21,7 +21,7 @@ from arena import Trace
 
 from ..programs import clean_environment
 from ..report.browser import Tab, browser
-from .test_cli import DEFAULTS, run_arena
+from .command import DEFAULTS, run_arena
 
 MIB = 1 << 20
 CLIMBS = """

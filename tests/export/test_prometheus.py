@@ -17,6 +17,7 @@ from arena._inspect.snapshot import _figures
 
 from ..arena.conftest import GIB, MakeArena
 from ..programs import run
+from ..threads import run_together
 
 FIGURES = [name for name in vars(_core.Stats) if not name.startswith("_")]
 
@@ -107,11 +108,7 @@ def test_scopes_of_one_path_in_several_threads_are_one(make: MakeArena) -> None:
         with pool.scope("request"), pool.allocate(1024):
             meet.wait(30)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(*[work] * 4)
     assert scopes_in(pool.metrics()) == {
         "request": {"live_bytes": 0, "blocks": 0, "peak_bytes": 4096, "entered_total": 4}
     }

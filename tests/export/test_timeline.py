@@ -15,8 +15,8 @@ from arena import _core
 from arena._inspect.timeline import Sampler
 
 from ..arena.conftest import MIB, MakeArena
-from ..other_threads import thread_in_native_code
 from ..programs import run
+from ..threads import thread_in_native_code
 
 
 def wait_for(timeline: arena.Timeline, count: int) -> None:

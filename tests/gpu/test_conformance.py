@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import threading
+from functools import partial
 
 import pytest
 
 from arena import OutOfMemoryError, UsageError
 
 from ..simulated.cu import SUCCESS
+from ..threads import run_together
 from .conftest import KINDS, MIB, Gpu, check
 
 
@@ -131,23 +132,16 @@ def test_a_recorded_stream_is_waited_for(gpu: Gpu) -> None:
 
 def test_threads_share_an_arena_and_no_memory(gpu: Gpu) -> None:
     pool = gpu.arena(cap="64MiB", compact=False)
-    wrong: list[str] = []
 
     def work(value: int) -> None:
         gpu.cu.start()
         for _ in range(50):
             with pool.allocate(MIB, 2) as buffer:  # each thread's own default stream
                 gpu.fill(buffer.ptr, value, buffer.nbytes, 2)
-                if not gpu.holds(buffer.ptr, value, buffer.nbytes, 2):
-                    wrong.append(f"thread {value}")
+                assert gpu.holds(buffer.ptr, value, buffer.nbytes, 2)
         gpu.cu.ok("cuDevicePrimaryCtxRelease", 0)
 
-    threads = [threading.Thread(target=work, args=(value,)) for value in (1, 2, 3, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(*[partial(work, value) for value in (1, 2, 3, 4)])
     check(pool)
 
 

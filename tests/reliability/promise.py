@@ -17,11 +17,11 @@ from typing import Any
 import arena
 from arena import OutOfMemoryError, sim
 
-from ..arena.test_plain import Upstream
+from ..arena.upstream import Upstream
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .model import ALIGNMENT, rounded, up
-from .work import no_races
+from .queued_work import no_races
 
 KIB, MIB = 1 << 10, 1 << 20
 

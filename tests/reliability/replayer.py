@@ -18,7 +18,7 @@ from arena import sim
 
 from ..simulated.cu import Cu
 from .model import Held
-from .work import Queue, no_races
+from .queued_work import Queue, no_races
 
 TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
 SEEN = 4096  # bytes of each end of a block that are filled and read: the checker needs no more, and memory is saved

@@ -19,8 +19,8 @@ import arena
 from arena import DriverError, OutOfMemoryError, UsageError, sim
 
 from ..simulated.conftest import fresh
-from .busy import CAP, OWN_CALLS, Machine, Program, handle
-from .documented import BESIDES, ERRORS
+from .documented_errors import BESIDES, ERRORS
+from .every_driver_call import CAP, OWN_CALLS, Machine, Program, handle
 
 FIRST = sys.maxsize if os.environ.get("ARENA_FAULTS") == "all" else 50
 TRIES = 5  # how often the driver is asked depends on how long the device takes, so a call may not be made again

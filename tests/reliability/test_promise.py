@@ -13,9 +13,9 @@ import ctypes
 import gc
 import os
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,9 +24,9 @@ import arena
 from arena import OutOfMemoryError, sim
 
 from ..arena.conftest import MakeArena
-from ..other_threads import thread_in_native_code
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
+from ..threads import run_together, thread_in_native_code
 from .promise import ALIGNMENT, KIB, MIB, Live, Mode, Program
 
 CHOSEN = os.environ.get("ARENA_PROMISE", "")
@@ -97,11 +97,7 @@ def test_threads_stay_within_the_cap_and_when_they_are_done_the_promise_holds(mo
     for seed in range(FIRST, FIRST + PROGRAMS // 4):
         program = Program(mode, seed)
         chances = [random.Random(f"{seed} {i}") for i in range(3)]
-        threads = [threading.Thread(target=ask_at_random, args=(program, chance, program.blocks)) for chance in chances]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*[partial(ask_at_random, program, chance, program.blocks) for chance in chances])
         assert sim.peak() <= program.cap
         program.check_largest()
         program.run(10)

@@ -20,8 +20,8 @@ from ..arena.conftest import MIB, MakeArena
 from ..arena.conftest import cu as cu
 from ..arena.conftest import make as make
 from ..simulated.cu import Cu
+from .queued_work import no_races
 from .replayer import Event, from_trace, generated, in_turns, play, races_of
-from .work import no_races
 
 SEEDS = range(1, 21)
 DELAY = 60  # microseconds at most

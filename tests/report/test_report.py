@@ -7,7 +7,6 @@ import json
 import pickle
 import random
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from arena import Report, UsageError, sim
 from ..arena.conftest import GIB, MIB, MakeArena
 from ..programs import run
 from ..simulated.cu import Cu
+from ..threads import run_together
 
 ROOT = Path(__file__).parents[2]
 
@@ -220,11 +220,7 @@ def test_snapshots_of_many_threads_leave_the_collector_as_it_was(make: MakeArena
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=lambda: [pool.snapshot() for _ in range(100)]) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*[lambda: [pool.snapshot() for _ in range(100)]] * 6)
     finally:
         sys.setswitchinterval(before)
     assert gc.isenabled()

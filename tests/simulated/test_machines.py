@@ -11,6 +11,7 @@ import pytest
 from arena import UsageError, sim
 
 from ..findings import expect
+from ..threads import run_together
 from .cu import (
     GIB,
     ILLEGAL_ADDRESS,
@@ -328,13 +329,8 @@ def test_an_unmap_that_waited_finds_what_another_thread_unmapped(cu: Cu) -> None
     sim.configure(sync_unmap=True)
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 512, busy)
-    results: list[str] = []
-    threads = [threading.Thread(target=lambda: results.append(cu.cuMemUnmap(mapped, 2 * MIB))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == ["CUDA_ERROR_INVALID_VALUE", SUCCESS]
+    results = run_together(*[lambda: cu.cuMemUnmap(mapped, 2 * MIB)] * 2)
+    assert sorted(map(str, results)) == ["CUDA_ERROR_INVALID_VALUE", SUCCESS]
 
 
 def test_a_reset_ends_an_unmap_that_waits(cu: Cu) -> None:

@@ -8,12 +8,14 @@ import random
 import resource
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from arena import sim
 
 from ..programs import run
+from ..threads import run_together
 from .cu import GIB, ILLEGAL_ADDRESS, MIB, SUCCESS, Cu
 
 GRANULE = 2 * MIB
@@ -115,7 +117,6 @@ def shared_memory() -> int:
 
 def test_8_threads_allocate_copy_and_free_side_by_side(cu: Cu) -> None:
     context = cu.out("cuCtxGetCurrent")
-    wrong: list[object] = []
 
     def work(number: int) -> None:
         choose = random.Random(number)
@@ -130,26 +131,14 @@ def test_8_threads_allocate_copy_and_free_side_by_side(cu: Cu) -> None:
             out = ctypes.create_string_buffer(512)
             cu.ok("cuMemcpyDtoHAsync", out, mapped, 512, stream)
             cu.ok("cuStreamSynchronize", stream)
-            if out.raw != bytes([number]) * 512:
-                wrong.append(out.raw[:4])
+            assert out.raw == bytes([number]) * 512
             cu.ok("cuMemUnmap", mapped, GRANULE)
             cu.ok("cuMemAddressFree", mapped, GRANULE)
             cu.ok("cuMemRelease", handle)
             cu.ok("cuMemFree", address)
         cu.ok("cuStreamDestroy", stream)
 
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(*[partial(work, number) for number in range(8)])
     census = sim.census()
     assert (sim.used(), census.handles, census.mappings, census.reservations, census.streams) == (
         0,

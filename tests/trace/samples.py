@@ -1,12 +1,27 @@
-"""Traces to compare, and a snapshot of PyTorch's to read."""
+"""Random work to record, a comparison of traces, and a PyTorch snapshot to read."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import arena
 from arena import Trace
 
 from ..arena.conftest import MIB
+
+
+def random_work(pool: arena.Arena, streams: list[int], steps: int, seed: int) -> list[arena.Buffer]:
+    """Allocate, free and trim at random, and return the buffers that are live at the end."""
+    choose, live = random.Random(seed), list[arena.Buffer]()
+    for step in range(steps):
+        if step % 97 == 96:
+            pool.trim()
+        elif live and choose.random() < 0.48:
+            live.pop(choose.randrange(len(live))).free()
+        else:
+            live.append(pool.allocate(choose.choice([10, 5000, 300_000, 3 * MIB]), choose.choice(streams)))
+    return live
 
 
 def raw(trace: Trace) -> list[tuple[int, ...]]:

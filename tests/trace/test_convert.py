@@ -9,7 +9,6 @@ import json
 import pickle
 import random
 import struct
-import threading
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from arena._trace.read import KINDS
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT
 from ..simulated.cu import Cu
+from ..threads import run_together
 from .samples import raw, same, snapshot
 
 NAMES = ("pipeline", "vgg")
@@ -47,11 +47,7 @@ def recorded(make: MakeArena, cu: Cu, tmp_path: Path) -> Trace:
                     buffer.record_stream(choose.choice(streams))
                 kept.append(buffer)
         del kept[::2]
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*[work] * 3)
         with pytest.raises(arena.OutOfMemoryError):
             pool.allocate(200 * MIB)
         pool.reserve("8MiB")

@@ -16,7 +16,7 @@ from arena import Trace, _core
 from arena._report import Report
 
 from ..arena.conftest import MIB, MakeArena
-from ..cli.test_cli import run_arena
+from ..cli.command import run_arena
 from ..programs import ROOT
 from ..simulated.cu import Cu
 

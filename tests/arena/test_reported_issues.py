@@ -6,8 +6,8 @@ has no other stream than the default one.)
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 
 import cupy
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from arena import Arena, OutOfMemoryError, sim
 
 from ..simulated.cu import PER_THREAD, Cu
+from ..threads import run_together
 from .conftest import GIB, MIB, MakeArena, Work, check
 
 Take = Callable[[Arena, int], object]  # what it returns is freed when it is dropped
@@ -132,25 +133,15 @@ def test_cupy_5069(make: MakeArena, cu: Cu, work: Work) -> None:
     """The per-thread default stream has one number and is another stream in each thread."""
     pool = make(cap="8MiB")
     context = cu.out("cuCtxGetCurrent")
-    wrong: list[object] = []
 
     def use(value: int) -> None:
-        try:
-            cu.ok("cuCtxSetCurrent", context)
-            for _ in range(30):
-                with pool.allocate(MIB, PER_THREAD) as buffer:
-                    work.fill(buffer, value, PER_THREAD)
-                    if not work.holds(buffer, value, PER_THREAD):
-                        wrong.append(value)
-        except BaseException as error:
-            wrong.append(error)
+        cu.ok("cuCtxSetCurrent", context)
+        for _ in range(30):
+            with pool.allocate(MIB, PER_THREAD) as buffer:
+                work.fill(buffer, value, PER_THREAD)
+                assert work.holds(buffer, value, PER_THREAD)
 
-    threads = [threading.Thread(target=use, args=(value,)) for value in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(partial(use, 1), partial(use, 2))
     check(pool)
 
 

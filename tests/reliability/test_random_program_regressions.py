@@ -14,7 +14,7 @@ from ..arena.conftest import MIB, MakeArena, check
 from ..arena.conftest import cu as cu
 from ..arena.conftest import make as make
 from ..simulated.cu import Cu
-from .work import no_races
+from .queued_work import no_races
 
 GRANULE = 2 * MIB
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from .. import forked
-from ..programs import run
+from ..notebook import run_cells
 from .native import compile_with_driver
 
 MOVED, REFUSED = "moved\n", "re-backing not allowed\n"
 
 BEFORE = """
 import ctypes, os, queue, select, socket, subprocess, sys, threading, time
-from tests.arena.moving import Stranded, end, start
+from tests.arena.stranded import Stranded, end, start
 from arena import _core
 stranded = Stranded()
 libc = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ end(stranded.attempt())
 
 
 def outcome(code: str, *arguments: str, before: str = BEFORE, after: str = AFTER) -> str:
-    done = forked.run(before + code + after, *arguments, imported=("arena", "tests.arena.moving"), ARENA_DRIVER="sim")
+    done = forked.run(before + code + after, *arguments, imported=("arena", "tests.arena.stranded"), ARENA_DRIVER="sim")
     assert done.stderr == ""
     return done.stdout
 
@@ -339,30 +339,16 @@ found = look()() is None
     assert outcome(code, after="end(str(found))") == "True\n"
 
 
-KERNEL = """
-from jupyter_client.manager import start_new_kernel
-manager, client = start_new_kernel(kernel_name="python3")
-def show(message):
-    print(message["content"].get("text", ""), end="")
-def run(code):
-    client.execute_interactive(code, timeout=60, output_hook=show)
-try:
-    run("import os, sys; sys.path.insert(0, os.getcwd()); from tests.arena.moving import Stranded")
-    run("stranded = Stranded()")
-    run("print('some output')")
-    run("import time; time.sleep(0.1); print(stranded.attempt())")
-finally:
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
-"""
-
-
 def test_live_data_is_moved_in_a_cell_of_a_notebook(tmp_path: Path) -> None:
     """Its kernel has a dozen threads: ZeroMQ's, the event loops of its channels, its heartbeat, its history."""
-    pytest.importorskip("ipykernel")
-    folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), str(tmp_path))
-    done = run(KERNEL, timeout=120, ARENA_DRIVER="sim", **folders)
-    assert done.stdout == "some output\nmoved\n", done.stderr
+    outputs = run_cells(
+        tmp_path,
+        "import os, sys; sys.path.insert(0, os.getcwd()); from tests.arena.stranded import Stranded",
+        "stranded = Stranded()",
+        "print('some output')",
+        "import time; time.sleep(0.1); print(stranded.attempt())",
+    )
+    assert [output.text for output in outputs] == ["", "", "some output\n", "moved\n"]
 
 
 # Gives the device work without the GIL, for some milliseconds.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-import threading
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,10 +13,11 @@ from hypothesis.stateful import precondition, rule
 import arena
 from arena import UsageError, sim
 
-from ..arena.test_plain import Upstream
-from .burst import Burst
-from .driven import KIB, MIB, Driven, Fault
+from ..arena.upstream import Upstream
+from ..threads import run_together
+from .arena_and_model import KIB, MIB, ArenaAndModel, Fault
 from .model import Held, Room, rounded, up
+from .thread_workload import ThreadWorkload
 
 ERRORS = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_INVALID_VALUE")
 FUNCTIONS = (
@@ -34,7 +34,7 @@ faults = st.one_of(
 picks = st.integers(0, 1 << 16)
 
 
-class Steps(Driven):
+class Steps(ArenaAndModel):
     """What happens. What memory is taken from is up to the subclasses."""
 
     @rule(size=st.deferred(lambda: sizes), stream=picks, fault=faults)
@@ -220,22 +220,12 @@ class Steps(Driven):
         most = sum((size - 1) // self.granule + 2 for plan in plans for size in plan)
         fits = self.growth == 1 and self.is_movable
         fits = fits and (len(self.model.touched()) + most) * self.granule <= self.least_limit
-        found: list[BaseException] = []
         kept: list[tuple[Held, arena.Buffer]] = []
 
-        def run(plan: list[int], number: int) -> None:
-            try:
-                Burst(self, plan, random.Random(seed * 31 + number), kept, fits).run()
-            except BaseException as error:
-                found.append(error)
-
-        running = [threading.Thread(target=run, args=(plan, i)) for i, plan in enumerate(plans)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-        if found:
-            raise found[0]
+        chances = [random.Random(seed * 31 + number) for number in range(threads)]
+        run_together(
+            *[ThreadWorkload(self, plan, chance, kept, fits).run for plan, chance in zip(plans, chances, strict=True)]
+        )
         for block, buffer in kept:
             self.model.add(block)
             self.buffers[block.ptr] = buffer

@@ -13,7 +13,7 @@ import pytest
 import arena
 
 from ..programs import clean_environment
-from .test_cli import TRACE, run_arena
+from .command import TRACE, run_arena
 
 DEMO = """
 import arena, cupy

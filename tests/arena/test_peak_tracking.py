@@ -13,6 +13,7 @@ from arena import _core
 from arena._inspect.snapshot import Snapshot
 from arena._pool.watch import Watched
 
+from ..threads import run_together
 from .conftest import GIB, MIB, MakeArena, check
 
 
@@ -99,11 +100,7 @@ def test_the_peak_of_threads_is_found(make: MakeArena) -> None:
         together.wait()
         del kept
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(*[work] * 4)
     assert at_peak(pool, watch).stats["live"] == pool.stats().peak_live == 128 * MIB
 
 

@@ -318,7 +318,7 @@ def test_threads_of_a_math_library_do_not_forbid_moving_live_data(libraries: str
 {libraries}
 import os
 import arena
-from tests.arena.test_hostile import MIB, needs_rebacking
+from tests.arena.test_bad_timing import MIB, needs_rebacking
 pool = arena.Arena(cap="64MiB")
 live = needs_rebacking(pool)
 pool.allocate(56 * MIB).free()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_cli import run_arena
+from .command import run_arena
 
 MIB = 1 << 20
 DIES = """

@@ -15,8 +15,8 @@ from arena._pool import oom
 from arena._words.account import REASONS
 
 from ..arena.conftest import MIB, MakeArena
-from ..other_threads import thread_in_native_code
 from ..simulated.cu import Cu
+from ..threads import thread_in_native_code
 from .browser import Open
 
 
@@ -172,7 +172,9 @@ def test_the_line_that_asked_is_known_without_tracing_lines(make: MakeArena, fol
     pool = make(cap="8MiB")
     with pytest.raises(OutOfMemoryError) as caught:
         ask()
-    assert caught.value.line == f"test_one_failure.py:{ask.__code__.co_firstlineno + 1} in {ask.__code__.co_qualname}"
+    assert (
+        caught.value.line == f"test_failure_report.py:{ask.__code__.co_firstlineno + 1} in {ask.__code__.co_qualname}"
+    )
     (path,) = (path for path in folder.glob("*.json") if ".snapshot" not in path.name)
     assert json.loads(path.read_text())["line"] == caught.value.line
 

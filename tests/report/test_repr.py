@@ -17,6 +17,7 @@ from arena import sim
 from arena._inspect.snapshot import Line
 
 from ..arena.conftest import MIB, MakeArena
+from ..notebook import run_cells
 from ..programs import run
 
 Things = dict[str, Any]
@@ -153,7 +154,7 @@ def test_the_line_says_what_one_wants_to_know(things: Things, name: str, line: s
 def test_a_notebook_shows_a_table_by_line(things: Things, name: str) -> None:
     shown = things[name]._repr_html_()
     assert ">Line</th>" in shown
-    assert "test_shown.py:" in shown
+    assert "test_repr.py:" in shown
 
 
 def test_stats_show_the_account_in_a_notebook(things: Things) -> None:
@@ -227,38 +228,23 @@ builtins.last = Last()
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-KERNEL = """
-from jupyter_client.manager import start_new_kernel
-manager, client = start_new_kernel(kernel_name="python3")
-def show(message):
-    data = message["content"].get("data")
-    if data:
-        print(data["text/plain"], "|", "In [3]:1" in data["text/html"], flush=True)
-    if message["msg_type"] == "error":
-        print(message["content"]["traceback"])
-def run(code):
-    client.execute_interactive(code, timeout=60, output_hook=show, store_history=True)
-try:
-    run("import arena; arena.trace_lines(True); pool = arena.Arena(cap='64MiB', device='sim:1GiB')")
-    run("before = pool.snapshot()")
-    run("kept = pool.allocate(3 << 20)")
-    for code in ("pool", "kept", "pool.snapshot()", "pool.snapshot().since(before)", "pool.stats()", "pool.report()"):
-        run(code)
-finally:
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
-"""
-
-
 def test_a_real_notebook_shows_both(tmp_path: Path) -> None:
-    pytest.importorskip("ipykernel")
-    folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), str(tmp_path))
-    done = run(KERNEL, timeout=120, ARENA_DRIVER="sim", **folders)
-    pool, buffer, snapshot, since, stats, report = done.stdout.splitlines()
+    shown = ("pool", "kept", "pool.snapshot()", "pool.snapshot().since(before)", "pool.stats()", "pool.report()")
+    outputs = run_cells(
+        tmp_path,
+        "import arena; arena.trace_lines(True); pool = arena.Arena(cap='64MiB', device='sim:1GiB')",
+        "before = pool.snapshot()",
+        "kept = pool.allocate(3 << 20)",
+        *shown,
+    )
+    bundles = [bundle for output in outputs for bundle in output.displayed]
+    pool, buffer, snapshot, since, stats, report = (bundle["text/plain"] for bundle in bundles)
+    has_line = ["In [3]:1" in bundle["text/html"] for bundle in bundles]
+    assert (has_line[0], has_line[2], has_line[3]) == (True, True, True)
     assert pool.startswith("<arena.Arena on device ")
-    assert pool.endswith(" MiB of 64 MiB reserved> | True")
+    assert pool.endswith(" MiB of 64 MiB reserved>")
     assert buffer.startswith("<arena.Buffer of 3 MiB at 0x")
-    assert snapshot.endswith(", 1 block> | True")
-    assert since == "<arena.Since: 3 MiB in 1 block still live, most from In [3]:1> | True"
+    assert snapshot.endswith(", 1 block>")
+    assert since == "<arena.Since: 3 MiB in 1 block still live, most from In [3]:1>"
     assert stats.startswith("<arena.Stats: 3 MiB live")
     assert report.startswith("<arena.Report of device ")

@@ -16,7 +16,7 @@ from arena import Report, UsageError
 
 from ..arena.conftest import MIB, MakeArena
 from ..arena.test_safe_point import LARGE
-from ..other_threads import thread_in_native_code
+from ..threads import thread_in_native_code
 from .browser import Open
 
 WITHOUT = "The largest request that would pass is 6 MiB without moving live data, 48 MiB with moving."

@@ -18,13 +18,13 @@ from arena import ArenaError, DriverError, OutOfMemoryError, sim
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .model import Held, Model, Room, rounded
-from .work import Queue, no_races
+from .queued_work import Queue, no_races
 
 KIB, MIB = 1 << 10, 1 << 20
 Fault = tuple[str, int, int, str]  # function, which call of it, how many calls, error
 
 
-class Driven(RuleBasedStateMachine):
+class ArenaAndModel(RuleBasedStateMachine):
     """An arena and the model beside it. What happens to them is up to the subclasses."""
 
     granule = 64 * KIB

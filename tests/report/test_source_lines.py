@@ -13,7 +13,8 @@ from arena._inspect.holders import line_text
 from arena._inspect.snapshot import Line
 
 from ..arena.conftest import MakeArena
-from ..cli.test_cli import run_arena, start_arena
+from ..cli.command import run_arena, start_arena
+from ..notebook import run_cells
 from ..programs import run
 
 PROGRAM = """
@@ -112,33 +113,19 @@ def test_the_top_level_of_a_cell_is_the_cell_alone() -> None:
     assert line_text(lines) == "In [12]:4 in step < In [3]:2 < In [3:1 in <module>"
 
 
-KERNEL = """
-from jupyter_client.manager import start_new_kernel
-manager, client = start_new_kernel(kernel_name="python3")
-def show(message):
-    print(message["content"].get("text", ""), end="")
-def run(code):
-    client.execute_interactive(code, timeout=60, output_hook=show)
-try:
-    run("import arena; arena.trace_lines(True, depth=9); pool = arena.Arena(cap='64MiB', device='sim:1GiB')")
-    run("def load():\\n    return pool.allocate(1 << 20)\\n")
-    run("size = 2 << 20\\nkept = [pool.allocate(size)]")
-    run("kept.append(load())")
-    run("for line in pool.report().lines: print(line.name)")
-    run("try:\\n    pool.allocate(1 << 30)\\nexcept arena.OutOfMemoryError as error:\\n    print(error)")
-finally:
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
-"""
-
-
 def test_cells_of_a_notebook_are_called_by_their_numbers(tmp_path: Path) -> None:
-    pytest.importorskip("ipykernel")
-    folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), str(tmp_path))
-    done = run(KERNEL, timeout=120, ARENA_DRIVER="sim", **folders)
-    names = done.stdout.splitlines()
-    assert names[:2] == ["In [3]:2", "In [2]:2 in load < In [4]:1"], done.stderr
-    assert "ipykernel" not in done.stdout
+    *_, lines, error = run_cells(
+        tmp_path,
+        "import arena; arena.trace_lines(True, depth=9); pool = arena.Arena(cap='64MiB', device='sim:1GiB')",
+        "def load():\n    return pool.allocate(1 << 20)\n",
+        "size = 2 << 20\nkept = [pool.allocate(size)]",
+        "kept.append(load())",
+        "for line in pool.report().lines: print(line.name)",
+        "try:\n    pool.allocate(1 << 30)\nexcept arena.OutOfMemoryError as error:\n    print(error)",
+    )
+    assert lines.text.splitlines() == ["In [3]:2", "In [2]:2 in load < In [4]:1"]
+    assert "In [3]:2" in error.text
+    assert "ipykernel" not in lines.text + error.text
 
 
 def test_cells_in_a_terminal_are_called_by_their_numbers(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from ..simulated.cu import PER_THREAD
 from .model import Held
 
 if TYPE_CHECKING:
-    from .machine import Steps
+    from .random_programs import Steps
 
 
-class Burst:
+class ThreadWorkload:
     """A thread that allocates, fills, hands on, frees its own and others' blocks, looks and trims."""
 
     def __init__(
