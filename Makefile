@@ -42,7 +42,7 @@ SANITIZED_TESTS := $(CHECKED_TESTS) $(addprefix tests/trace/test_,recording.py r
 THREADED_TESTS := tests/arena/test_free_threading.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
   tests/arena/test_stream_objects.py tests/arena/test_plain_segments.py tests/arena/test_upstream.py tests/simulated/test_streams.py tests/simulated/test_capture.py \
   tests/simulated/test_machines.py \
-  --deselect tests/arena/test_free_threading.py::test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own \
+  --deselect tests/arena/test_free_threading.py::test_arenas_made_by_several_threads_are_recorded_to_separate_files \
   --deselect tests/arena/test_plain_segments.py::test_blocks_live_on_plain_segments_under_the_cap
 
 ##@ Every day

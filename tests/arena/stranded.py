@@ -1,4 +1,4 @@
-"""For programs of their own: an arena in which only moving live data makes room, and whether it is moved."""
+"""For test programs: an arena in which only moving live data makes room, and a check whether it was moved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = 56 * MIB
 
 
 class Stranded:
-    """Eight granules at the cap's beginning, every other one live and filled."""
+    """Eight granules at the start of the arena; every other one is live and filled."""
 
     def __init__(self) -> None:
         sim.configure(races=True)
@@ -31,7 +31,7 @@ class Stranded:
         self.strand()
 
     def strand(self) -> None:
-        """Begin again, with large handles: what was moved lies in small ones."""
+        """Start over with large handles: moving leaves data in small ones."""
         self.live.clear()
         self.pool.trim()
         self.live = [self.pool.allocate(GRANULE) for _ in range(8)][::2]
@@ -40,7 +40,7 @@ class Stranded:
         self.cu.ok("cuCtxSynchronize_v2", 0)
 
     def ask(self) -> str:
-        """Ask for what only fits if live data is moved; say whether it was, or why not."""
+        """Request what fits only if live data is moved. Return "moved", or the verdict of the error."""
         before = self.pool.stats().rebacked
         try:
             self.pool.allocate(LARGE).free()
@@ -51,7 +51,7 @@ class Stranded:
         return outcome
 
     def attempt(self) -> str:
-        """Ask, and look whether the data is whole and the driver found nothing."""
+        """Make the request, then check that the data is intact and the driver found nothing."""
         outcome = self.ask()
         self.check_data()
         assert sim.races() == []
@@ -64,7 +64,7 @@ class Stranded:
 
 
 def start(function: Callable[..., object], *arguments: Any) -> threading.Thread:
-    """Start a thread that ends with the process, and give it time to come to where it stays."""
+    """Start a daemon thread, and give it time to reach the place where it stays."""
     thread = threading.Thread(target=function, args=arguments, daemon=True)
     thread.start()
     time.sleep(0.1)
@@ -72,7 +72,7 @@ def start(function: Callable[..., object], *arguments: Any) -> threading.Thread:
 
 
 def end(outcome: str) -> None:
-    """Say it, and end the process, whatever its threads do."""
+    """Print the outcome and end the process, whatever its threads do."""
     print(outcome, flush=True)
     sys.stderr.flush()
     os._exit(0)

@@ -1,7 +1,7 @@
 """The rule of compact="auto", clause by clause: which threads keep live data from being moved, and which do not.
 
-Each program has one more thread, or those that a library starts. Its live data is looked at in all cases, and so is
-what the simulated driver found.
+Each program has one more thread, or the threads that a library starts. Every test also checks the live data and the
+findings of the simulated driver.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ time.sleep(0.05)
     assert outcome(code) == MOVED
 
 
-def test_live_data_is_moved_beside_the_history_of_a_shell(tmp_path: Path) -> None:
+def test_live_data_is_moved_beside_the_history_thread_of_a_shell(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
     code = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -210,7 +210,7 @@ def test_live_data_is_not_moved_beside_a_thread(code: str) -> None:
     assert outcome(code) == REFUSED
 
 
-def test_a_function_is_not_harmless_by_its_name(tmp_path: Path) -> None:
+def test_a_function_is_not_considered_harmless_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "threading.py").write_text("""
 import ctypes
 class Condition:
@@ -240,7 +240,7 @@ start(interpreters.run_string, other, "import time; time.sleep(60)")
     assert outcome(code) == REFUSED
 
 
-def test_live_data_is_not_moved_beside_a_waiting_thread_where_there_is_no_gil() -> None:
+def test_live_data_is_not_moved_beside_a_waiting_thread_without_a_gil() -> None:
     code = "start(threading.Event().wait)\nsys._is_gil_enabled = lambda: False\n"
     assert outcome(code) == REFUSED
 
@@ -261,7 +261,7 @@ def test_live_data_is_not_moved_if_a_waiting_thread_may_not_need_the_gil(code: s
     assert outcome(code, before=before) == REFUSED
 
 
-# Frame pointers, as some systems are built with, end an exact walk at once.
+# Frame pointers, which some systems build with, end an exact walk at once.
 NO_WALK = "_core.Sleep.walk = lambda sleep: ([], False)\n"
 
 
@@ -303,8 +303,8 @@ found.append(standstill.holds())
     assert outcome(code, after="end(str(found))") == "[True, True, False, True, False]\n"
 
 
-def test_a_thread_that_wakes_up_while_the_device_is_waited_for_keeps_live_data_in_place() -> None:
-    """It is asleep when it is looked at, and asleep again before data would be moved. Each time."""
+def test_a_thread_that_wakes_up_during_the_wait_for_the_device_keeps_live_data_in_place() -> None:
+    """It is asleep when inspected, and asleep again before data would be moved, every time."""
     code = """
 import arena._pool.threads as threads
 waiting = queue.SimpleQueue()
@@ -324,7 +324,7 @@ threads._look = look_and_wake
     assert outcome(code) == REFUSED
 
 
-def test_to_look_at_threads_keeps_nothing_of_their_frames() -> None:
+def test_inspecting_threads_keeps_no_references_to_their_frames() -> None:
     code = """
 import gc, weakref
 gc.disable()
@@ -339,8 +339,8 @@ found = look()() is None
     assert outcome(code, after="end(str(found))") == "True\n"
 
 
-def test_live_data_is_moved_in_a_cell_of_a_notebook(tmp_path: Path) -> None:
-    """Its kernel has a dozen threads: ZeroMQ's, the event loops of its channels, its heartbeat, its history."""
+def test_live_data_is_moved_in_a_notebook_cell(tmp_path: Path) -> None:
+    """A kernel has a dozen threads: ZeroMQ's, the event loops of its channels, its heartbeat, its history."""
     outputs = run_cells(
         tmp_path,
         "import os, sys; sys.path.insert(0, os.getcwd()); from tests.arena.stranded import Stranded",
@@ -351,7 +351,7 @@ def test_live_data_is_moved_in_a_cell_of_a_notebook(tmp_path: Path) -> None:
     assert [output.text for output in outputs] == ["", "", "some output\n", "moved\n"]
 
 
-# Gives the device work without the GIL, for some milliseconds.
+# Launches work on the device without the GIL, for some milliseconds.
 LAUNCHER = """
 #include <stddef.h>
 typedef unsigned long long word;
@@ -401,8 +401,8 @@ stranded.attempt()
 """
 
 
-def test_threads_that_launch_work_now_and_then_never_meet_a_move(tmp_path: Path) -> None:
-    """With compact=True the same program finds its data destroyed, or the driver an illegal access."""
+def test_data_is_never_moved_under_threads_that_launch_work_now_and_then(tmp_path: Path) -> None:
+    """With compact=True the same program finds its data destroyed, or the driver reports an illegal access."""
     built = compile_with_driver(LAUNCHER, tmp_path)
     answer = outcome(STRESS, str(built), after='end(f"{min(found.values()) > 0} {found}")')
     assert answer.startswith("True"), answer
@@ -441,5 +441,5 @@ pool.allocate(now).free()
 """
 
 
-def test_every_place_says_what_passes_now_though_a_thread_slept_a_moment_ago() -> None:
+def test_stats_report_and_error_agree_on_what_passes_although_a_thread_just_slept() -> None:
     assert outcome(WAKES, after="end('as it was said')") == "as it was said\n"

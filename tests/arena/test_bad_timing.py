@@ -1,4 +1,4 @@
-"""Programs that do things at the worst moment: captures that begin anywhere, signals, threads that Python never saw."""
+"""Things that happen at the worst moment: captures, signals, and work from threads that Python does not know."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRANULE = 2 * MIB
 
 
 class Capturing:
-    """A thread that captures streams again and again; `results` says how each capture ended."""
+    """A thread that captures streams again and again. `results` holds how each capture ended."""
 
     def __init__(self, cu: Cu, streams: list[OwnedStream], mode: int) -> None:
         self.cu, self.streams, self.mode, self.context = cu, streams, mode, cu.out("cuCtxGetCurrent")
@@ -56,7 +56,7 @@ class Capturing:
 
 
 def allocate_at_the_cap(pool: arena.Arena, streams: list[OwnedStream], size: int) -> set[type[Exception]]:
-    """For a second, on all streams; returns which exceptions there were."""
+    """Allocate and free on all streams for a second; return the exceptions that occurred."""
     caught: set[type[Exception]] = set()
     end = time.monotonic() + 1
     while time.monotonic() < end:
@@ -65,7 +65,7 @@ def allocate_at_the_cap(pool: arena.Arena, streams: list[OwnedStream], size: int
                 pool.allocate(size, stream).free()
             except (OutOfMemoryError, DriverError) as error:
                 caught.add(type(error))
-                pool.release_graphs()  # of which it may be a part: then nobody else gets it
+                pool.release_graphs()  # it may be part of the capture, so it is never reused
         try:
             pool.trim()
         except DriverError as error:
@@ -83,7 +83,7 @@ moving_or_not = pytest.mark.parametrize("compact", [False, "auto"], ids=["may no
 def test_captures_that_begin_at_any_moment_do_no_lasting_harm(
     make: MakeArena, cu: Cu, work: Work, vmm: bool, mode: int, compact: bool | str
 ) -> None:
-    """An event that a capture has swallowed is never asked about again."""
+    """An event that was recorded into a capture is never queried again."""
     pool = make(cap="8MiB", growth="2MiB", vmm=vmm, compact=compact)
     streams = [cu.owned_stream() for _ in range(4)]
     for stream in streams:
@@ -104,7 +104,7 @@ def test_captures_that_begin_at_any_moment_do_no_lasting_harm(
 @any_capture
 @moving_or_not
 @virtual_and_plain
-def test_captures_of_streams_that_the_arena_keeps_survive_whenever_they_begin(
+def test_captures_of_known_streams_survive_whenever_they_begin(
     make: MakeArena, cu: Cu, vmm: bool, mode: int, compact: bool | str
 ) -> None:
     pool = make(cap="8MiB", growth="2MiB", vmm=vmm, compact=compact)
@@ -118,7 +118,7 @@ def test_captures_of_streams_that_the_arena_keeps_survive_whenever_they_begin(
 
 
 @pytest.mark.parametrize("compact", [True, "auto"])
-def test_a_request_that_fails_does_not_spoil_a_capture_that_the_arena_does_not_know(
+def test_a_failing_request_does_not_spoil_a_capture_that_the_arena_does_not_know(
     make: MakeArena, cu: Cu, compact: bool | str
 ) -> None:
     pool, stream, over = make(cap="8MiB", growth="2MiB", compact=compact), cu.stream(), threading.Event()
@@ -166,7 +166,7 @@ def test_a_capture_in_the_same_thread_leaves_nothing_behind(
 
 
 class HandlerError(Exception):
-    """What a signal handler raises."""
+    """Raised by a signal handler."""
 
 
 @contextlib.contextmanager
@@ -227,7 +227,7 @@ def test_ctrl_c_in_the_middle_of_allocating_and_freeing_leaks_nothing(make: Make
                     with pool.allocate(3 * MIB, stream) as one, pool.allocate(4 * MIB) as two:
                         work.fill(one, 1, stream.ptr)
                         work.fill(two, 1)
-            assert pool.stats().blocks <= 2  # those that a traceback still has
+            assert pool.stats().blocks <= 2  # those that a traceback still references
             one = two = None  # type: ignore[assignment]
     cu.ok("cuCtxSynchronize_v2", 0)
     assert check(pool).blocks == 0
@@ -271,7 +271,7 @@ long count(void) { return rounds; }
 
 @pytest.fixture
 def native(tmp_path: Path) -> ctypes.CDLL:
-    """A library whose thread gives the device work, and which Python knows nothing of."""
+    """A library whose thread launches work on the device without Python's knowledge."""
     library = ctypes.CDLL(str(compile_with_driver(NATIVE, tmp_path)))
     library.start.argtypes = [ctypes.c_uint64] * 2 + [ctypes.c_size_t, ctypes.c_uint64]
     library.count.restype = ctypes.c_long
@@ -279,14 +279,14 @@ def native(tmp_path: Path) -> ctypes.CDLL:
 
 
 def needs_rebacking(pool: arena.Arena) -> list[arena.Buffer]:
-    """Leaves one live granule of two, so that only moving them makes room for more than the rest."""
+    """Leave one of two granules live, so that only moving them makes room for a large request."""
     buffers = [pool.allocate(GRANULE) for _ in range(8)]
     for buffer in buffers[1::2]:
         buffer.free()
     return buffers[::2]
 
 
-def test_live_data_is_not_moved_while_a_native_thread_gives_the_device_work(
+def test_live_data_is_not_moved_while_a_native_thread_launches_work(
     make: MakeArena, cu: Cu, native: ctypes.CDLL
 ) -> None:
     pool, stream = make(cap="64MiB"), cu.stream()
@@ -306,14 +306,14 @@ def test_live_data_is_not_moved_while_a_native_thread_gives_the_device_work(
         failed = native.stop()
     assert (failed, pool.stats().rebacked) == (0, 0)
     cu.ok("cuCtxSynchronize_v2", 0)
-    pool.allocate(56 * MIB).free()  # now there is none
+    pool.allocate(56 * MIB).free()  # now there is no such thread
     assert pool.stats().rebacked > 0
     assert cu.cuCtxSynchronize_v2(0) == "CUDA_SUCCESS"
     check(pool)
 
 
 @pytest.mark.parametrize("libraries", ["import numpy", "import numpy; numpy.ones((500, 500)) @ numpy.ones((500, 500))"])
-def test_threads_of_a_math_library_do_not_forbid_moving_live_data(libraries: str) -> None:
+def test_threads_of_a_math_library_do_not_prevent_moving_live_data(libraries: str) -> None:
     code = f"""
 {libraries}
 import os
@@ -330,7 +330,7 @@ print(len(os.listdir("/proc/self/task")) > 1, pool.stats().rebacked > 0)
 
 @pytest.fixture
 def large_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cu]:
-    """A device of 80 GiB."""
+    """An 80 GiB device."""
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
     fresh(memory="80GiB")
     cu = Cu()
@@ -348,7 +348,7 @@ def test_two_hundred_arenas_with_small_caps_share_a_large_device(large_device: C
             buffer.free()
 
 
-def test_a_cap_that_is_raised_far_later_can_be_used(large_device: Cu) -> None:
+def test_a_cap_that_is_raised_far_above_its_first_value_can_be_used(large_device: Cu) -> None:
     with arena.Arena(cap="64MiB") as pool:
         first = pool.allocate(32 * MIB)
         large_device.ok("cuMemsetD8", first.ptr, 5, first.nbytes)

@@ -1,4 +1,4 @@
-"""Where and when CuPy's arrays end: in the midst of an error, in other threads, with the interpreter."""
+"""The end of CuPy's arrays: during an exception, in other threads, and at interpreter exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import forked
 from .conftest import MIB, MakeArena
 
 
-def test_an_error_that_is_on_its_way_survives_the_end_of_an_array(make: MakeArena) -> None:
+def test_an_exception_being_raised_survives_the_end_of_an_array(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     for _ in range(3):
         with pytest.raises(TypeError, match="bad operand type for abs"):
@@ -21,7 +21,7 @@ def test_an_error_that_is_on_its_way_survives_the_end_of_an_array(make: MakeAren
     assert pool.stats().live == 0
 
 
-def test_memory_cannot_be_made_copied_or_redirected(make: MakeArena) -> None:
+def test_memory_objects_cannot_be_created_copied_or_redirected(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     pointer = pool.malloc(1000)
     memory = pointer.mem
@@ -30,7 +30,7 @@ def test_memory_cannot_be_made_copied_or_redirected(make: MakeArena) -> None:
     for duplicate in (copy.copy, pickle.dumps):
         with pytest.raises((TypeError, pickle.PicklingError)):
             duplicate(memory)
-    memory.ptr, memory.size = 12345, 0  # CuPy's fields are anybody's
+    memory.ptr, memory.size = 12345, 0  # CuPy lets anyone write to its fields
     del pointer, memory
     assert pool.stats().live == 0
 
@@ -75,12 +75,12 @@ sys.keeper = Keeper()
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_interpreter_ends_with_arrays_in_it(end: str) -> None:
+def test_the_interpreter_exits_cleanly_with_live_arrays(end: str) -> None:
     done = run(START + ENDS[end])
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_arrays_that_a_thread_keeps_to_itself_go_with_it(make: MakeArena) -> None:
+def test_thread_local_arrays_are_freed_with_their_thread(make: MakeArena) -> None:
     code = """
 import threading
 import arena, cupy
@@ -98,7 +98,7 @@ print(pool.stats().live)
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_an_array_may_begin_and_end_while_another_thread_holds_the_lock(make: MakeArena) -> None:
+def test_arrays_can_be_created_and_dropped_while_another_thread_holds_the_lock(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     stop = threading.Event()
 

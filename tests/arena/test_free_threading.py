@@ -1,6 +1,6 @@
-"""What threads do to one arena at the same time. On a free-threaded Python nothing takes turns; the tests are for any.
+"""Several threads use one arena at the same time. The tests run on any Python; without a GIL, threads really overlap.
 
-Each round begins at a barrier, and is repeated: what is wrong shows seldom.
+Each round begins at a barrier and is repeated, because races rarely show.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_importing_arena_leaves_the_gil_off() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_threads_allocate_is_theirs_and_all_of_it_is_counted(make: MakeArena, cu: Cu, work: Work) -> None:
+def test_threads_get_memory_of_their_own_and_all_of_it_is_counted(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="256MiB")
 
     context = cu.out("cuCtxGetCurrent")
@@ -102,7 +102,7 @@ def test_a_buffer_that_all_threads_free_is_freed_once(make: MakeArena) -> None:
     assert check(pool).allocations == 100
 
 
-def test_a_buffer_that_is_freed_while_others_look_at_it_answers_or_refuses(make: MakeArena) -> None:
+def test_a_buffer_freed_while_others_read_it_answers_or_refuses(make: MakeArena) -> None:
     pool = make(cap="64MiB")
 
     def look(buffer: arena.Buffer) -> None:
@@ -121,7 +121,7 @@ def test_a_buffer_that_is_freed_while_others_look_at_it_answers_or_refuses(make:
     assert check(pool).blocks == 0
 
 
-def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> None:
+def test_concurrent_stats_and_snapshots_always_add_up(make: MakeArena) -> None:
     pool = make(cap="256MiB")
     over = threading.Event()
 
@@ -149,18 +149,20 @@ def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> 
     assert check(pool).blocks == 0
 
 
-def test_others_run_while_a_new_buffer_waits_for_the_lock(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ARENA_VALIDATE", raising=False)  # so many blocks would be checked after each
+def test_other_threads_run_while_a_new_buffer_waits_for_the_lock(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARENA_VALIDATE", raising=False)  # so many blocks would be validated after each operation
     pool = make(cap="256MiB")
-    kept = [pool.allocate(512) for _ in range(40_000)]  # so that to check them takes a while, with the lock
-    pool.on_pressure(1.0, lambda: None)  # so that nothing is done the short way
+    kept = [pool.allocate(512) for _ in range(40_000)]  # so that validation takes a while, with the lock held
+    pool.on_pressure(1.0, lambda: None)  # so that nothing takes the fast path
     over, ticks, most = threading.Event(), 0, 0
 
     def allocate_watched() -> None:
         nonlocal most
         before, begin = ticks, time.monotonic()
         made = pool.allocate(700)
-        if time.monotonic() - begin > 0.02:  # it waited
+        if time.monotonic() - begin > 0.02:  # it had to wait
             most = max(most, ticks - before)
         made.free()
 
@@ -185,7 +187,7 @@ def test_others_run_while_a_new_buffer_waits_for_the_lock(make: MakeArena, monke
     kept.clear()
 
 
-def test_scopes_of_threads_do_not_mix(make: MakeArena) -> None:
+def test_scopes_of_different_threads_do_not_mix(make: MakeArena) -> None:
     pool = make(cap="256MiB")
 
     def use(number: int) -> None:
@@ -221,7 +223,7 @@ def test_an_arena_can_be_closed_by_several_threads_while_others_use_it(make: Mak
         assert repr(pool) == "<arena.Arena on device 0, closed>"
 
 
-def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make: MakeArena) -> None:
+def test_oom_and_pressure_callbacks_are_called_in_any_thread(make: MakeArena) -> None:
     pool = make(cap="16MiB", growth="2MiB", compact=False)
     told: list[str] = []
     cache: list[arena.Buffer] = []
@@ -231,7 +233,7 @@ def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make:
 
     def use() -> None:
         for _ in range(20):
-            with contextlib.suppress(OutOfMemoryError):  # others took what was freed
+            with contextlib.suppress(OutOfMemoryError):  # other threads took what was freed
                 cache.append(pool.allocate(2 * MIB, PER_THREAD))
 
     run_together(*[use] * THREADS)
@@ -240,7 +242,7 @@ def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make:
     assert check(pool).blocks == 0
 
 
-def test_a_recording_that_several_threads_stop_has_all_events_and_one_end(make: MakeArena, tmp_path: Path) -> None:
+def test_a_recording_stopped_by_several_threads_has_all_events_and_one_end(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="64MiB")
     for turn in range(10):
         recording = pool.record(tmp_path / f"{turn}.arena")
@@ -256,7 +258,7 @@ def test_a_recording_that_several_threads_stop_has_all_events_and_one_end(make: 
         assert [event.kind for event in events].count("allocate") == 100
 
 
-def test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own(
+def test_arenas_made_by_several_threads_are_recorded_to_separate_files(
     make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARENA_RECORD", str(tmp_path / "run.arena"))
@@ -267,7 +269,7 @@ def test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own(
     assert len(list(tmp_path.iterdir())) == 5 * THREADS
 
 
-def test_the_default_arena_is_the_same_for_threads_that_come_first(make: MakeArena) -> None:
+def test_threads_that_ask_first_get_the_same_default_arena(make: MakeArena) -> None:
     for _ in range(20):
         found = run_together(*[arena.default_arena] * THREADS)
         assert len(set(map(id, found))) == 1
@@ -275,7 +277,7 @@ def test_the_default_arena_is_the_same_for_threads_that_come_first(make: MakeAre
         found[0].close()
 
 
-def test_a_simulated_device_is_made_once(make: MakeArena) -> None:
+def test_a_simulated_device_is_created_once(make: MakeArena) -> None:
     for gib in range(3, 8):
         found = run_together(*[lambda gib=gib: arena.Arena(device=f"sim:{gib}GiB").device] * THREADS)
         assert len(set(found)) == 1
@@ -316,7 +318,7 @@ def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: p
     assert len(seen) == 1
 
 
-def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> None:
+def test_source_lines_of_different_threads_are_kept_apart(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     kept: list[arena.Buffer] = []
 
@@ -340,7 +342,7 @@ def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> N
     kept.clear()
 
 
-def test_recorded_lines_have_one_number_in_all_threads() -> None:
+def test_recorded_lines_have_the_same_number_in_all_threads() -> None:
     for turn in range(200):
         lines = (("program.py", turn, "main"),)
         assert len(set(run_together(*[lambda lines=lines: _core.number_of_lines(lines)] * THREADS))) == 1

@@ -1,4 +1,4 @@
-"""How buffers, arenas and processes end, in any order."""
+"""Buffers, arenas and processes end in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..simulated.cu import Cu
 from .conftest import MIB, MakeArena, Work
 
 
-def test_a_buffer_is_freed_once_by_hand_by_with_or_when_dropped(make: MakeArena) -> None:
+def test_a_buffer_is_freed_once_by_free_by_with_or_when_dropped(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     buffer = pool.allocate(1000)
     buffer.free()
@@ -30,7 +30,7 @@ def test_a_buffer_is_freed_once_by_hand_by_with_or_when_dropped(make: MakeArena)
         other.record_stream(0)
 
 
-def test_buffers_outlive_a_closed_arena_and_are_given_back_when_freed(make: MakeArena, work: Work) -> None:
+def test_buffers_outlive_a_closed_arena_and_go_back_when_freed(make: MakeArena, work: Work) -> None:
     pool = make(cap="8MiB")
     buffer = pool.allocate(MIB)
     pool.close()
@@ -53,13 +53,13 @@ def test_a_buffer_may_be_freed_by_another_thread(make: MakeArena, cu: Cu, work: 
         thread = threading.Thread(target=buffer.free)
         thread.start()
         thread.join()
-        again = pool.allocate(4 * MIB, stream)  # behind the work of its stream, whoever freed it
+        again = pool.allocate(4 * MIB, stream)  # ordered behind the work of its stream, whichever thread freed it
         work.fill(again, 2, stream)
     assert work.holds(again, 2, stream)
     assert pool.stats().blocks == 1
 
 
-def test_an_arena_that_is_dropped_before_its_buffers_lives_as_long_as_they(make: MakeArena, work: Work) -> None:
+def test_an_arena_dropped_before_its_buffers_lives_as_long_as_they_do(make: MakeArena, work: Work) -> None:
     buffer = arena.Arena(cap="8MiB").allocate(MIB)
     work.fill(buffer, 5)
     assert work.holds(buffer, 5)
@@ -80,7 +80,7 @@ buffer = pool.allocate(1 << 20)
     "end",
     ["", "del pool", "del buffer", "keep = [pool, buffer]; keep.append(keep)", "sys.exit(0)", "arena.sim.reset()"],
 )
-def test_the_interpreter_ends_in_any_order(end: str) -> None:
+def test_the_interpreter_exits_cleanly_in_any_order(end: str) -> None:
     done = forked.run(END.format(end=end), imported=("arena",), ARENA_DRIVER="sim")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -92,7 +92,7 @@ def test_a_forked_child_may_drop_what_it_inherited() -> None:
 
 
 @pytest.mark.parametrize("before", ["pool = arena.Arena()", "arena.driver().devices()", "arena.default_arena()"])
-def test_a_forked_child_that_makes_an_arena_is_told_that_cuda_is_its_parents(before: str) -> None:
+def test_a_forked_child_cannot_make_an_arena_if_its_parent_used_cuda(before: str) -> None:
     code = f"""
 import os, sys
 import arena
@@ -117,7 +117,7 @@ print(arena.Arena().allocate(1000).nbytes)
     assert (done.stdout, done.stderr) == ("told\n1000\n", "")
 
 
-def test_a_forked_child_makes_an_arena_if_its_parent_has_not_used_cuda() -> None:
+def test_a_forked_child_can_make_an_arena_if_its_parent_has_not_used_cuda() -> None:
     code = """
 import os
 import arena
@@ -130,8 +130,8 @@ print(arena.Arena().allocate(1000).nbytes, flush=True)
     assert (done.stdout, done.stderr) == ("1000\n1000\n", "")
 
 
-def test_a_forked_child_is_told_that_the_arena_is_its_parents() -> None:
-    """Also when another thread of the parent held the arena's lock at the fork."""
+def test_a_forked_child_cannot_use_its_parents_arena() -> None:
+    """Not even if another thread of the parent held the arena's lock at the fork."""
     code = """
 import os, sys, threading
 import arena
@@ -171,13 +171,13 @@ print(pool.stats().blocks)
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_the_process_has_no_open_arena_by_importing() -> None:
+def test_importing_arena_opens_no_driver() -> None:
     done = run("import arena, os; print('libcudasim' in open('/proc/self/maps').read())")
     assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("settings", ["", ", vmm=False"], ids=["virtual", "plain"])
-def test_the_interpreter_ends_while_a_daemon_thread_allocates(settings: str) -> None:
+def test_the_interpreter_exits_while_a_daemon_thread_allocates(settings: str) -> None:
     code = f"""
 import threading, time
 import arena
@@ -194,7 +194,7 @@ time.sleep(0.1)
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_interpreter_ends_while_a_daemon_thread_is_in_an_upstream_function() -> None:
+def test_the_interpreter_exits_while_a_daemon_thread_is_in_an_upstream_function() -> None:
     code = """
 import threading, time
 import arena
@@ -223,7 +223,7 @@ time.sleep(0.1)
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_buffer_has_one_owner(make: MakeArena) -> None:
+def test_a_buffer_can_be_neither_copied_nor_pickled(make: MakeArena) -> None:
     buffer = make(cap="8MiB").allocate(512)
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="can be neither copied nor pickled"):
@@ -231,7 +231,7 @@ def test_a_buffer_has_one_owner(make: MakeArena) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "import arena"])
-def test_a_sub_interpreter_is_told_that_there_is_no_arena_in_it(before: str) -> None:
+def test_importing_arena_in_a_sub_interpreter_is_a_clear_error(before: str) -> None:
     code = f"""
 {before}
 try:
@@ -242,18 +242,20 @@ code = "try:\\n  import arena\\nexcept ImportError as error:\\n  print(error, fl
 interpreters.run_string(interpreters.create(), code)
 """
     done = run(code, timeout=30, ARENA_DRIVER="sim")
-    # Python 3.12 says so itself, of ctypes, without which there is no arena.
+    # Python 3.12 refuses by itself, because of ctypes, which arena needs.
     said = ("arena works in the main interpreter of a process only", "does not support loading in subinterpreters")
     assert any(text in done.stdout for text in said), done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_an_arena_that_cannot_wait_at_its_end_loses_memory_rather_than_unmap_it(
+def test_an_arena_that_cannot_wait_at_its_end_leaks_memory_rather_than_unmap_it(
     cu: Cu, monkeypatch: pytest.MonkeyPatch, vmm: bool
 ) -> None:
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
-    pool = arena.Arena(cap="8MiB", vmm=vmm)  # in a context that is not the arena's alone: that would take it along
+    pool = arena.Arena(
+        cap="8MiB", vmm=vmm
+    )  # in a context that others use too: the arena's own would take the memory with it
     buffer = pool.allocate(MIB, cu.stream())
     before, used = sim.census(), sim.used()
     for function in ("cuCtxRecordEvent", "cuCtxSynchronize"):

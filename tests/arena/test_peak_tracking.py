@@ -1,4 +1,4 @@
-"""What a watched arena remembers of its peak, and of its account over time."""
+"""What a watched arena remembers about its peak and its account over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def watch_of(pool: arena.Arena) -> _core.Watch:
 
 
 @pytest.mark.parametrize("settings", [{}, {"vmm": False}, {"growth": "2MiB"}])
-def test_the_peak_is_what_a_snapshot_of_that_moment_was(make: MakeArena, settings: dict[str, object]) -> None:
+def test_the_peak_equals_a_snapshot_taken_at_that_moment(make: MakeArena, settings: dict[str, object]) -> None:
     pool = make(cap="512MiB", **settings)
     watch = watch_of(pool)
     chance = random.Random(7)
@@ -55,7 +55,7 @@ def test_the_peak_is_what_a_snapshot_of_that_moment_was(make: MakeArena, setting
     check(pool)
 
 
-def test_the_samples_have_the_peaks_and_the_valleys(make: MakeArena) -> None:
+def test_the_samples_include_the_peaks_and_the_valleys(make: MakeArena) -> None:
     pool = make(cap="256MiB")
     watch = watch_of(pool)
     for size in (10, 30, 20):
@@ -72,8 +72,8 @@ def test_the_samples_have_the_peaks_and_the_valleys(make: MakeArena) -> None:
         assert stats.reserved == sum(getattr(stats, name) for name in reasons)
 
 
-def test_what_is_kept_stays_small_and_close_to_the_peak_however_long_the_climb(make: MakeArena) -> None:
-    """Each step is a new peak, and everything would be looked at each time: 10,000 times up to 10,000 pieces."""
+def test_the_recorded_peak_stays_small_and_close_however_long_the_climb(make: MakeArena) -> None:
+    """Each step is a new peak. Without limits, 10,000 steps would each inspect up to 10,000 pieces."""
     pool = make(cap="1GiB")
     watch = watch_of(pool)
     held = []
@@ -86,7 +86,7 @@ def test_what_is_kept_stays_small_and_close_to_the_peak_however_long_the_climb(m
     assert highest * 63 // 64 <= at_peak(pool, watch).stats["live"] <= highest
 
 
-def test_the_peak_of_threads_is_found(make: MakeArena) -> None:
+def test_the_peak_of_several_threads_is_found(make: MakeArena) -> None:
     pool = make(cap="1GiB", compact=False)
     watch = watch_of(pool)
     together = threading.Barrier(4)

@@ -1,4 +1,4 @@
-"""The same blocks on plain segments: where there is no virtual memory, or none is wanted, or others give it."""
+"""Blocks on plain segments: without virtual memory, with ``vmm=False``, and with ``upstream=``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_block_lies_across_two_segments(make: MakeArena) -> None:
     check(pool)
 
 
-def test_free_memory_in_pieces_is_useless_without_virtual_memory_and_the_error_says_so(plain: MakeArena) -> None:
+def test_without_virtual_memory_scattered_free_memory_is_useless_and_the_error_says_so(plain: MakeArena) -> None:
     pool = plain(cap="16MiB", reserve="16MiB")
     blocks = [pool.allocate(2 * MIB) for _ in range(8)]
     kept = blocks[::2]
@@ -85,7 +85,7 @@ def test_free_memory_in_pieces_is_useless_without_virtual_memory_and_the_error_s
     assert pool.allocate(16 * MIB).nbytes == 16 * MIB
 
 
-def test_segments_that_nobody_uses_go_back_for_larger_ones_and_by_trim(plain: MakeArena) -> None:
+def test_unused_segments_go_back_for_larger_ones_and_on_trim(plain: MakeArena) -> None:
     pool = plain(cap="64MiB", growth="8MiB")
     for _ in range(3):
         blocks = [pool.allocate(5 * MIB) for _ in range(9)]
@@ -139,7 +139,7 @@ def test_the_cap_holds_for_plain_segments_when_threads_race(plain: MakeArena) ->
     check(pool)
 
 
-def test_a_full_device_makes_segments_smaller_and_is_named_when_there_is_no_room(plain: MakeArena, cu: Cu) -> None:
+def test_on_a_full_device_segments_get_smaller_and_the_error_names_it(plain: MakeArena, cu: Cu) -> None:
     taken = cu.alloc(8 * GIB - 40 * MIB)
     pool = plain()
     buffer = pool.allocate(30 * MIB)
@@ -150,7 +150,7 @@ def test_a_full_device_makes_segments_smaller_and_is_named_when_there_is_no_room
     assert pool.allocate(30 * MIB).nbytes == buffer.nbytes
 
 
-def test_a_request_that_cannot_be_met_leaves_what_is_free_where_it_is(make: MakeArena) -> None:
+def test_a_request_that_cannot_pass_leaves_free_memory_where_it_is(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="2MiB", vmm=False)
     kept, free = pool.allocate(40 * MIB), pool.allocate(20 * MIB)
     free.free()
@@ -159,7 +159,7 @@ def test_a_request_that_cannot_be_met_leaves_what_is_free_where_it_is(make: Make
     assert (kept.nbytes, check(pool).reserved) == (40 * MIB, 60 * MIB)
 
 
-def test_a_driver_that_does_not_take_a_segment_back_keeps_it_until_the_next_trim(make: MakeArena) -> None:
+def test_a_segment_that_the_driver_does_not_take_back_is_kept_until_the_next_trim(make: MakeArena) -> None:
     pool = make(cap="64MiB", vmm=False)
     pool.allocate(MIB).free()
     before = check(pool).reserved
@@ -171,7 +171,7 @@ def test_a_driver_that_does_not_take_a_segment_back_keeps_it_until_the_next_trim
     assert check(pool).reserved == 0
 
 
-def test_a_closed_arena_gives_plain_segments_back_as_they_come_free(plain: MakeArena) -> None:
+def test_a_closed_arena_returns_plain_segments_as_they_become_free(plain: MakeArena) -> None:
     pool = plain(cap="64MiB", growth="2MiB")
     first, second = pool.allocate(2 * MIB), pool.allocate(2 * MIB)
     pool.close()

@@ -1,7 +1,7 @@
-"""Cases from the field, each by the name under which people reported it.
+"""Problems that people reported to other projects, each named after its issue.
 
-Those that need no stream run twice: with arrays of real CuPy, and with buffers of the arena's own. (CuPy without a GPU
-has no other stream than the default one.)
+Tests that need no stream run twice: with real CuPy arrays, and with the arena's own buffers. (Without a GPU, CuPy has
+only the default stream.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..simulated.cu import PER_THREAD, Cu
 from ..threads import run_together
 from .conftest import GIB, MIB, MakeArena, Work, check
 
-Take = Callable[[Arena, int], object]  # what it returns is freed when it is dropped
+Take = Callable[[Arena, int], object]  # the result is freed when it is dropped
 
 
 def take_array(pool: Arena, size: int) -> object:
@@ -42,8 +42,8 @@ def take_all(pool: Arena, size: int, take: Take, taken: list[object]) -> None:
         assert sim.used() <= pool.stats().cap
 
 
-def test_httomo_667(make: MakeArena, take: Take) -> None:
-    """A: a result of 1 GiB and a temporary of 4 GiB; B: a result of 1 GiB; A again. On 8 GiB."""
+def test_httomo_667_a_temporary_fits_again_beside_older_results(make: MakeArena, take: Take) -> None:
+    """A: a result of 1 GiB and a temporary of 4 GiB; B: a result of 1 GiB; then A again. On 8 GiB."""
     pool = make()
 
     def a() -> object:
@@ -56,8 +56,8 @@ def test_httomo_667(make: MakeArena, take: Take) -> None:
     assert check(pool).live == 3 * GIB
 
 
-def test_cupy_7678(make: MakeArena, take: Take) -> None:
-    """Limit 1 GiB: take 512 MiB, free it, take 768 MiB."""
+def test_cupy_7678_freed_memory_serves_a_larger_request_under_the_limit(make: MakeArena, take: Take) -> None:
+    """With a limit of 1 GiB: take 512 MiB, free it, take 768 MiB."""
     pool = make(cap="1GiB")
     take(pool, 512 * MIB)
     array = take(pool, 768 * MIB)
@@ -66,7 +66,7 @@ def test_cupy_7678(make: MakeArena, take: Take) -> None:
     assert pool.stats().live == 768 * MIB
 
 
-def test_cupy_1256(make: MakeArena, take: Take) -> None:
+def test_cupy_1256_a_freed_block_and_the_rest_serve_one_large_request(make: MakeArena, take: Take) -> None:
     """Take 30 % twice, free the second, ask for 60 %."""
     pool = make()
     arrays = [take(pool, 8 * GIB * 3 // 10) for _ in range(2)]
@@ -75,8 +75,8 @@ def test_cupy_1256(make: MakeArena, take: Take) -> None:
     assert check(pool).requested == 8 * GIB * 3 // 10 + 8 * GIB * 6 // 10
 
 
-def test_cupy_536(make: MakeArena, take: Take) -> None:
-    """2.3 GB free in pieces, 1 GB asked."""
+def test_cupy_536_scattered_free_memory_serves_one_large_request(make: MakeArena, take: Take) -> None:
+    """2.3 GB are free in pieces, and 1 GB is requested."""
     pool = make(cap="4GiB")
     pieces = [take(pool, 100 * MIB) for _ in range(40)]
     del pieces[::2]
@@ -85,8 +85,8 @@ def test_cupy_536(make: MakeArena, take: Take) -> None:
     assert check(pool).live == 3000 * MIB
 
 
-def test_pytorch_35901(make: MakeArena, take: Take) -> None:
-    """One small block holds a large piece of memory back: all but its own handle is given back."""
+def test_pytorch_35901_one_small_block_holds_back_only_its_own_handle(make: MakeArena, take: Take) -> None:
+    """All but the small block's own handle goes back to the device."""
     pool = make()
     large = take(pool, 6 * GIB)
     small = take(pool, 4096)
@@ -98,8 +98,9 @@ def test_pytorch_35901(make: MakeArena, take: Take) -> None:
     assert small is not None
 
 
-def test_rmm_2039_and_orion_5(make: MakeArena, cu: Cu, work: Work) -> None:
-    """Two streams take turns with most of the memory."""
+def test_rmm_2039_and_orion_5_two_streams_take_turns_with_most_of_the_memory(
+    make: MakeArena, cu: Cu, work: Work
+) -> None:
     pool = make(cap="64MiB")
     streams = [cu.stream(), cu.stream()]
     for turn in range(6):
@@ -111,8 +112,10 @@ def test_rmm_2039_and_orion_5(make: MakeArena, cu: Cu, work: Work) -> None:
     check(pool)
 
 
-def test_cupy_8068(make: MakeArena, cu: Cu, work: Work) -> None:
-    """An array is used on another stream than its own, then dropped; a stream is destroyed with memory freed on it."""
+def test_cupy_8068_memory_is_safe_across_streams_and_after_a_stream_is_destroyed(
+    make: MakeArena, cu: Cu, work: Work
+) -> None:
+    """An array is used on a stream that is not its own, then dropped; a stream is destroyed with memory freed on it."""
     pool = make(cap="8MiB")
     own, other = cu.stream(), cu.stream()
     array = pool.allocate(8 * MIB, own)
@@ -129,8 +132,10 @@ def test_cupy_8068(make: MakeArena, cu: Cu, work: Work) -> None:
     check(pool)
 
 
-def test_cupy_5069(make: MakeArena, cu: Cu, work: Work) -> None:
-    """The per-thread default stream has one number and is another stream in each thread."""
+def test_cupy_5069_the_per_thread_default_stream_is_another_stream_in_each_thread(
+    make: MakeArena, cu: Cu, work: Work
+) -> None:
+    """Although it has the same number in all of them."""
     pool = make(cap="8MiB")
     context = cu.out("cuCtxGetCurrent")
 
@@ -145,8 +150,9 @@ def test_cupy_5069(make: MakeArena, cu: Cu, work: Work) -> None:
     check(pool)
 
 
-def test_cupy_1295_and_dask_cuda_826(make: MakeArena, cu: Cu, take: Take) -> None:
-    """Libraries need room outside the pool."""
+def test_cupy_1295_and_dask_cuda_826_headroom_leaves_room_for_other_libraries(
+    make: MakeArena, cu: Cu, take: Take
+) -> None:
     pool = make(headroom="512MiB")
     taken: list[object] = []
     with pytest.raises(OutOfMemoryError, match="headroom kept"):
@@ -156,8 +162,9 @@ def test_cupy_1295_and_dask_cuda_826(make: MakeArena, cu: Cu, take: Take) -> Non
     pool.validate()
 
 
-def test_rmm_724_and_jax_1222_and_tensorflow_36627(make: MakeArena, take: Take) -> None:
-    """Memory goes back to the device without the process having to end."""
+def test_rmm_724_jax_1222_and_tensorflow_36627_memory_goes_back_before_the_process_ends(
+    make: MakeArena, take: Take
+) -> None:
     pool = make()
     arrays = [take(pool, 64 * MIB) for _ in range(50)]
     assert sim.used() >= 3200 * MIB
@@ -166,8 +173,9 @@ def test_rmm_724_and_jax_1222_and_tensorflow_36627(make: MakeArena, take: Take) 
     assert sim.used() == 0
 
 
-def test_pytorch_58466_and_107667(make: MakeArena, take: Take) -> None:
-    """The limit bounds what is really taken, from the first call on."""
+def test_pytorch_58466_and_107667_the_cap_bounds_what_is_really_taken_from_the_first_call_on(
+    make: MakeArena, take: Take
+) -> None:
     pool = make(cap="100MiB")
     taken: list[object] = []
     with pytest.raises(OutOfMemoryError, match="cap reached"):
@@ -176,12 +184,12 @@ def test_pytorch_58466_and_107667(make: MakeArena, take: Take) -> None:
     assert sim.peak() == 98 * MIB
 
 
-def test_theano(make: MakeArena, take: Take) -> None:
-    """Nothing is reserved before it is needed, unless that was asked for; then it is visible, and given back."""
+def test_theano_nothing_is_reserved_in_advance_unless_requested(make: MakeArena, take: Take) -> None:
+    """A requested reservation is visible, and is given back."""
     assert make().stats().reserved == 0 == sim.used()
     pool = make(reserve="1GiB", cap="2GiB")
     assert pool.stats().spare == GIB == sim.used()
-    array = take(pool, 2 * GIB)  # the reservation does not stand in the way
+    array = take(pool, 2 * GIB)  # the reservation does not get in the way
     assert check(pool).live == 2 * GIB
     pool.set_cap("2GiB")
     del array
@@ -189,8 +197,7 @@ def test_theano(make: MakeArena, take: Take) -> None:
     assert check(pool, highest_cap=2 * GIB).reserved <= GIB // 2
 
 
-def test_aws_2016(make: MakeArena, take: Take) -> None:
-    """A request that fails says why and what to do."""
+def test_aws_2016_a_failed_request_says_why_and_what_to_do(make: MakeArena, take: Take) -> None:
     pool = make(cap="64MiB")
     held = take(pool, 40 * MIB)
     with pytest.raises(OutOfMemoryError) as caught:

@@ -1,4 +1,4 @@
-"""Settings and sizes: where they come from, and what is said of those that cannot be."""
+"""Settings and sizes: where they come from, and what an invalid one raises."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ from .conftest import GIB, MIB, MakeArena, check
         ({"device": 7}, r"device=7: there is no such device; there are 1"),
         ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, \"sim\", or \"sim:8GiB\""),
         ({"compact": "maybe"}, r"compact='maybe' is not accepted"),
-        ({"compact": 0}, r"compact=0 is not accepted"),  # some of the arena took it for False, and some did not
+        (
+            {"compact": 0},
+            r"compact=0 is not accepted",
+        ),  # parts of the arena used to take it for False, and others did not
     ],
 )
-def test_a_setting_that_cannot_be_is_named(make: MakeArena, settings: dict[str, object], text: str) -> None:
+def test_an_invalid_setting_is_named(make: MakeArena, settings: dict[str, object], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         make(**settings)
 
@@ -45,7 +48,7 @@ def test_the_largest_simulated_device_has_room_for_an_arena() -> None:
         pool.allocate(1000).free()
 
 
-def test_settings_come_from_arguments_configure_and_environment_in_this_order(
+def test_settings_come_from_arguments_then_configure_then_the_environment(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena._pool.settings, "_configured", {})
@@ -62,7 +65,7 @@ def test_settings_come_from_arguments_configure_and_environment_in_this_order(
         make()
 
 
-def test_an_arena_told_to_checks_itself_after_every_operation(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_can_validate_itself_after_every_operation(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
     def seconds(told: str) -> float:
         monkeypatch.setenv("ARENA_VALIDATE", told)
         pool = make(cap="64MiB")
@@ -76,14 +79,14 @@ def test_an_arena_told_to_checks_itself_after_every_operation(make: MakeArena, m
         del blocks
         return took
 
-    assert seconds("1") > 5 * seconds("0")  # it looks at every block: some hundred times
+    assert seconds("1") > 5 * seconds("0")  # validation inspects every block, some hundred times
     monkeypatch.setenv("ARENA_VALIDATE", "often")
     with pytest.raises(UsageError, match="ARENA_VALIDATE='often' is not accepted; write 1 or 0"):
         make()
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 50, (1 << 64) - 1, 1 << 70])
-def test_sizes_that_cannot_be_are_refused(make: MakeArena, size: int) -> None:
+def test_invalid_sizes_are_refused(make: MakeArena, size: int) -> None:
     pool = make(cap="8MiB")
     with pytest.raises(UsageError if size < 0 else OutOfMemoryError):
         pool.allocate(size)
@@ -113,7 +116,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("text", "size"), WRITTEN.items())
-def test_a_size_is_read_the_same_way_wherever_one_is_taken(
+def test_a_size_is_read_the_same_way_everywhere(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch, text: str, size: int
 ) -> None:
     pool = make(cap="64MiB")
@@ -137,11 +140,11 @@ def test_a_text_that_is_no_size_is_refused_by_allocate(make: MakeArena, text: st
         make(cap="8MiB").allocate(text)
 
 
-def test_whatever_stands_for_an_int_is_a_size(make: MakeArena) -> None:
+def test_anything_that_converts_to_an_int_is_a_size(make: MakeArena) -> None:
     assert make(cap=np.int64(8 * MIB)).stats().cap == 8 * MIB  # type: ignore[arg-type]
 
 
-def test_a_device_is_written_the_same_way_wherever_one_is_taken(cu: Cu) -> None:
+def test_a_device_is_written_the_same_way_everywhere(cu: Cu) -> None:
     for device in (0, "0", " 0", "sim", np.int32(0)):
         with arena.Arena(device=device) as pool:  # type: ignore[arg-type]
             assert (pool.device, pool.is_simulated) == (0, True)
@@ -156,7 +159,7 @@ def test_a_device_is_written_the_same_way_wherever_one_is_taken(cu: Cu) -> None:
             arena.Arena(device=device)
 
 
-def test_an_allocation_of_nothing_has_an_address_of_its_own(make: MakeArena) -> None:
+def test_a_zero_size_allocation_has_an_address_of_its_own(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     first, second = pool.allocate(0), pool.allocate(0)
     assert first.ptr != second.ptr
@@ -172,9 +175,9 @@ def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
     check(pool)
 
 
-def test_an_address_that_was_freed_is_stale_also_while_it_is_kept_for_the_next(make: MakeArena) -> None:
+def test_a_freed_address_is_stale_even_while_its_block_is_cached(make: MakeArena) -> None:
     pool = make(cap="8MiB")
-    for _ in range(3):  # a size that comes again
+    for _ in range(3):  # a size that recurs
         with pool.allocate(1000) as buffer:
             address = buffer.ptr
     for call in (pool.pin, pool.unpin, lambda freed: pool._open.record_stream(freed, 0), pool._open.free):
@@ -195,7 +198,7 @@ def test_the_error_survives_pickling_and_copying(make: MakeArena) -> None:
     assert len(str(caught.value).splitlines()) <= 25
 
 
-def test_a_simulated_device_is_made_once_for_each_size_and_again_after_a_reset(cu: Cu) -> None:
+def test_a_simulated_device_is_created_once_per_size_and_again_after_a_reset(cu: Cu) -> None:
     for _ in range(2):
         pools = [arena.Arena(device=f"sim:{size}") for size in ("1GiB", "2GiB", "1GiB")]
         assert [pool.stats().device_total for pool in pools] == [GIB, 2 * GIB, GIB]
@@ -213,7 +216,7 @@ def test_hostile_sizes_are_refused(make: MakeArena, cap: str) -> None:
         make(cap=cap)
 
 
-def test_a_share_may_be_written_as_text_too(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_may_also_be_written_as_text(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena._pool.settings, "_configured", {})
     monkeypatch.setenv("ARENA_CAP", "0.5")
     assert make().stats().cap == 4 * GIB
@@ -230,13 +233,13 @@ def test_cupys_limit_is_read_as_cupy_reads_it(
     assert make().stats().cap == cap
 
 
-def test_a_default_arena_is_of_a_device_with_a_number() -> None:
+def test_a_default_arena_belongs_to_a_numbered_device() -> None:
     for device in ("sim:1GiB", True, None):
         with pytest.raises(UsageError, match="a default arena is of a device with a number"):
             arena.default_arena(device)  # type: ignore[arg-type]
 
 
-def test_the_advice_is_not_to_blame_others_who_are_not_there(make: MakeArena) -> None:
+def test_the_advice_does_not_blame_other_programs_that_are_not_there(make: MakeArena) -> None:
     pool = make()
     held = pool.allocate(5 * GIB)
     with pytest.raises(OutOfMemoryError, match="all that the device has is in this arena") as caught:

@@ -1,4 +1,4 @@
-"""Memory from a function of the program (``upstream=``): what it may do, and what happens while it runs."""
+"""Memory from the program's own function (``upstream=``): what it may do, and what happens while it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .upstream import Upstream
 
 
 def test_an_upstream_gets_nothing_back_that_a_stream_still_uses(make: MakeArena, cu: Cu, work: Work) -> None:
-    """The driver's own function waits for the device, and so hides what comes too early. Others need not."""
+    """The driver's own function waits for the device, which would hide a return that comes too early. Others need not
+    wait."""
     stream, found = cu.stream(), []
 
     class Watched:
@@ -63,7 +64,7 @@ def test_upstream_is_asked_for_large_pieces_and_gets_them_back(make: MakeArena, 
         (lambda: None, TypeError, "takes 0 positional arguments"),
     ],
 )
-def test_an_upstream_that_fails_is_shown_as_it_is_and_changes_nothing(
+def test_an_error_in_the_upstream_function_is_passed_on_and_changes_nothing(
     make: MakeArena, function: Any, kind: type[Exception], text: str
 ) -> None:
     pool = make(cap="64MiB", upstream=function)
@@ -73,7 +74,7 @@ def test_an_upstream_that_fails_is_shown_as_it_is_and_changes_nothing(
     pool.validate()
 
 
-def test_an_upstream_that_is_out_of_memory_is_a_full_device(make: MakeArena) -> None:
+def test_an_upstream_that_is_out_of_memory_counts_as_a_full_device(make: MakeArena) -> None:
     def nothing(size: int) -> object:
         raise MemoryError(size)
 
@@ -84,7 +85,7 @@ def test_an_upstream_that_is_out_of_memory_is_a_full_device(make: MakeArena) -> 
     assert pool.stats().peak_reserved == 0
 
 
-def test_an_upstream_that_asks_the_arena_itself_for_memory_is_an_error(make: MakeArena) -> None:
+def test_an_upstream_that_requests_memory_from_its_own_arena_is_an_error(make: MakeArena) -> None:
     pools: list[arena.Arena] = []
     pools.append(make(cap="256MiB", upstream=lambda size: pools[0].allocate(size)))
     with pytest.raises(UsageError, match="upstream= asked this arena itself"):
@@ -92,7 +93,7 @@ def test_an_upstream_that_asks_the_arena_itself_for_memory_is_an_error(make: Mak
     assert pools[0].stats().reserved == 0
 
 
-def test_an_upstream_that_gives_the_same_memory_twice_is_an_error(make: MakeArena, cu: Cu) -> None:
+def test_an_upstream_that_returns_the_same_memory_twice_is_an_error(make: MakeArena, cu: Cu) -> None:
     taken = cu.alloc(64 * MIB)
     given: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -111,8 +112,8 @@ def test_an_upstream_that_gives_the_same_memory_twice_is_an_error(make: MakeAren
     cu.ok("cuMemFree", taken)
 
 
-def test_an_upstream_may_use_the_arena_itself(make: MakeArena, cu: Cu) -> None:
-    """It runs without the lock, so what it drops on its way may be freed."""
+def test_an_upstream_may_free_buffers_of_its_own_arena(make: MakeArena, cu: Cu) -> None:
+    """It runs without the lock, so it can drop buffers."""
     dropped: list[object] = []
     upstream = Upstream(cu)
 
@@ -127,7 +128,7 @@ def test_an_upstream_may_use_the_arena_itself(make: MakeArena, cu: Cu) -> None:
     check(pool)
 
 
-def test_an_upstream_that_asks_for_more_than_there_is_does_not_wait_for_itself(make: MakeArena, cu: Cu) -> None:
+def test_an_upstream_that_requests_too_much_does_not_wait_for_itself(make: MakeArena, cu: Cu) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
     took: list[float] = []
@@ -141,12 +142,13 @@ def test_an_upstream_that_asks_for_more_than_there_is_does_not_wait_for_itself(m
     upstream.on_request = ask
     pool.allocate(2 * MIB).free()
     assert len(took) == 1
-    assert took[0] < 2  # memory that is on its way to others is waited for, for 3 seconds
+    assert took[0] < 2  # a request waits up to 3 seconds for memory on its way to others
     check(pool)
 
 
-def test_a_segment_that_is_being_given_back_is_nobody_elses(make: MakeArena, cu: Cu) -> None:
-    """While the first of three goes, somebody trims again, and allocates: that must not be given back instead."""
+def test_a_segment_on_its_way_back_is_not_returned_twice(make: MakeArena, cu: Cu) -> None:
+    """While the first of three is returned, the program trims again and allocates. The new segment must not be
+    returned."""
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
     buffers = [pool.allocate(2 * MIB) for _ in range(3)]
@@ -166,7 +168,7 @@ def test_a_segment_that_is_being_given_back_is_nobody_elses(make: MakeArena, cu:
         cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, 0)
 
 
-def test_a_cap_that_is_lowered_while_memory_is_on_its_way_holds(make: MakeArena, cu: Cu) -> None:
+def test_a_cap_lowered_while_a_segment_is_returned_holds(make: MakeArena, cu: Cu) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
     pool.allocate(60 * MIB).free()
@@ -183,7 +185,7 @@ def test_a_cap_that_is_lowered_while_memory_is_on_its_way_holds(make: MakeArena,
 
 
 @pytest.mark.parametrize("taken", ["by a request", "in advance"])
-def test_a_cap_that_is_lowered_while_memory_is_asked_for_holds(make: MakeArena, cu: Cu, taken: str) -> None:
+def test_a_cap_lowered_while_memory_is_requested_holds(make: MakeArena, cu: Cu, taken: str) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
 
@@ -197,7 +199,7 @@ def test_a_cap_that_is_lowered_while_memory_is_asked_for_holds(make: MakeArena, 
     assert check(pool, highest_cap=64 * MIB).reserved <= 16 * MIB
 
 
-def test_a_cap_that_is_lowered_while_a_segment_is_refused_holds_for_a_smaller_one(make: MakeArena, cu: Cu) -> None:
+def test_a_cap_lowered_while_a_segment_is_refused_holds_for_a_smaller_one(make: MakeArena, cu: Cu) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="8MiB", upstream=upstream)
     kept = pool.allocate(8 * MIB)
@@ -244,7 +246,7 @@ def test_headroom_is_kept_while_memory_is_on_its_way(make: MakeArena, cu: Cu) ->
     assert (len(kept), refused, sim.used()) == (1, ["headroom kept"], 60 * MIB)
 
 
-def test_a_request_waits_for_memory_that_another_thread_is_giving_back(make: MakeArena, cu: Cu) -> None:
+def test_a_request_waits_for_memory_that_another_thread_is_returning(make: MakeArena, cu: Cu) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="64MiB", upstream=upstream)
     pool.allocate(60 * MIB).free()
@@ -255,13 +257,13 @@ def test_a_request_waits_for_memory_that_another_thread_is_giving_back(make: Mak
     going.wait(20)
     begun = time.monotonic()
     assert pool.allocate(30 * MIB).nbytes == 30 * MIB
-    assert time.monotonic() - begun < 2  # it is told when the memory is there: it waits for 3 seconds at most
+    assert time.monotonic() - begun < 2  # it is notified when the memory is there; without that it waits 3 seconds
     upstream.on_return = None
     thread.join()
     check(pool)
 
 
-def test_an_arena_that_is_closed_while_memory_is_on_its_way_keeps_none(make: MakeArena, cu: Cu) -> None:
+def test_an_arena_closed_while_memory_is_on_its_way_keeps_none(make: MakeArena, cu: Cu) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
     upstream.on_request = pool.close
@@ -270,7 +272,7 @@ def test_an_arena_that_is_closed_while_memory_is_on_its_way_keeps_none(make: Mak
     assert (upstream.live, sim.used()) == (0, 0)
 
 
-def test_an_arena_that_is_closed_while_it_is_compacted_keeps_none(make: MakeArena, cu: Cu) -> None:
+def test_an_arena_closed_while_it_is_compacted_keeps_none(make: MakeArena, cu: Cu) -> None:
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="4MiB", reserve="16MiB", upstream=upstream, compact=True)
     held = [pool.allocate(8 * MIB) for _ in range(4)]
@@ -286,7 +288,7 @@ def test_an_arena_that_is_closed_while_it_is_compacted_keeps_none(make: MakeAren
     assert (upstream.live, sim.used()) == (0, 0)
 
 
-def test_memory_of_an_upstream_that_orders_by_streams_is_waited_for_by_others(make: MakeArena, cu: Cu) -> None:
+def test_other_streams_wait_for_memory_of_a_stream_ordered_upstream(make: MakeArena, cu: Cu) -> None:
     own, other = cu.stream(), cu.stream()
 
     class Ordered:
@@ -296,7 +298,7 @@ def test_memory_of_an_upstream_that_orders_by_streams_is_waited_for_by_others(ma
         def __del__(self) -> None:
             cu.ok("cuMemFreeAsync", self.ptr, own)
 
-    pool = make(cap="2MiB", upstream=Ordered)  # no room for another segment, which would be taken rather than wait
+    pool = make(cap="2MiB", upstream=Ordered)  # no room for another segment, which would be taken instead of waiting
     with sim.temporarily(delay=5000):
         first, second = pool.allocate(MIB, own), pool.allocate(MIB, other)
         cu.ok("cuMemsetD8Async", second.ptr, 1, MIB, other)
@@ -309,7 +311,7 @@ def test_memory_of_an_upstream_that_orders_by_streams_is_waited_for_by_others(ma
     cu.ok("cuMemPoolTrimTo", cu.out("cuDeviceGetDefaultMemPool", 0), 0)
 
 
-def test_an_upstream_that_cannot_be_called_is_refused() -> None:
+def test_an_upstream_that_is_not_callable_is_refused() -> None:
     with pytest.raises(UsageError, match="upstream=5 cannot be called"):
         arena.Arena(device="sim:1GiB", upstream=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="vmm='no' is not accepted; write True or False"):

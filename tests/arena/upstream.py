@@ -9,7 +9,7 @@ from ..simulated.cu import Cu, RefusedError
 
 
 class Upstream:
-    """An allocator of somebody else's, which counts what it gave and got back."""
+    """Another allocator, which counts what it gave out and got back."""
 
     def __init__(self, cu: Cu) -> None:
         self.cu = cu
@@ -30,7 +30,7 @@ class Given:
     def __init__(self, upstream: Upstream, size: int) -> None:
         self.upstream, self.size = upstream, size
         self.ptr = 0
-        upstream.cu.ok("cuCtxSetCurrent", upstream.context)  # any thread may come here
+        upstream.cu.ok("cuCtxSetCurrent", upstream.context)  # any thread may get here
         try:
             self.ptr = upstream.cu.alloc(size)
         except RefusedError as error:
