@@ -305,7 +305,9 @@ def test_arenas_may_be_made_and_dropped_while_all_are_reported(make: MakeArena) 
     run_together(use, look)
 
 
-def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_is_complete_when_other_threads_can_first_see_it(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[arena.Report] = []
     remember = arena._pool.arena.remember
 
@@ -314,7 +316,7 @@ def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: p
         seen.append(pool.report())
 
     monkeypatch.setattr(arena._pool.arena, "remember", remember_and_look)
-    arena.Arena(cap="2MiB").close()
+    make(cap="2MiB").close()
     assert len(seen) == 1
 
 

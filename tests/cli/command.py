@@ -18,14 +18,14 @@ IMPORTED = ("tests.cli.preloaded",)
 
 
 def start_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, as a user starts it."""
+    """Run in a new process, as a user would start it."""
     command = [sys.executable, "-m", "arena", *map(str, arguments)]
     env = {**clean_environment(), **DEFAULTS, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=env)
 
 
 def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process whose imports are done."""
+    """Run in a process that has done its imports."""
     code = "import arena._cli; arena._cli.main()"  # as arena/__main__.py does
     return forked.run(code, *map(str, arguments), imported=IMPORTED, timeout=100, **{**DEFAULTS, **environment})
 

@@ -1,4 +1,4 @@
-"""A program that ``arena run`` runs."""
+"""The fixture that writes a program and runs it with ``arena run``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .command import run_arena
 
 @pytest.fixture
 def script(tmp_path: Path) -> Any:
-    """Writes a program, and runs it by arena with options before it and arguments after it."""
+    """Write a program, and run it with ``arena run``: options before it, arguments after it."""
 
     def make(
         code: str, *arguments: object, options: tuple[object, ...] = (), **environment: str

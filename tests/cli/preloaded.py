@@ -1,4 +1,4 @@
-"""What commands import when they get there: for the process that tests/forked.py makes theirs of."""
+"""What commands import on demand. tests/forked.py imports it once, before it forks a process for each command."""
 
 # ruff: noqa: F401
 
@@ -19,5 +19,5 @@ import arena._cli.report
 import arena._cli.run
 import arena._report.page
 
-with contextlib.suppress(ImportError):  # older Typers have none
+with contextlib.suppress(ImportError):  # older versions of Typer have none
     import typer._adapters

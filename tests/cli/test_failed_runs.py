@@ -1,4 +1,4 @@
-"""What commands say of a recording whose run was ended by a failed request."""
+"""What commands say about a recording that ended with a failed request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def died(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record_death(tmp_path_factory.mktemp("died"))
 
 
-def test_fit_says_where_the_run_died_and_the_least_that_it_needs_and_exits_with_4(died: Path) -> None:
+def test_fit_says_where_the_run_failed_and_how_much_it_needs_at_least_and_exits_with_4(died: Path) -> None:
     done = run_arena("fit", died)
     assert done.returncode == 4
     assert " ".join(done.stdout.split("\n\n")[0].split()) == ENDED
@@ -65,7 +65,7 @@ def test_fit_judges_a_limit_by_what_is_known(died: Path, cap: str, code: int, ve
         ("600MiB", 4, "fits under a cap of 600 MiB as far as it was recorded; the rest is not known"),
     ],
 )
-def test_replay_does_not_say_that_it_fits(died: Path, cap: str, code: int, first: str) -> None:
+def test_replay_does_not_claim_that_it_fits(died: Path, cap: str, code: int, first: str) -> None:
     done = run_arena("replay", died, "--cap", cap)
     assert (done.returncode, done.stdout.splitlines()[0]) == (code, first)
     assert ENDED in " ".join(done.stdout.split())

@@ -1,4 +1,4 @@
-"""``arena run``: somebody's program, unchanged, with the arena in it."""
+"""``arena run``: an unchanged program whose CuPy memory comes from the arena."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .command import ALLOCATES, facts_of, run_arena, start_arena
 MIB = 1 << 20
 
 
-def test_cupy_gets_its_memory_from_the_arena_and_the_end_tells_the_peak(script: Any) -> None:
+def test_cupy_gets_its_memory_from_the_arena_and_the_peak_is_printed(script: Any) -> None:
     done = script(ALLOCATES, options=("--cap", "64MiB"))
     assert (done.returncode, done.stdout) == (0, "from the program\n")
     first, last = done.stderr.splitlines()
@@ -32,7 +32,7 @@ def test_cupy_gets_its_memory_from_the_arena_and_the_end_tells_the_peak(script: 
     assert (facts["exit"], facts["cupy"], pool["cap"], pool["live"]) == (0, "arena", 64 * MIB, 3 * MIB)
 
 
-def test_the_settings_are_those_of_the_default_arena(script: Any) -> None:
+def test_the_options_configure_the_default_arena(script: Any) -> None:
     code = """
 import arena
 stats = arena.default_arena().stats()
@@ -44,7 +44,7 @@ print(arena._core.traced_depth())
     assert done.stdout == "512 8 6 1024\n1\n"
 
 
-def test_what_follows_the_program_is_the_programs(script: Any, tmp_path: Path) -> None:
+def test_arguments_after_the_program_go_to_the_program(script: Any, tmp_path: Path) -> None:
     code = "import sys; print(sys.argv[1:], sys.path[0], __name__, __file__, __spec__, sys.modules['__main__'].MARK)"
     done = script(f"MARK = 7\n{code}", "--cap", "lots", "--help", "--", "-m", "")
     path = tmp_path / "program.py"
@@ -89,27 +89,27 @@ def test_modules_packages_folders_and_archives_run(tmp_path: Path) -> None:
         ("raise BrokenPipeError", 1, "BrokenPipeError"),
     ],
 )
-def test_the_exit_code_is_the_programs(script: Any, code: str, exit_code: int, said: str) -> None:
+def test_the_exit_code_is_the_programs_own(script: Any, code: str, exit_code: int, said: str) -> None:
     done = script(code)
     assert done.returncode == exit_code
     assert said in done.stderr
 
 
 @pytest.mark.parametrize("code", ["def f():\n    return 1 / 0\nf()\n", "x = (\n", "import no_such_module_here\n"])
-def test_an_error_is_shown_as_python_would(script: Any, tmp_path: Path, code: str) -> None:
+def test_an_error_is_shown_as_python_shows_it(script: Any, tmp_path: Path, code: str) -> None:
     done = script(code)
     by_python = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, check=False)
     *shown, _, _ = done.stderr.splitlines()
     assert (shown, done.returncode) == (by_python.stderr.splitlines(), by_python.returncode)
 
 
-def test_a_hook_for_errors_that_the_program_sets_is_called(script: Any) -> None:
+def test_the_programs_own_excepthook_is_called(script: Any) -> None:
     code = "import sys; print(sys.excepthook is sys.__excepthook__)\n"
     done = script(code + "sys.excepthook = lambda kind, error, trace: print('hook:', error)\nraise ValueError('seen')")
     assert (done.stdout, done.returncode) == ("True\nhook: seen\n", 1)
 
 
-def test_without_cupy_the_program_runs_and_it_is_said(script: Any) -> None:
+def test_without_cupy_the_program_runs_and_a_note_says_so(script: Any) -> None:
     code = "import sys; sys.modules['cupy'] = None\nimport arena; buffer = arena.default_arena().allocate(1 << 20)"
     done = script(code)
     assert done.returncode == 0
@@ -117,19 +117,19 @@ def test_without_cupy_the_program_runs_and_it_is_said(script: Any) -> None:
     assert "at most 1 MiB live" in done.stderr
 
 
-def test_a_program_that_asks_for_nothing_is_told_so(script: Any, tmp_path: Path) -> None:
+def test_a_program_that_requests_nothing_gets_a_note(script: Any, tmp_path: Path) -> None:
     done = script("print(1)", options=("--report", tmp_path / "out.html", "--record", tmp_path / "run.arena"))
     assert done.stderr.startswith("arena: the program asked for no GPU memory that arena sees")
     assert not (tmp_path / "out.html").exists()
 
 
-def test_the_programs_own_allocator_wins_and_it_is_said(script: Any) -> None:
+def test_the_programs_own_allocator_wins_and_a_note_says_so(script: Any) -> None:
     code = "import cupy\ncupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)"
     assert "arena: the program gave CuPy another allocator" in script(code).stderr
     assert facts_of(script(code, options=("--json",)))["cupy"] == "another"
 
 
-def test_cupy_is_given_the_arena_wherever_and_whenever_it_is_imported(script: Any) -> None:
+def test_cupy_uses_the_arena_wherever_and_whenever_it_is_imported(script: Any) -> None:
     code = """
 import threading, importlib.util
 print(type(importlib.util.find_spec("cupy").loader).__name__)
@@ -149,7 +149,7 @@ for _ in range(2):
     assert facts_of(done)["arenas"][0]["live"] == 10 * MIB
 
 
-def test_threads_and_exit_functions_come_before_the_end_is_told(script: Any) -> None:
+def test_threads_and_exit_functions_run_before_the_summary(script: Any) -> None:
     code = """
 import atexit, sys, threading, time
 def work():
@@ -184,20 +184,22 @@ else:
 
 
 @pytest.mark.parametrize("way", ["after", "before"])
-def test_a_fork_has_an_arena_of_its_own_unless_the_parent_began(script: Any, tmp_path: Path, way: str) -> None:
+def test_a_forked_child_has_its_own_arena_unless_the_parent_used_the_driver(
+    script: Any, tmp_path: Path, way: str
+) -> None:
     options = ("--cap", "64MiB", "--record", tmp_path / "r.arena", "--report", tmp_path / "r.json", "--json")
     done = script(FORKS, way, options=options)
     assert done.returncode == 0
-    # Before: the driver is the parent's, and refuses the child, who ends by that error.
+    # Before: the driver belongs to the parent and refuses the child, which exits with that error.
     assert done.stdout == ("child 2 64\nparent 0\n" if way == "after" else "parent 1\n")
     facts = facts_of(done)
     assert [made["path"] for made in facts["recordings"]] == [str(tmp_path / "r.arena")]
     assert json.loads((tmp_path / "r.json").read_text())["end"]["account"]["requested"] == 3 * MIB
-    assert done.stderr.count('"exit"') == 1  # the child says nothing
+    assert done.stderr.count('"exit"') == 1  # the child prints nothing
     assert Trace.read(tmp_path / "r.arena").problem == ""
 
 
-def test_processes_that_are_started_have_the_settings_but_not_the_arena_in_cupy(script: Any) -> None:
+def test_spawned_processes_get_the_settings_but_not_the_arena_in_cupy(script: Any) -> None:
     code = """
 import multiprocessing
 def work(queue):
@@ -216,7 +218,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_code: int) -> None:
+def test_signals_end_the_program_as_they_end_python(tmp_path: Path, number: int, exit_code: int) -> None:
     path = tmp_path / "program.py"
     path.write_text("import cupy, time\nkept = cupy.empty(1 << 20)\nprint('began', flush=True)\ntime.sleep(60)\n")
     record = tmp_path / "run.arena"
@@ -226,7 +228,7 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "ARENA_DRIVER": "sim"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which those in the background ignore
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background processes ignore it
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "began\n"
@@ -255,14 +257,14 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
         (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: there is no folder no"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(arguments: tuple[str, ...], text: str) -> None:
+def test_an_invalid_command_line_is_refused_in_one_line(arguments: tuple[str, ...], text: str) -> None:
     done = run_arena("run", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(text)
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_device_with_a_number_is_the_only_one_the_program_sees(script: Any) -> None:
+def test_with_a_device_number_the_program_sees_only_that_device(script: Any) -> None:
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['ARENA_DRIVER'])"
     assert script(code, options=("--device", "1"), ARENA_DRIVER="auto").stdout == "1 cuda\n"
     assert script(code, options=("--device", "1"), ARENA_DRIVER="", CUDA_VISIBLE_DEVICES="4,6").stdout == "6 cuda\n"
@@ -270,7 +272,7 @@ def test_a_device_with_a_number_is_the_only_one_the_program_sees(script: Any) ->
     assert refused.stderr == "arena: device=2: CUDA_VISIBLE_DEVICES=4,6 leaves 2\n"
 
 
-def test_an_archive_that_is_no_program_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_a_file_that_is_no_program_is_pythons_own_error(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     path.write_bytes(b"\0\1\2")
     done = run_arena("run", path)
@@ -287,7 +289,7 @@ def test_an_archive_that_is_no_program_is_an_error_of_its_own(tmp_path: Path) ->
         (("python",), "arena run script.py"),
     ],
 )
-def test_a_python_before_the_program_is_said_to_be_too_much(words: tuple[str, ...], instead: str) -> None:
+def test_a_python_before_the_program_is_refused_as_unnecessary(words: tuple[str, ...], instead: str) -> None:
     done = run_arena("run", *words)
     needless = f"arena: {words[0]} is not needed: arena runs Python programs itself; write {instead}\n"
     assert (done.returncode, done.stderr) == (1, needless)

@@ -32,7 +32,7 @@ else:
 
 
 @pytest.mark.parametrize("caught", [False, True])
-def test_the_report_is_of_the_moment_when_a_request_failed(script: Any, tmp_path: Path, caught: bool) -> None:
+def test_the_report_shows_the_moment_when_a_request_failed(script: Any, tmp_path: Path, caught: bool) -> None:
     path = tmp_path / "out.json"
     arguments = ("caught",) if caught else ()
     done = script(FAILS, *arguments, options=("--cap", "64MiB", "--lines", "--report", path))
@@ -45,11 +45,11 @@ def test_the_report_is_of_the_moment_when_a_request_failed(script: Any, tmp_path
     )
     assert "program.py:5 in step" in {holder["name"] for holder in report["lines"]}
     assert f"wrote {path}: the report of the moment when the last request failed" in done.stderr
-    # It is written before the error is shown, which says where it is.
+    # It is written before the error is shown, and the error says where it is.
     assert (f"The whole report: {path}" in done.stderr) is not caught
 
 
-def test_a_program_that_fails_often_leaves_the_report_of_the_last_time(script: Any, tmp_path: Path) -> None:
+def test_a_program_that_fails_often_leaves_the_report_of_the_last_failure(script: Any, tmp_path: Path) -> None:
     code = """
 import cupy
 for size in range(70, 100):
@@ -82,7 +82,9 @@ threads = [threading.Thread(target=work) for _ in range(4)]
     assert (facts["failures"], facts["problems"], len(facts["reports"])) == (4, [], 1)
 
 
-def test_the_report_has_what_is_alive_at_the_end_wherever_the_program_goes(script: Any, tmp_path: Path) -> None:
+def test_the_report_shows_what_is_live_at_the_end_even_if_the_program_changes_its_folder(
+    script: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "out.json"
     code = f"import os; os.chdir('/')\n{ALLOCATES}"
     done = script(code, options=("--report", path))
@@ -91,7 +93,7 @@ def test_the_report_has_what_is_alive_at_the_end_wherever_the_program_goes(scrip
     assert done.stderr.splitlines()[-1] == f"Next: arena report {path} --save {path.with_suffix('.html')}"
 
 
-def test_every_arena_has_a_report_and_a_recording(script: Any, tmp_path: Path) -> None:
+def test_every_arena_gets_a_report_and_a_recording(script: Any, tmp_path: Path) -> None:
     (tmp_path / "out-2.txt").write_text("mine")
     (tmp_path / "run-2.arena").write_text("mine")
     code = "import arena\npools = [arena.Arena(cap=f'{n}MiB') for n in (10, 20)]\n[p.allocate(1000) for p in pools]"
@@ -115,7 +117,7 @@ def test_a_run_is_recorded_and_replays(script: Any, tmp_path: Path) -> None:
     assert run_arena(*words).returncode == 0
 
 
-def test_a_recording_that_ends_early_is_told_at_the_end(script: Any, tmp_path: Path) -> None:
+def test_a_recording_that_ends_early_is_reported_at_the_end(script: Any, tmp_path: Path) -> None:
     code = """
 import resource, signal, arena
 pool = arena.default_arena()
@@ -133,7 +135,7 @@ for i in range(100_000):
 
 
 @pytest.mark.parametrize("option", ["--report", "--record"])
-def test_a_file_that_exists_is_refused_before_the_program_begins(script: Any, tmp_path: Path, option: str) -> None:
+def test_an_existing_file_is_refused_before_the_program_starts(script: Any, tmp_path: Path, option: str) -> None:
     path = tmp_path / "out.txt"
     path.write_text("mine")
     done = script("print('began')", options=(option, path))
@@ -144,9 +146,7 @@ def test_a_file_that_exists_is_refused_before_the_program_begins(script: Any, tm
     assert path.read_bytes() != b"mine"
 
 
-def test_a_recording_has_what_exit_functions_do_that_were_registered_before_the_arena_was_made(
-    script: Any, tmp_path: Path
-) -> None:
+def test_a_recording_includes_exit_functions_registered_before_the_arena_was_made(script: Any, tmp_path: Path) -> None:
     code = """
 import atexit
 def last():
@@ -171,7 +171,9 @@ kept = [pool.allocate(1 << 20)]
     assert facts["problems"] == []
 
 
-def test_a_program_that_asks_for_no_memory_is_told_what_was_not_written_and_why(script: Any, tmp_path: Path) -> None:
+def test_a_program_that_requests_no_memory_says_which_files_were_not_written_and_why(
+    script: Any, tmp_path: Path
+) -> None:
     options = ("--record", tmp_path / "run.arena", "--report", tmp_path / "out.html")
     done = script("print('done')", options=options)
     assert (done.returncode, done.stdout) == (0, "done\n")

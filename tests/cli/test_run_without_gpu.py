@@ -25,7 +25,7 @@ from .command import facts_of
         "cupy.cuda.Device().mem_info",
     ],
 )
-def test_a_program_that_needs_a_gpu_is_told_what_works_without_one_and_what_to_do(script: Any, line: str) -> None:
+def test_a_program_that_needs_a_gpu_gets_an_explanation_and_a_next_step(script: Any, line: str) -> None:
     done = script(f"import cupy\n{line}\n")
     assert done.returncode == 1
     assert "CUDARuntimeError: cudaErrorInsufficientDriver" in done.stderr  # the program's own error comes first
@@ -41,7 +41,7 @@ def test_a_program_that_needs_a_gpu_is_told_what_works_without_one_and_what_to_d
 
 
 @nothing_installed
-def test_a_stream_without_a_gpu_is_explained_even_if_the_program_raises_something_else(script: Any) -> None:
+def test_the_lack_of_a_gpu_is_explained_even_if_the_program_raises_something_else(script: Any) -> None:
     code = """
 import cupy
 try:
@@ -55,7 +55,7 @@ except Exception:
 
 
 class CupyError(Exception):
-    """Like CuPy's own."""
+    """Like CuPy's own error."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"cudaErrorSomething: {status}")
@@ -69,7 +69,7 @@ CupyError.__module__ = "cupy_backends.cuda.api.runtime"
     ("status", "why", "what"),
     [(35, "this CuPy is for a newer CUDA", "update the driver"), (100, "has no device for CuPy", "nvidia-smi")],
 )
-def test_where_there_is_a_driver_it_is_explained_what_is_wrong_with_it(
+def test_where_there_is_a_driver_the_explanation_says_what_is_wrong_with_it(
     monkeypatch: pytest.MonkeyPatch, status: int, why: str, what: str
 ) -> None:
     monkeypatch.setattr(_core, "is_real_driver_here", lambda: True)

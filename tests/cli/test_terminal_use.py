@@ -1,4 +1,4 @@
-"""What happens to people at a terminal: full disks, odd names, and typing what they are told to type."""
+"""Everyday use of a terminal: full disks, odd names, and pasting the suggested next command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ array = cupy.empty(100)
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    """Under a name that a shell would take apart, and with a peak that is no round number for people."""
+    """A recording with a name that needs quoting in a shell, and a peak that is no round number."""
     path = tmp_path / "it's a run.arena"
     with arena.Arena(device="sim:4GiB") as pool, pool.record(path):
         buffers = [pool.allocate(1 << 20) for _ in range(1406)]
@@ -34,7 +34,7 @@ def recording(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [("info",), ("replay", TRACE, "--json"), ("replay", TRACE)])
-def test_output_that_cannot_be_written_is_told_in_one_line(command: tuple[object, ...]) -> None:
+def test_output_that_cannot_be_written_is_reported_in_one_line(command: tuple[object, ...]) -> None:
     line = shlex.join([sys.executable, "-m", "arena", *map(str, command)])
     for unbuffered in ("", "PYTHONUNBUFFERED=1 "):
         done = subprocess.run(
@@ -60,8 +60,8 @@ def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def test_what_a_terminal_has_no_letter_for_is_a_question_mark(tmp_path: Path) -> None:
-    """Marks of pictures where only ASCII is known, and a file's name that is no UTF-8 where that is."""
+def test_characters_that_a_terminal_cannot_show_become_question_marks(tmp_path: Path) -> None:
+    """Symbols of charts in an ASCII terminal, and a file name that is not UTF-8 in a UTF-8 one."""
     name = "run-\udcff.arena"
     with arena.Arena(device="sim:1GiB") as pool, pool.record(tmp_path / name):
         pool.allocate(5 << 20).free()
@@ -79,11 +79,11 @@ def test_what_a_terminal_has_no_letter_for_is_a_question_mark(tmp_path: Path) ->
         assert "?" in done.stdout or "convert" in line
 
 
-def test_a_terminal_that_does_not_know_its_width_is_written_to(tmp_path: Path) -> None:
+def test_a_terminal_of_unknown_width_works(tmp_path: Path) -> None:
     assert shell("arena info", tmp_path, COLUMNS="0").stdout == shell("arena info", tmp_path, COLUMNS="80").stdout != ""
 
 
-def test_without_standard_error_nothing_is_said_on_standard_output(tmp_path: Path) -> None:
+def test_without_standard_error_messages_do_not_go_to_standard_output(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("print('mine'); raise SystemExit('over')")
     done = shell("arena run program.py 2>&-", tmp_path)
     assert (done.returncode, done.stdout) == (1, "mine\n")
@@ -91,7 +91,7 @@ def test_without_standard_error_nothing_is_said_on_standard_output(tmp_path: Pat
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def test_a_folder_that_was_removed_is_told(tmp_path: Path) -> None:
+def test_a_removed_working_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     done = shell("rmdir ../gone; arena run --report x.html -m this", tmp_path / "gone")
     assert (done.returncode, done.stderr) == (1, "arena: the current folder was removed; go to another one\n")
@@ -112,7 +112,7 @@ def test_a_folder_that_was_removed_is_told(tmp_path: Path) -> None:
         (("replay", "/dev/null"), "arena: /dev/null is a device; give the name of a file"),
     ],
 )
-def test_what_the_system_refuses_is_told_in_one_line(arguments: tuple[object, ...], text: str) -> None:
+def test_an_error_of_the_system_is_reported_in_one_line(arguments: tuple[object, ...], text: str) -> None:
     done = run_arena(*arguments)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
     assert text in done.stderr
@@ -120,17 +120,17 @@ def test_what_the_system_refuses_is_told_in_one_line(arguments: tuple[object, ..
 
 
 @pytest.mark.parametrize("target", ["report.pdf", "nowhere/report.html", "there.html"])
-def test_a_report_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, target: str) -> None:
+def test_an_unwritable_report_is_refused_before_the_work(tmp_path: Path, target: str) -> None:
     (tmp_path / "there.html").write_text("mine")
     broken = tmp_path / "broken.trace"
-    broken.write_text("# arena-trace 1\na,0,what,0\n")  # to read it would be an error of its own
+    broken.write_text("# arena-trace 1\na,0,what,0\n")  # reading it would be an error of its own
     for traces in ((broken,), (broken, broken, "--compare")):
         done = run_arena("replay", *traces, "--save", tmp_path / target)
         assert (done.returncode, target in done.stderr, "broken" in done.stderr) == (1, True, False)
     assert (tmp_path / "there.html").read_text() == "mine"
 
 
-def test_what_is_told_to_be_typed_next_works(recording: Path, tmp_path: Path) -> None:
+def test_the_suggested_next_command_works(recording: Path, tmp_path: Path) -> None:
     def typed(*arguments: object) -> tuple[str, ...]:
         done = run_arena(*arguments)
         assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_what_is_told_to_be_typed_next_works(recording: Path, tmp_path: Path) ->
     assert tight.stdout.splitlines()[-1] == f"Next: arena fit {shlex.quote(str(recording))}"
 
 
-def test_the_cap_that_a_run_is_told_is_enough(tmp_path: Path) -> None:
+def test_the_cap_that_fit_suggests_is_enough_for_a_run(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import cupy\narrays = [cupy.empty(1 << 20, 'u1') for _ in range(1406)]\n")
     done = run_arena("run", "--growth", "2MiB", "--record", tmp_path / "a run.arena", program)
@@ -161,14 +161,14 @@ def test_the_cap_that_a_run_is_told_is_enough(tmp_path: Path) -> None:
     assert run_arena(*last[2:]).returncode == 0
 
 
-def test_an_arena_of_the_program_in_cupy_is_no_stranger(tmp_path: Path) -> None:
+def test_the_programs_own_arena_in_cupy_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(DEMO)
     done = run_arena("run", "--json", tmp_path / "program.py")
     facts = json.loads(done.stderr.splitlines()[-1])
     assert (facts["cupy"], facts["arenas"][0]["cap"]) == ("arena", 1 << 30)
 
 
-def test_completion_is_for_the_command_however_it_was_started() -> None:
+def test_shell_completion_works_however_the_command_was_started() -> None:
     shown = run_arena("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert "complete -o default -F _arena_completion arena\n" in shown.stdout
     words = {"COMP_WORDS": "arena replay --c", "COMP_CWORD": "2", "_ARENA_COMPLETE": "complete_bash"}

@@ -1,4 +1,4 @@
-"""What fuzzing, or looking at what it could not reach, has found: each was a crash, or had no end."""
+"""Bugs found by fuzzing, or by reading the code that it could not reach. Each was a crash or an endless loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert "a name that is no text" in trace.problem
 
 
-def test_scopes_lie_at_most_a_thousand_deep(tmp_path: Path) -> None:
+def test_scopes_nest_at_most_a_thousand_deep(tmp_path: Path) -> None:
     trace = arena.Trace.read(own_trace(tmp_path / "a", events(b"".join(map(scope_begin, range(200_000))))))
     assert len(trace) == 200_000
     with pytest.raises(arena.UsageError, match="1000 deep"):
@@ -67,7 +67,7 @@ def test_scopes_lie_at_most_a_thousand_deep(tmp_path: Path) -> None:
         (container.STEPS, b'[[Infinity, "step"]]'),
     ],
 )
-def test_numbers_of_lines_and_steps_that_cannot_be_are_told(tmp_path: Path, tag: bytes, data: bytes) -> None:
+def test_invalid_line_and_step_numbers_are_reported(tmp_path: Path, tag: bytes, data: bytes) -> None:
     trace = arena.Trace.read(own_trace(tmp_path / "a", events(ALLOCATE), (tag, data)))
     assert trace.problem.startswith("chunk at event 1")
     assert trace.replay(device="sim:1GiB").fits
@@ -75,7 +75,7 @@ def test_numbers_of_lines_and_steps_that_cannot_be_are_told(tmp_path: Path, tag:
 
 def test_a_pickle_with_an_endless_name_is_refused(tmp_path: Path) -> None:
     name: list[Any] = []
-    for _ in range(64):  # as a text it would have 2^64 brackets
+    for _ in range(64):  # as text it would have 2^64 brackets
         name = [name, name]
     entry = {"action": "alloc", "addr": 512, "size": 10, "frames": [{"filename": name, "line": 1, "name": "f"}]}
     path = tmp_path / "a.pickle"
@@ -101,7 +101,7 @@ def change(target: str, path: Path, edit: Callable[[dict[str, Any]], None]) -> P
         (lambda data: data.update(request=10**400), "report.request should be int"),
     ],
 )
-def test_a_report_that_is_none_is_refused(tmp_path: Path, edit: Callable[[dict[str, Any]], None], text: str) -> None:
+def test_an_invalid_report_is_refused(tmp_path: Path, edit: Callable[[dict[str, Any]], None], text: str) -> None:
     with pytest.raises(arena.UsageError, match=text):
         arena.load(change("report", tmp_path / "a.json", edit))
 
@@ -121,6 +121,6 @@ def test_a_report_that_is_none_is_refused(tmp_path: Path, edit: Callable[[dict[s
         (lambda data: data.update(stats=None), "snapshot.stats should be dict"),
     ],
 )
-def test_a_snapshot_that_is_none_is_refused(tmp_path: Path, edit: Callable[[dict[str, Any]], None], text: str) -> None:
+def test_an_invalid_snapshot_is_refused(tmp_path: Path, edit: Callable[[dict[str, Any]], None], text: str) -> None:
     with pytest.raises(arena.UsageError, match=text):
         arena.load(change("snapshot", tmp_path / "a.json", edit))

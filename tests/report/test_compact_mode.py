@@ -1,4 +1,4 @@
-"""What snapshots, reports and metrics say of moving live data: which mode is in force, and what passes in each."""
+"""What snapshots, reports and metrics say about moving live data: which mode is in force, and what passes in each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY_MOVING = ("without_moving", "with_moving")
 
 
 def stranded(make: MakeArena, **settings: Any) -> tuple[arena.Arena, list[arena.Buffer]]:
-    """An arena at its cap, three quarters of it stranded, and the blocks that strand them."""
+    """An arena at its cap with three quarters stranded, and the blocks that strand them."""
     pool = make(cap="64MiB", growth="16MiB", reserve="64MiB", **settings)
     blocks = [pool.allocate(2 * MIB) for _ in range(32)]
     return pool, blocks[::4]
@@ -63,7 +63,7 @@ def test_text_page_notebook_and_json_say_which_mode_is_in_force(
     kept.clear()
 
 
-def test_nothing_is_said_of_moving_where_it_makes_no_difference(make: MakeArena) -> None:
+def test_moving_is_not_mentioned_where_it_makes_no_difference(make: MakeArena) -> None:
     report = make(cap="64MiB", compact=False).report()
     assert report.moving == "switched off"
     assert [report.largest[name] for name in BY_MOVING] == [64 * MIB, 64 * MIB]
@@ -79,7 +79,7 @@ def test_plain_segments_are_called_that(make: MakeArena) -> None:
     kept.free()
 
 
-def test_the_page_says_it_in_the_tile_and_below_the_table(make: MakeArena, show: Open) -> None:
+def test_the_page_shows_the_mode_in_the_tile_and_below_the_table(make: MakeArena, show: Open) -> None:
     pool, kept = stranded(make, compact=False)
     with show(pool.report()) as tab:
         assert [row[0] for row in tab.rows("largest")][2:] == ["without moving live data", "with moving live data"]
@@ -108,7 +108,7 @@ def test_the_report_of_a_failed_request_says_how_to_allow_moving(
     kept.clear()
 
 
-def test_moving_is_no_way_out_in_the_report_of_a_request_that_is_too_large(make: MakeArena) -> None:
+def test_moving_is_not_advised_in_the_report_of_a_request_that_is_too_large(make: MakeArena) -> None:
     pool, kept = stranded(make, compact=False)
     with pytest.raises(arena.OutOfMemoryError) as caught:
         pool.allocate(60 * MIB)
@@ -117,7 +117,7 @@ def test_moving_is_no_way_out_in_the_report_of_a_request_that_is_too_large(make:
     kept.clear()
 
 
-def test_metrics_have_both_modes(make: MakeArena) -> None:
+def test_metrics_include_both_modes(make: MakeArena) -> None:
     pool, kept = stranded(make, compact=False)
     found = {family.name: family.samples[0].value for family in parse(pool.metrics())}
     assert found["arena_largest_request_bytes"] == 6 * MIB
@@ -127,7 +127,7 @@ def test_metrics_have_both_modes(make: MakeArena) -> None:
 
 
 def drop_from_snapshot(data: dict[str, Any]) -> None:
-    """What a snapshot had before there were modes."""
+    """A snapshot from before modes existed."""
     del data["moving"]
     for name in BY_MOVING:
         del data["stats"][f"largest_{name}"]
@@ -140,7 +140,7 @@ def drop_from_report(data: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "report"])
-def test_files_from_before_there_were_modes_say_nothing_of_them(make: MakeArena, tmp_path: Path, kind: str) -> None:
+def test_older_files_without_modes_say_nothing_about_them(make: MakeArena, tmp_path: Path, kind: str) -> None:
     pool, kept = stranded(make, compact=False)
     path = getattr(pool, kind)().save(tmp_path / "old.json")
     drop: Callable[[dict[str, Any]], None] = {"snapshot": drop_from_snapshot, "report": drop_from_report}[kind]
@@ -160,7 +160,7 @@ def test_files_from_before_there_were_modes_say_nothing_of_them(make: MakeArena,
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "report"])
-def test_a_mode_that_does_not_exist_is_refused(make: MakeArena, tmp_path: Path, kind: str) -> None:
+def test_an_unknown_mode_is_refused(make: MakeArena, tmp_path: Path, kind: str) -> None:
     path = getattr(make(cap="64MiB"), kind)().save(tmp_path / "odd.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "moving": "<b>sometimes</b>"}))
     with pytest.raises(
@@ -169,7 +169,7 @@ def test_a_mode_that_does_not_exist_is_refused(make: MakeArena, tmp_path: Path, 
         arena.load(path)
 
 
-def test_a_replay_reports_the_mode_that_it_was_told_of(make: MakeArena, tmp_path: Path) -> None:
+def test_a_replay_reports_its_own_mode(make: MakeArena, tmp_path: Path) -> None:
     pool, settings = make(cap="128MiB"), {"cap": "64MiB", "growth": "16MiB", "reserve": "64MiB"}
     with pool.record(tmp_path / "run.arena"):
         blocks = [pool.allocate(2 * MIB) for _ in range(32)]
@@ -178,7 +178,7 @@ def test_a_replay_reports_the_mode_that_it_was_told_of(make: MakeArena, tmp_path
         pool.allocate(LARGE).free()
     kept.clear()
     trace = arena.Trace.read(tmp_path / "run.arena")
-    with thread_in_native_code():  # which is none of the recorded program's
+    with thread_in_native_code():  # which is not the recorded program's
         played = {compact: trace.replay(**settings, compact=compact) for compact in ("auto", False)}
     assert (played["auto"].fits, played["auto"].end.moving) == (True, "allowed")
     error = played[False].error

@@ -1,4 +1,4 @@
-"""A request that failed: its error, its page, its files and the metrics say one thing."""
+"""A failed request: its error, its page, its files and the metrics agree."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .browser import Open
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ARENA_OOM_DIR", str(tmp_path))
-    monkeypatch.setattr(oom, "_numbers", [1])  # a process saves so many, and other tests want to
+    monkeypatch.setattr(oom, "_numbers", [1])  # a process saves only so many, and other tests need some
     return tmp_path
 
 
 def failed(pool: arena.Arena, size: int, folder: Path) -> tuple[OutOfMemoryError, Report, Snapshot]:
-    """The error, without its frames (playwright keeps those of the test, and so the arena); what was saved with it."""
+    """The error without its frames (playwright keeps the test's, and so the arena), and what was saved with it."""
     error = None
     try:
         pool.allocate(size)
@@ -48,13 +48,13 @@ def account(figures: dict[str, Any]) -> dict[str, int]:
 
 
 def freed_bytes(pool: arena.Arena) -> int:
-    """What is free in whole handles."""
+    """Bytes free in whole handles."""
     stats = pool.stats()
     return stats.reserved - stats.live - stats.stranded
 
 
 def freed_on_a_stream(make: MakeArena, cu: Cu, **settings: Any) -> tuple[arena.Arena, list[arena.Buffer]]:
-    """Most of the arena was freed on a stream, which is done by now, but nobody has asked it."""
+    """Most of the arena was freed on a stream that is done by now but has not been queried."""
     pool, stream = make(cap="256MiB", **settings), cu.owned_stream()
     kept, freed = pool.allocate(64 * MIB), pool.allocate(128 * MIB, stream)
     cu.ok("cuMemsetD8Async", freed.ptr, 1, freed.nbytes, stream.ptr)
@@ -64,7 +64,7 @@ def freed_on_a_stream(make: MakeArena, cu: Cu, **settings: Any) -> tuple[arena.A
     return pool, [kept]
 
 
-def test_the_error_and_all_that_is_saved_have_one_account(make: MakeArena, cu: Cu, folder: Path) -> None:
+def test_the_error_and_all_saved_files_have_the_same_account(make: MakeArena, cu: Cu, folder: Path) -> None:
     pool, kept = freed_on_a_stream(make, cu)
     error, report, snapshot = failed(pool, 230 * MIB, folder)
     assert (error.account["pending"], error.account["releasable"]) == (0, freed_bytes(pool))
@@ -85,7 +85,7 @@ def test_metrics_and_reports_agree_on_what_is_pending(make: MakeArena, cu: Cu) -
     kept.clear()
 
 
-def test_what_another_thread_frees_after_the_verdict_is_in_neither(
+def test_what_another_thread_frees_after_the_verdict_appears_nowhere(
     make: MakeArena, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make(cap="64MiB")
@@ -96,7 +96,7 @@ def test_what_another_thread_frees_after_the_verdict_is_in_neither(
             kept.pop().free()
         return True
 
-    monkeypatch.setattr(arena._pool.arena, "seems_alone", free_and_look)  # is asked after the request failed
+    monkeypatch.setattr(arena._pool.arena, "seems_alone", free_and_look)  # called after the request failed
     error, report, snapshot = failed(pool, 32 * MIB, folder)
     assert not kept
     assert error.account["requested"] == report.account["requested"] == snapshot.stats["requested"] == 48 * MIB
@@ -106,7 +106,7 @@ def test_what_another_thread_frees_after_the_verdict_is_in_neither(
 
 
 @pytest.mark.parametrize(("size", "compact"), [(230, True), (300, True), (230, False), (9 << 10, True)])
-def test_the_page_and_the_text_have_the_next_step_of_the_error(
+def test_the_page_and_the_text_show_the_next_step_of_the_error(
     make: MakeArena, cu: Cu, folder: Path, show: Open, size: int, compact: bool
 ) -> None:
     pool, kept = freed_on_a_stream(make, cu, compact=compact)
@@ -116,7 +116,7 @@ def test_the_page_and_the_text_have_the_next_step_of_the_error(
     text = " ".join(str(report).split())
     assert text.count("Next:") == 1
     assert last in text
-    assert "trim() gives back" not in text  # a request takes what is releasable, so that cannot help
+    assert "trim() gives back" not in text  # a request uses releasable memory, so that cannot help
     with show(report) as tab:
         assert tab.page.locator(".next").all_inner_texts() == [last]
         assert error.line in tab.page.inner_text(".verdict")
@@ -145,7 +145,7 @@ def test_a_failure_without_moving_reads_the_same_everywhere(make: MakeArena, fol
     kept.clear()
 
 
-def test_the_report_of_a_budget_has_the_budget_and_what_the_scope_holds(
+def test_the_report_of_a_budget_error_shows_the_budget_and_what_the_scope_holds(
     make: MakeArena, folder: Path, show: Open
 ) -> None:
     pool = make(cap="64MiB")
@@ -165,7 +165,7 @@ def test_the_report_of_a_budget_has_the_budget_and_what_the_scope_holds(
     kept.clear()
 
 
-def test_the_line_that_asked_is_known_without_tracing_lines(make: MakeArena, folder: Path) -> None:
+def test_the_requesting_line_is_known_without_tracing_lines(make: MakeArena, folder: Path) -> None:
     def ask() -> None:
         pool.allocate(9 * MIB)
 
@@ -207,7 +207,7 @@ def test_a_replay_that_does_not_fit_says_the_same_in_its_error_and_its_report(ma
         ({"headroom": "7GiB"}, 2 << 30, "2 GiB can never pass under a headroom of 7 GiB, which leaves 1 GiB of the"),
     ],
 )
-def test_a_request_that_can_never_pass_says_under_what(
+def test_a_request_that_can_never_pass_names_the_limit(
     make: MakeArena, settings: dict[str, Any], size: int, words: str
 ) -> None:
     pool = make(**settings)
@@ -217,11 +217,11 @@ def test_a_request_that_can_never_pass_says_under_what(
     assert last.startswith(f"Next: {words}")
     assert caught.value.most < size
     assert pool.allocate(caught.value.most).nbytes == caught.value.most
-    report = pool.report(verdict=caught.value.verdict, request=size)  # later, by hand: the same
+    report = pool.report(verdict=caught.value.verdict, request=size)  # a report made later says the same
     assert report.notes == [last.removeprefix("Next: ")]
 
 
-def test_what_cannot_be_reserved_fails_like_any_other_request(make: MakeArena) -> None:
+def test_a_failed_reservation_reads_like_any_other_failed_request(make: MakeArena) -> None:
     pool = make(cap="64MiB", compact=False)
     kept = pool.allocate(16 * MIB)
     with pytest.raises(OutOfMemoryError) as caught:

@@ -1,4 +1,4 @@
-"""Reading back large files, and saying where a value is wrong."""
+"""Loading large files, and errors that name the wrong value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 100_000
 
 
 def many_pieces() -> Snapshot:
-    """Live blocks of 512 bytes and free pieces, in turns, as far as a segment goes."""
+    """Alternating live blocks of 512 bytes and free pieces, until the segment is full."""
     size = -(-MANY * 512 // (2 * MIB)) * 2 * MIB
     live = 512 * MANY // 2
     account = {"requested": live, "live": live, "reserved": size, "stranded": size - live, "cap": size}
@@ -46,7 +46,7 @@ def test_a_snapshot_of_100000_pieces_loads_in_under_2_seconds(tmp_path: Path) ->
     path = saved.save(tmp_path / "snapshot.json")
     begin = time.process_time()
     found = arena.load(path)
-    assert time.process_time() - begin < 2  # seen: 0.5 to 0.8; it was 6 when types were looked at for every piece
+    assert time.process_time() - begin < 2  # measured: 0.5 to 0.8 (6 when types were checked for every piece)
     assert found == saved
     assert gc.isenabled()
 
@@ -63,7 +63,7 @@ def test_a_snapshot_of_100000_pieces_loads_in_under_2_seconds(tmp_path: Path) ->
         (("handles",), {}, "snapshot.handles should be list, not {}"),
     ],
 )
-def test_an_error_says_where_the_value_is(tmp_path: Path, place: Any, value: Any, text: str) -> None:
+def test_an_error_says_where_the_wrong_value_is(tmp_path: Path, place: Any, value: Any, text: str) -> None:
     path = make_snapshot().save(tmp_path / "snapshot.json")
     data = json.loads(path.read_text())
     target = data

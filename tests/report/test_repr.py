@@ -1,4 +1,4 @@
-"""How public objects show themselves: in one line where they are printed, as a small table in a notebook."""
+"""How public objects show themselves: in one line when printed, as a small table in a notebook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Things = dict[str, Any]
 
 @pytest.fixture
 def things(make: MakeArena, tmp_path: Path) -> Iterator[Things]:
-    """One of each public class."""
+    """One object of each public class."""
     made = of_a_program(make(cap="64MiB"), tmp_path)
     yield made
     made["Buffer"].free()
@@ -34,7 +34,7 @@ def things(make: MakeArena, tmp_path: Path) -> Iterator[Things]:
 
 
 def of_a_program(pool: arena.Arena, tmp_path: Path) -> Things:
-    """Of a small program, whose lines are known."""
+    """The objects of a small program whose lines are traced."""
     before = pool.snapshot()
     arena.trace_lines(True)
     try:
@@ -72,7 +72,7 @@ def of_a_program(pool: arena.Arena, tmp_path: Path) -> Things:
 
 
 class Strict(html.parser.HTMLParser):
-    """Knows the tags, and that each ends where it should."""
+    """A parser that checks that the tags are known and closed in the right place."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Strict(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_every_public_class_shows_itself(things: Things) -> None:
+def test_every_public_class_has_a_repr(things: Things) -> None:
     kinds = {
         name: value
         for name in arena.__all__
@@ -146,7 +146,7 @@ def test_every_public_class_shows_itself(things: Things) -> None:
         ("Reports", "<arena.Reports of 1 arena>"),
     ],
 )
-def test_the_line_says_what_one_wants_to_know(things: Things, name: str, line: str) -> None:
+def test_the_line_says_what_matters(things: Things, name: str, line: str) -> None:
     assert repr(things[name]) == line
 
 
@@ -163,7 +163,7 @@ def test_stats_show_the_account_in_a_notebook(things: Things) -> None:
     assert f"{8 * MIB:,}" in shown
 
 
-def test_names_that_others_chose_are_text_and_nothing_else(make: MakeArena) -> None:
+def test_names_chosen_by_others_are_only_ever_text(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     wild = "<script>alert(1)</script>&\u202e\n"
     trace = arena.Trace({"program": wild, wild: wild})
@@ -180,7 +180,7 @@ def test_names_that_others_chose_are_text_and_nothing_else(make: MakeArena) -> N
     kept.free()
 
 
-def test_what_is_over_shows_that(make: MakeArena) -> None:
+def test_ended_objects_say_so(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     buffer = pool.allocate(1000)
     buffer.free()
@@ -207,7 +207,7 @@ def test_the_largest_batch_is_still_a_tuple_that_pickles(things: Things) -> None
     assert found._replace(batch=3).batch == 3
 
 
-def test_nothing_is_imported_to_show_itself_before_it_is_asked() -> None:
+def test_the_code_for_reprs_is_imported_only_when_needed() -> None:
     code = "import sys, arena; pool = arena.Arena(device='sim:1GiB'); pool.stats(); print('arena._show' in sys.modules)"
     assert run(code, ARENA_DRIVER="sim").stdout == "False\n"
 
@@ -228,7 +228,7 @@ builtins.last = Last()
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_a_real_notebook_shows_both(tmp_path: Path) -> None:
+def test_a_real_notebook_shows_line_and_table(tmp_path: Path) -> None:
     shown = ("pool", "kept", "pool.snapshot()", "pool.snapshot().since(before)", "pool.stats()", "pool.report()")
     outputs = run_cells(
         tmp_path,

@@ -41,7 +41,9 @@ def lines_of(path: Path) -> list[str]:
         ("--lines=40", "tool.py:4 in load < tool.py:6 in main < tool.py:8 in <module>"),
     ],
 )
-def test_lines_takes_a_number_and_ends_where_the_program_began(tmp_path: Path, option: str, expected: str) -> None:
+def test_the_lines_option_takes_a_number_and_ends_where_the_program_began(
+    tmp_path: Path, option: str, expected: str
+) -> None:
     (tmp_path / "tool.py").write_text(PROGRAM)
     for name, arguments in {"script": (tmp_path / "tool.py",), "module": ("-m", "tool")}.items():
         path = tmp_path / f"{name}.json"
@@ -50,7 +52,7 @@ def test_lines_takes_a_number_and_ends_where_the_program_began(tmp_path: Path, o
         assert lines_of(path) == [expected]
 
 
-def test_a_package_that_allocates_while_it_is_imported_names_no_frame_of_the_command_line(tmp_path: Path) -> None:
+def test_a_package_that_allocates_on_import_names_no_frame_of_the_command_line(tmp_path: Path) -> None:
     package = tmp_path / "pack"
     package.mkdir()
     (package / "__init__.py").write_text("import arena\nkept = arena.default_arena().allocate(1 << 20)\n")
@@ -61,7 +63,7 @@ def test_a_package_that_allocates_while_it_is_imported_names_no_frame_of_the_com
     assert lines_of(path)[0].startswith("__init__.py:2 in <module>")
 
 
-def test_what_follows_lines_is_the_program(tmp_path: Path) -> None:
+def test_the_lines_option_does_not_swallow_the_program(tmp_path: Path) -> None:
     program = tmp_path / "2"
     program.write_text("import arena, sys; arena.Arena(); print(arena._core.traced_depth(), sys.argv[1:])")
     assert run_arena("run", "--lines", program, "--lines", "x").stdout == "1 ['--lines', 'x']\n"
@@ -81,7 +83,7 @@ def test_python_itself_is_not_named_below_a_module(tmp_path: Path) -> None:
     assert done.stdout == "tool.py:4 in load < tool.py:6 in main < tool.py:8 in <module>\n", done.stderr
 
 
-def test_a_text_that_is_executed_is_not_where_the_program_began(make: MakeArena) -> None:
+def test_executed_text_is_not_where_the_program_began(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     arena.trace_lines(True, depth=3)
     try:
@@ -91,11 +93,11 @@ def test_a_text_that_is_executed_is_not_where_the_program_began(make: MakeArena)
         arena.trace_lines(False)
     (piece,) = pool.snapshot().live
     functions = [line.function.rpartition(".")[2] for line in piece.lines]
-    assert functions[:2] == ["<module>", "test_a_text_that_is_executed_is_not_where_the_program_began"]
+    assert functions[:2] == ["<module>", "test_executed_text_is_not_where_the_program_began"]
     space.clear()
 
 
-def test_the_line_that_asks_is_known_whether_or_not_lines_are_traced(make: MakeArena) -> None:
+def test_the_requesting_line_is_known_with_and_without_tracing(make: MakeArena) -> None:
     def asks() -> Any:
         return arena._core.current_lines()
 
@@ -108,12 +110,12 @@ def test_the_line_that_asks_is_known_whether_or_not_lines_are_traced(make: MakeA
         assert Path(lines[0].file) == Path(__file__)
 
 
-def test_the_top_level_of_a_cell_is_the_cell_alone() -> None:
+def test_the_top_level_of_a_cell_is_shown_as_the_cell_alone() -> None:
     lines = [Line("In [12]", 4, "step"), Line("In [3]", 2, "<module>"), Line("/x/In [3", 1, "<module>")]
     assert line_text(lines) == "In [12]:4 in step < In [3]:2 < In [3:1 in <module>"
 
 
-def test_cells_of_a_notebook_are_called_by_their_numbers(tmp_path: Path) -> None:
+def test_notebook_cells_are_named_by_their_numbers(tmp_path: Path) -> None:
     *_, lines, error = run_cells(
         tmp_path,
         "import arena; arena.trace_lines(True, depth=9); pool = arena.Arena(cap='64MiB', device='sim:1GiB')",
@@ -128,7 +130,7 @@ def test_cells_of_a_notebook_are_called_by_their_numbers(tmp_path: Path) -> None
     assert "ipykernel" not in lines.text + error.text
 
 
-def test_cells_in_a_terminal_are_called_by_their_numbers(tmp_path: Path) -> None:
+def test_cells_in_a_terminal_are_named_by_their_numbers(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
     code = """
 import sys
