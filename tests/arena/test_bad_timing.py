@@ -65,7 +65,7 @@ def allocate_at_the_cap(pool: arena.Arena, streams: list[OwnedStream], size: int
                 pool.allocate(size, stream).free()
             except (OutOfMemoryError, DriverError) as error:
                 caught.add(type(error))
-                pool.release_graphs()  # it may be part of the capture, so it is never reused
+                pool.release_graphs()  # the buffer may belong to a graph, which keeps its memory
         try:
             pool.trim()
         except DriverError as error:

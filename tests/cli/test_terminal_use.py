@@ -152,7 +152,7 @@ def test_the_suggested_next_command_works(recording: Path, tmp_path: Path) -> No
     assert tight.stdout.splitlines()[-1] == f"Next: arena fit {shlex.quote(str(recording))}"
 
 
-def test_the_cap_that_fit_suggests_is_enough_for_a_run(tmp_path: Path) -> None:
+def test_the_cap_suggested_after_a_run_is_enough(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import cupy\narrays = [cupy.empty(1 << 20, 'u1') for _ in range(1406)]\n")
     done = run_arena("run", "--growth", "2MiB", "--record", tmp_path / "a run.arena", program)

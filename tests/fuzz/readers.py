@@ -91,7 +91,7 @@ def save(found: arena.Trace, path: Path, settings: dict[str, str]) -> None:
 
 
 def edited(data: bytes) -> bytes:
-    """A whole report or snapshot in which every three bytes change one value. Few changes of the text would leave it JSON."""
+    """A whole report or snapshot in which every three bytes change one value. (Changed text is rarely still JSON.)"""
     whole = json.loads(corpus.inputs("saved")["report" if data[:1] < b"\x80" else "snapshot"])
     for at in range(1, min(len(data), 90) - 2, 3):
         if not (slots := list(places(whole))):

@@ -1,4 +1,4 @@
-"""An arena beside the model: requests and frees that both are told of, and what must hold of the two at any time."""
+"""An arena and the model beside it: both get the same requests and frees, and these invariants hold at any time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Fault = tuple[str, int, int, str]  # function, which call of it, how many calls,
 
 
 class ArenaAndModel(RuleBasedStateMachine):
-    """An arena and the model beside it. What happens to them is up to the subclasses."""
+    """An arena and the model beside it. Subclasses decide what happens to them."""
 
     granule = 64 * KIB
     total = 16 * MIB
     cap = cap_now = 6 * MIB
-    is_movable = True  # live data is, under its pointers
-    is_counted_at_once = True  # by the driver and by the arena, also between threads
-    taken = runs = 0  # steps, of all runs
+    is_movable = True  # live data can be moved under its pointers
+    is_counted_at_once = True  # driver and arena count at the same moment, even with several threads
+    taken = runs = 0  # steps of all runs
 
     def make(self, **settings: Any) -> arena.Arena:
         return arena.Arena(**settings)
@@ -47,7 +47,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         self.cu.start()
         self.queue = Queue(self.cu)
         self.growth, self.headroom, self.kept = growth, headroom * self.granule, reserve * self.granule
-        self.highest, self.other, self.has_burst = self.cap, 0, False
+        self.highest, self.other, self.has_run_threads = self.cap, 0, False
         sizes = {"cap": self.cap, "headroom": self.headroom, "reserve": self.kept, "growth": growth * self.granule}
         self.pool = self.make(**sizes)
         self.model = Model(self.granule)
@@ -58,11 +58,11 @@ class ArenaAndModel(RuleBasedStateMachine):
         self.values = 0
         self.used = sim.used()
         with self.pool.allocate(1) as first:
-            self.base = first.ptr  # the lowest place of an arena in which nothing is
+            self.base = first.ptr  # the lowest address in an empty arena
         self.model.peak_requested, self.model.peak_live = 1, 512
         self.used = sim.used()
 
-    # Every request that fails collects garbage, and Hypothesis keeps a lot that is none.
+    # Every failing request collects garbage, and Hypothesis keeps many live objects.
     def spare_the_collector(self) -> None:
         type(self).runs += 1
         if self.runs % 50 == 0:
@@ -73,7 +73,7 @@ class ArenaAndModel(RuleBasedStateMachine):
     def configure(self) -> None:
         fresh(memory=self.total, granularity=self.granule)
 
-    # Not by preconditions: what is live depends on timing, and Hypothesis wants to be offered the same rules again.
+    # Not a precondition: what is live depends on timing, and Hypothesis wants the same rules to be available again.
     def pick(self, which: int, blocks: list[Held] | None = None) -> Held | None:
         blocks = self.model.blocks if blocks is None else blocks
         return blocks[which % len(blocks)] if blocks else None
@@ -105,7 +105,7 @@ class ArenaAndModel(RuleBasedStateMachine):
             sim.clear_planned()
 
     def attempt(self, call: Callable[[], object], fault: Fault | None, fails: bool = False) -> bool:
-        """Whether a call passed; it may fail only if it must, or was made to."""
+        """Whether a call passed. It may fail only if it has to, or was made to."""
         try:
             with self.planned(fault):
                 call()
@@ -145,7 +145,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         return False
 
     def must_pass(self, size: int) -> bool | None:
-        """Whether a request has to pass, or to fail; None if this needs to be seen from its outcome."""
+        """Whether a request has to pass or to fail; None if only the outcome can tell."""
         if not all(room.has(rounded(size)) for _, room in self.scopes):
             return False
         needed = len(self.model.touched()) + self.model.fewest_new(min(rounded(size), 4 * self.total), self.base)
@@ -157,7 +157,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         return True
 
     def fits_after_all(self, size: int) -> bool:
-        """For a request that failed: whether it fits although some of what is free is pinned to its place."""
+        """For a failed request: whether it fits even though some free memory is pinned in place."""
         if not all(room.has(rounded(size)) for _, room in self.scopes):
             return False
         beside = self.model.untouched_beside_pins(self.pool.snapshot().handles)
@@ -165,7 +165,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         return (needed + beside) * self.granule <= self.least_limit
 
     def find_lost(self, error: ArenaError) -> None:
-        """A re-backing that fails in its middle may lose data. It says so, and those blocks are not live any more."""
+        """A re-backing that fails halfway may lose data. The error says so, and those blocks are no longer live."""
         live = {piece.address for piece in self.pool.snapshot().pieces if piece.state == "live"}
         for block in [block for block in self.model.blocks if block.ptr not in live]:
             assert "lost" in str(error) or isinstance(error, DriverError), error
@@ -178,13 +178,13 @@ class ArenaAndModel(RuleBasedStateMachine):
         self.model.remove(block)
         with contextlib.suppress(DriverError), self.planned(fault):
             buffer.free()
-        buffer.free()  # a second time: nothing happens
+        buffer.free()  # a second time does nothing
 
     def leave_last_scope(self) -> None:
         self.scopes[-1][0].__exit__()
         self.left.append(self.scopes.pop())
 
-    # What holds.
+    # The invariants.
 
     @invariant(check_during_init=False)
     def everything_holds(self) -> None:
@@ -198,7 +198,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         assert (s.peak_requested, s.peak_live) == (self.model.peak_requested, self.model.peak_live)
         assert s.reserved == sim.used() <= max(self.cap_now, self.used)
         assert max(s.peak_reserved, sim.peak()) <= self.highest
-        if self.is_counted_at_once or not self.has_burst:
+        if self.is_counted_at_once or not self.has_run_threads:
             assert s.peak_reserved == sim.peak()
         if sim.used() > self.used:
             assert self.total - self.other - sim.used() >= self.headroom
@@ -210,7 +210,7 @@ class ArenaAndModel(RuleBasedStateMachine):
     errors: ClassVar[list[str]] = []
 
     def note(self) -> None:
-        """Keeps an error for the test to tell: a failure that depends on timing is hidden by Hypothesis's own."""
+        """Keep an error for the test to report: Hypothesis hides timing-dependent failures behind its own error."""
         if isinstance(sys.exc_info()[1], Exception):
             self.errors.append(traceback.format_exc())
 
@@ -225,7 +225,7 @@ class ArenaAndModel(RuleBasedStateMachine):
 
     def end(self) -> None:
         sim.configure(delay=0)
-        if sys.exc_info()[0] is not None:  # something was found already
+        if sys.exc_info()[0] is not None:  # an error was found already
             self.note()
             self.cu.ok("cuCtxSynchronize_v2", 0)
             self.scopes.clear()

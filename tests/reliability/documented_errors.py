@@ -1,8 +1,8 @@
-"""The errors that NVIDIA's cuda.h documents for each function that the arena calls: the codes after ``\\return`` in the
-comment above it, in CUDA 12.9 or 13.
+"""The errors that NVIDIA's cuda.h documents for each function that the arena calls.
 
-LAUNCH_FAILED stands for the errors of work that was queued before, where the header says that a function may return
-those. ``make lint`` compares this list with the headers (tools/check_errors.py).
+They are the codes after ``\\return`` in the comment above each function, in CUDA 12.9 or 13. LAUNCH_FAILED stands for
+the errors of earlier queued work, where the header says that a function may return those. ``make lint`` compares this
+list with the headers (tools/check_errors.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ERRORS = {
     "cuEventQuery": "INVALID_HANDLE INVALID_VALUE NOT_READY DEINITIALIZED NOT_INITIALIZED LAUNCH_FAILED",
 }
 
-# What the headers do not document, and a driver may give all the same.
+# Errors that the headers do not document, but a driver may return all the same.
 BESIDES = {
     "cuCtxSynchronize": "UNKNOWN",
     "cuMemRelease": "UNKNOWN",

@@ -1,6 +1,6 @@
-"""A program that makes an arena call all of the driver that it ever calls, in steps that do not need each other.
+"""A program that makes an arena use every driver call it ever uses, in steps that do not depend on each other.
 
-It uses functions of the driver that the arena does not call, so that the calls that are counted are the arena's.
+The program itself calls only driver functions that the arena does not call, so every counted call is the arena's.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from arena import ArenaError, sim
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu, OwnedStream
 
-CAP = 24  # units: granules, or what plain segments are counted in
+CAP = 24  # in units: granules, or the unit of plain segments
 VIRTUAL_UNIT, PLAIN_UNIT = 64 << 10, 2 << 20
-WRITTEN = 512  # bytes of a buffer, at its beginning and at its end: more costs more than all the rest
+WRITTEN = 512  # bytes of a buffer at its start and at its end; more would dominate the running time
 OWN_CALLS = {
     "cuMemsetD8Async",
     "cuMemcpyDtoHAsync",
@@ -38,7 +38,7 @@ def handle(stream: Stream) -> int:
 class Machine:
     """A small simulated device with three streams, and no context current in this thread.
 
-    The arena can ask the stream that has an owner at any time. Of the plain number it must ask the whole context.
+    The arena can query the stream with an owner at any time. For a plain number it must query the whole context.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Machine:
         self.cu.ok("cuCtxSetCurrent", 0)
 
     def __call__(self, *calls: tuple[Any, ...]) -> None:
-        """Call functions of the driver, each a name and its arguments, with the context current."""
+        """Call driver functions, each given as a name and its arguments, with the context current."""
         assert self.has_no_context(), "the arena left its context behind"
         self.cu.ok("cuCtxSetCurrent", self.context)
         try:
@@ -63,19 +63,19 @@ class Machine:
         return self.cu.cuMemsetD8Async(0, 0, 0, 0) == "CUDA_ERROR_INVALID_CONTEXT"
 
     def is_relaxed(self) -> bool:
-        """Whether this thread was left in another mode of capture than it was."""
+        """Whether this thread was left in another capture mode."""
         mode = ctypes.c_uint(0)
         self.cu.ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         return mode.value != 0
 
 
 def ends(buffer: arena.Buffer) -> tuple[int, int]:
-    """Where what is written to a buffer lies."""
+    """The addresses at which a buffer is written."""
     return buffer.ptr, buffer.ptr + buffer.nbytes - WRITTEN
 
 
 class Program:
-    """Steps with an arena. Every buffer holds a pattern at both ends, which is looked at before it is freed."""
+    """Steps with an arena. Every buffer holds a pattern at both ends, which is checked before it is freed."""
 
     def __init__(self, machine: Machine, *, vmm: bool, before_end: Callable[[], None] = lambda: None) -> None:
         self.machine = machine
@@ -85,7 +85,7 @@ class Program:
         self.pool: arena.Arena | None = None
         self.held: list[tuple[arena.Buffer, int, int]] = []
         self.values = 0
-        self.refused: list[ArenaError] = []  # without what was on its way then, which would keep the arena
+        self.refused: list[ArenaError] = []  # without their context, which would keep the arena alive
 
     def steps(self) -> Iterator[Callable[[], object]]:
         yield self.open
@@ -109,7 +109,7 @@ class Program:
         after_each: Callable[[Program], None] = lambda program: None,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        """All steps; or, when it does not go on, those up to there, the last of them once more, and the end."""
+        """Run all steps. If told to stop early, repeat the last step, and run the final ones."""
         for step in self.steps():
             self.attempt(step)
             if self.pool is not None:
@@ -128,9 +128,9 @@ class Program:
         except ArenaError as error:
             error.__context__ = None
             self.refused.append(error.with_traceback(None))
-            self.drop_all()  # nothing is refused twice
+            self.drop_all()  # so that the next step can pass
             if self.pool is not None and self.pool._core is not None:
-                self.pool.release_graphs()  # which keep what the driver said was being captured
+                self.pool.release_graphs()  # which keep memory that the driver reported as captured
 
     @property
     def arena(self) -> arena.Arena:
@@ -150,10 +150,10 @@ class Program:
         self.machine(*[("cuMemsetD8Async", end, value, WRITTEN, stream) for end in ends(buffer)])
 
     def check(self, entries: list[tuple[arena.Buffer, int, int]]) -> None:
-        """Each buffer holds what was written, on its own stream.
+        """Check on its own stream that each buffer holds what was written.
 
-        The default one comes last: to read there waits for what the arena copies there itself, and nobody would see
-        that it had not waited.
+        The default stream comes last: reading there waits for the arena's own copies, and would hide that the arena did
+        not wait for them.
         """
         entries = sorted(entries, key=lambda entry: entry[2] == 0)
         places = [(end, stream) for buffer, _, stream in entries for end in ends(buffer)]
@@ -174,14 +174,14 @@ class Program:
     def open(self) -> None:
         self.pool = arena.Arena(
             cap=CAP * self.unit, growth=8 * self.unit, headroom=self.unit, compact=True, vmm=self.vmm
-        )  # with headroom the device is asked what is free
+        )  # with headroom, the arena asks the device how much is free
 
     def grow(self) -> None:
         for size, stream in ((1, 1), (2, 2), (4, 0), (0.5, 0), (0.1, 1)):
             self.take(size, stream)
 
     def share_between_streams(self) -> None:
-        """What one stream freed goes to the other, once an event has told that it is done."""
+        """What one stream freed goes to the other once an event shows that it is done."""
         first = self.take(3, 1)
         self.drop(first)
         second = self.take(3, 2)
@@ -189,7 +189,7 @@ class Program:
         self.drop(self.take(6, 0))
 
     def wait_on_the_device(self) -> None:
-        """The cap is reached, and there is nothing but what another stream is still using."""
+        """The cap is reached, and only memory in use by another stream is left."""
         self.drop_all()
         self.arena.trim()
         first, rest = self.take(CAP / 2, 1), self.take(CAP / 2, 0)
@@ -214,7 +214,7 @@ class Program:
         self.arena.trim()
 
     def wait(self) -> None:
-        """A request needs what a stream is still using."""
+        """A request needs memory that a stream is still using."""
         self.drop_all()
         self.arena.trim()
         first, between, last = self.take(8, 1), self.take(8, 0), self.take(8, 1)
@@ -227,8 +227,8 @@ class Program:
         self.drop(self.take(12, 2), between)
 
     def move_live_data(self) -> None:
-        """Large handles are full of small blocks, and every other one goes: under the cap of later there is room for a
-        large block only where the others lie."""
+        """Fill large handles with small blocks and free every other one. Under the later cap, a large block fits only
+        where the others are."""
         try:
             self.arena.set_cap(3 * CAP * self.unit)
             small = [self.take(1, index % 3) for index in range(CAP)]
@@ -240,7 +240,7 @@ class Program:
         self.drop_all()
 
     def capture(self) -> None:
-        """A stream that the arena can ask is captured while another one is used; its graph goes at once."""
+        """Capture a stream that the arena can query while another one is in use; the graph is destroyed at once."""
         self.drop(self.take(2, 1))
         self.arena.trim()
         (_, stream, other), graph = self.machine.streams, ctypes.c_void_p()
@@ -261,7 +261,7 @@ class Program:
             self.arena.set_cap(CAP * self.unit)
 
     def fill_up(self) -> None:
-        """More than there is: every way to make room is tried, in vain."""
+        """Request more than there is, so that every way to make room is tried."""
         self.take(9, 2)
         buffer = self.take(5, 1)
         try:
@@ -282,4 +282,4 @@ class Program:
         self.arena.close()
         last.free()
         self.before_end()
-        del core  # with what knew it last the arena goes
+        del core  # the arena ends with its last reference

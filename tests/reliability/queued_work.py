@@ -1,4 +1,4 @@
-"""Work that is really queued: blocks are filled on their streams, and read there before they are freed."""
+"""Real queued work: blocks are filled on their streams, and read there before they are freed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from arena import sim
 from ..simulated.cu import Cu
 from .model import Held
 
-ROOM = 32 << 20  # bytes of reads that were not looked at yet
+ROOM = 32 << 20  # bytes of reads that are not checked yet
 
 
 class Queue:
-    """Fills blocks, and reads them back into pinned memory, which is looked at later."""
+    """Fills blocks and reads them back into pinned memory, which is checked later."""
 
     def __init__(self, cu: Cu) -> None:
         self.cu = cu
@@ -34,7 +34,7 @@ class Queue:
             self.cu.ok("cuMemsetD8Async", ptr, value, nbytes, stream)
 
     def read(self, ptr: int, nbytes: int, value: int, stream: int) -> None:
-        """Queues a read that check() will look at; of what is larger than the room left, the beginning."""
+        """Queue a read that check() will compare, up to the room that is left."""
         with self.lock:
             nbytes = min(nbytes, ROOM - self.used)
             place = self.host + self.used
@@ -44,10 +44,10 @@ class Queue:
             self.cu.ok("cuMemcpyDtoHAsync", place, ptr, nbytes, stream)
 
     def read_block(self, block: Held) -> None:
-        """By its own stream, and by those that use it too."""
+        """Read a block on its own stream, and on all others that use it."""
         if self.used + block.nbytes * (1 + len(block.users)) > ROOM:
             self.check()
-        if block.stream is None:  # nobody is left to read it in order
+        if block.stream is None:  # no stream is left to read it in order
             self.cu.ok("cuCtxSynchronize_v2", 0)
             self.read(block.ptr, block.nbytes, block.value, 0)
             self.check()
@@ -57,7 +57,7 @@ class Queue:
             self.read(block.ptr, block.nbytes, block.value, user)
 
     def share(self, block: Held, user: int) -> None:
-        """Has another stream wait for what the block's own has queued."""
+        """Make another stream wait for what the block's own stream has queued."""
         assert block.stream is not None
         self.cu.ok("cuEventRecord", self.event, block.stream)
         self.cu.ok("cuStreamWaitEvent", user, self.event, 0)

@@ -1,4 +1,4 @@
-"""A state machine that does to an arena what programs do, at random, and compares it with the model after each step."""
+"""A state machine that uses an arena at random, as programs do, and compares it with the model after each step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FUNCTIONS = (
     *("cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemGetInfo", "cuStreamIsCapturing"),
 )
 
-# One call in eight has a planned failure of the driver.
+# One call in eight has a planned driver failure.
 faults = st.one_of(
     *[st.none()] * 7,
     st.tuples(st.sampled_from(FUNCTIONS), st.integers(1, 4), st.integers(1, 2), st.sampled_from(ERRORS)),
@@ -35,7 +35,7 @@ picks = st.integers(0, 1 << 16)
 
 
 class Steps(ArenaAndModel):
-    """What happens. What memory is taken from is up to the subclasses."""
+    """The steps. Subclasses decide where memory comes from."""
 
     @rule(size=st.deferred(lambda: sizes), stream=picks, fault=faults)
     def allocate(self, size: int, stream: int, fault: Fault | None) -> None:
@@ -52,7 +52,7 @@ class Steps(ArenaAndModel):
 
     @rule(seed=picks, stream=picks)
     def leave_holes(self, seed: int, stream: int) -> None:
-        """Blocks side by side, of which every other one goes: what is left keeps large handles from being used."""
+        """Allocate adjacent blocks and free every other one, so that large handles stay in use."""
         chance = random.Random(seed)
         for i in range(12):
             if (
@@ -63,7 +63,7 @@ class Steps(ArenaAndModel):
 
     @rule(several=st.lists(st.deferred(lambda: sizes), min_size=1, max_size=3), seed=picks, stream=picks)
     def use_again(self, several: list[int], seed: int, stream: int) -> None:
-        """The same sizes again and again, with nobody looking: what is freed is kept, and given out the short way."""
+        """Reuse the same sizes without inspecting the arena: freed blocks are cached and served on the fast path."""
         chance, mine = random.Random(seed), list[Held]()
         for _ in range(24):
             if mine and chance.random() < 0.5:
@@ -73,7 +73,7 @@ class Steps(ArenaAndModel):
 
     @rule(stream=picks)
     def allocate_the_largest(self, stream: int) -> None:
-        """What is called the largest request that would pass does pass."""
+        """The largest request that is said to pass does pass."""
         largest = self.pool.snapshot().stats["largest"]
         if largest and all(room.has(largest) for _, room in self.scopes):
             assert self.request(largest, self.streams[stream % len(self.streams)], None), largest
@@ -153,11 +153,11 @@ class Steps(ArenaAndModel):
 
     @rule(fault=faults)
     def compact(self, fault: Fault | None) -> None:
-        """Every granule goes back that no live block touches, but for those beside pinned ones and the reserve."""
+        """Every granule that no live block touches goes back, except those beside pinned blocks and the reserve."""
         if self.attempt(lambda: self.pool.trim(compact=True), fault) and self.is_movable:
             least = len(self.model.touched()) * self.granule
             if not any(block.pins for block in self.model.blocks):
-                # A handle goes back whole, so what is kept for the reserve may be more than that by a part of one.
+                # A handle is returned whole, so the reserve may keep up to a part of a handle more.
                 kept = up(self.kept, self.granule)
                 most = least if least >= kept else kept + (self.growth - 1) * self.granule
                 assert least <= self.pool.stats().reserved <= most
@@ -183,7 +183,7 @@ class Steps(ArenaAndModel):
 
     @rule(how=st.sampled_from(["stats", "snapshot", "report", "metrics"]), times=st.integers(1, 3))
     def look(self, how: str, times: int) -> None:
-        """Whoever looks changes nothing, but that more may be known of what streams have done."""
+        """Inspecting changes nothing, except that the arena may learn what streams have done."""
         before, calls = self.figures(), sim.calls("cuMemMap") + sim.calls("cuMemUnmap") + sim.calls("cuMemCreate")
         for _ in range(times):
             str(getattr(self.pool, how)())
@@ -192,15 +192,15 @@ class Steps(ArenaAndModel):
         assert sim.calls("cuMemMap") + sim.calls("cuMemUnmap") + sim.calls("cuMemCreate") == calls
 
     def figures(self) -> dict[str, int]:
-        self.pool.metrics()  # asks how much the device has left, which stats() does not
+        self.pool.metrics()  # asks how much the device has left, unlike stats()
         stats = self.pool.stats()
-        known = ("driver_calls", "pending", "releasable")  # who looks asks the driver, and may learn from it
+        known = ("driver_calls", "pending", "releasable")  # inspecting queries the driver, which may change these
         names = [name for name in dir(stats) if not name.startswith("_") and name not in known]
         return {"idle": stats.pending + stats.releasable, **{name: getattr(stats, name) for name in names}}
 
     @rule(share=st.floats(0, 1))
     def let_others_take(self, share: float) -> None:
-        """Another process takes some of what is free, or gives it back."""
+        """Another process takes some of the free memory, or returns it."""
         self.other = int(share * (self.total - sim.used())) // 512 * 512
         sim.configure(other=self.other)
 
@@ -213,9 +213,9 @@ class Steps(ArenaAndModel):
         self.queue.check()
 
     @rule(threads=st.integers(2, 4), seed=picks)
-    def burst(self, threads: int, seed: int) -> None:
-        """Several threads at once. Where handles are single granules nothing has to be moved: what fits must pass."""
-        self.has_burst = True
+    def run_threads(self, threads: int, seed: int) -> None:
+        """Run several threads. With handles of single granules nothing has to be moved, so what fits must pass."""
+        self.has_run_threads = True
         plans = [random.Random(seed + i).choices(range(1, 5 * self.granule), k=5) for i in range(threads)]
         most = sum((size - 1) // self.granule + 2 for plan in plans for size in plan)
         fits = self.growth == 1 and self.is_movable
@@ -242,7 +242,7 @@ sizes = st.one_of(
 
 
 class Stitched(Steps):
-    """Virtual memory, in granules of 64 KiB: small ones, so that much happens with few bytes."""
+    """Virtual memory with granules of 64 KiB, so that much happens with few bytes."""
 
     def must_pass(self, size: int) -> bool | None:
         assert len(sys._current_frames()) == 1  # or live data could not be moved, and the model would be wrong
@@ -256,7 +256,7 @@ class Plain(Steps):
     total = 128 * MIB
     cap = cap_now = 48 * MIB
     is_movable = False
-    is_counted_at_once = False  # segments come and go without the lock
+    is_counted_at_once = False  # segments are taken and returned without the lock
 
     def make(self, **settings: Any) -> arena.Arena:
         return super().make(**settings, vmm=False)
@@ -271,11 +271,11 @@ class Plain(Steps):
 
 
 class FromUpstream(Plain):
-    """Memory that a function gives."""
+    """Memory from an upstream function."""
 
     def make(self, **settings: Any) -> arena.Arena:
         return arena.Arena(**settings, upstream=Upstream(self.cu))
 
     def planned(self, fault: Fault | None) -> contextlib.AbstractContextManager[None]:
-        # What it is given back it must be able to give back itself: the arena has no part in that.
+        # It must be able to free its own memory: the arena has no part in that.
         return super().planned(None if fault and fault[0] == "cuMemFree" else fault)

@@ -56,7 +56,7 @@ NAMES = ["r.html", "r.json", "r.txt", "s.json", "s.pickle", "t.json", "t.arena",
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
-    """By a limit of the system on the size of files, which is as good as a disk that is full."""
+    """The system limits the size of files, which is as good as a full disk."""
     limit = "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))"
     (tmp_path / "full").mkdir()
@@ -94,8 +94,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 
 @needs_root
-def test_a_folder_without_permission_is_an_error_with_its_name(tmp_path: Path) -> None:
-    """As root there is none: the program becomes nobody before it writes."""
+def test_a_folder_without_permission_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    """Root may write anywhere, so the program becomes the user `nobody` first."""
     (tmp_path / "closed").mkdir(mode=0o755)
     tmp_path.chmod(0o755)
     done = run(
@@ -109,7 +109,7 @@ def test_a_folder_without_permission_is_an_error_with_its_name(tmp_path: Path) -
 
 
 @needs_root
-def test_files_that_may_not_be_read_are_errors_with_their_names(tmp_path: Path) -> None:
+def test_files_without_read_permission_are_errors_that_name_them(tmp_path: Path) -> None:
     for name in ("r.json", "run.arena"):
         (tmp_path / name).write_text("{}")
         (tmp_path / name).chmod(0o600)
@@ -145,7 +145,7 @@ arena._cli.main()
     assert (done.returncode, done.stderr) == (1, f"arena: {path}: Permission denied\n")
 
 
-def test_a_folder_or_a_device_in_the_place_of_a_file_is_told(make: MakeArena, tmp_path: Path) -> None:
+def test_a_folder_or_a_device_in_place_of_a_file_is_reported(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="8MiB")
     for call in (pool.report().save, pool.snapshot().save):
         (tmp_path / "x.json").mkdir(exist_ok=True)

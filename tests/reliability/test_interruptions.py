@@ -30,7 +30,7 @@ pool = arena.Arena(cap="64MiB")
 
 @pytest.mark.parametrize("end", ["", "sys.exit(0)", "pool.close()", "del buffers", "raise SystemExit(0)"])
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_the_interpreter_ends_while_streams_still_work(end: str, vmm: bool) -> None:
+def test_the_interpreter_exits_while_streams_still_work(end: str, vmm: bool) -> None:
     code = f"""{START}
 pool = arena.Arena(cap="64MiB", vmm={vmm})
 sim.configure(delay=100_000, races=True)
@@ -79,7 +79,7 @@ recording.stop()
     assert trace.replay(cap="64MiB").fits
 
 
-def test_a_forked_child_that_would_record_touches_no_file(tmp_path: Path) -> None:
+def test_a_forked_child_that_tries_to_record_touches_no_file(tmp_path: Path) -> None:
     (tmp_path / "there.arena").write_text("precious")
     code = f"""{START}
 process = os.fork()
@@ -98,7 +98,7 @@ assert os.waitpid(process, 0)[1] == 0
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("there.arena", "precious")]
 
 
-def test_an_exception_in_what_is_told_the_progress_is_the_callers(tmp_path: Path, make: MakeArena) -> None:
+def test_an_exception_in_a_progress_callback_reaches_the_caller(tmp_path: Path, make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.record(tmp_path / "run.arena"):
         pool.allocate(5 * MIB).free()
@@ -118,7 +118,7 @@ def test_an_exception_in_what_is_told_the_progress_is_the_callers(tmp_path: Path
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_is_no_error_passes_through_a_callback(make: MakeArena, error: type[BaseException]) -> None:
+def test_keyboard_interrupt_and_exit_pass_through_a_callback(make: MakeArena, error: type[BaseException]) -> None:
     pool = make(cap="16MiB")
     held = pool.allocate(12 * MIB)
 
@@ -130,13 +130,13 @@ def test_what_is_no_error_passes_through_a_callback(make: MakeArena, error: type
         pool.allocate(8 * MIB)
     assert check(pool).blocks == 1
     pool._on_oom.clear()
-    with pytest.raises(OutOfMemoryError):  # and the next request calls as ever
+    with pytest.raises(OutOfMemoryError):  # the next request calls it as usual
         pool.allocate(8 * MIB)
     held.free()
     pool.allocate(8 * MIB).free()
 
 
-def test_an_error_in_an_index_or_a_stream_object_is_the_callers(make: MakeArena) -> None:
+def test_an_error_in_an_index_or_a_stream_object_reaches_the_caller(make: MakeArena) -> None:
     pool = make(cap="8MiB")
 
     class Broken:
@@ -165,7 +165,7 @@ def test_an_error_in_an_index_or_a_stream_object_is_the_callers(make: MakeArena)
 
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_a_device_that_loses_memory_to_another_process_is_full_and_then_is_not(
+def test_a_device_that_loses_memory_to_another_process_is_full_until_it_comes_back(
     make: MakeArena, work: Work, vmm: bool
 ) -> None:
     pool = make(vmm=vmm)
@@ -179,7 +179,7 @@ def test_a_device_that_loses_memory_to_another_process_is_full_and_then_is_not(
         assert pool.allocate(caught.value.largest).nbytes == caught.value.largest
         check(pool)
         held.pop().free()
-        again = pool.allocate(GIB)  # what the arena has is still its own
+        again = pool.allocate(GIB)  # the arena keeps what it has
         assert again.nbytes == GIB
         again.free()
     pool.allocate(4 * GIB).free()
@@ -188,11 +188,11 @@ def test_a_device_that_loses_memory_to_another_process_is_full_and_then_is_not(
 
 
 def arena_slice(buffer: arena.Buffer) -> arena.Buffer:
-    """The first MiB: enough to see whether data is where it was."""
+    """The first MiB: enough to see whether the data is intact."""
     return type("Slice", (), {"ptr": buffer.ptr, "nbytes": MIB})()  # type: ignore[no-any-return]
 
 
-def test_headroom_is_kept_from_what_another_process_leaves(make: MakeArena) -> None:
+def test_headroom_is_kept_out_of_what_another_process_leaves(make: MakeArena) -> None:
     pool = make(headroom="1GiB")
     with sim.temporarily(other="6GiB"):
         with pytest.raises(OutOfMemoryError, match="headroom kept"):
@@ -202,8 +202,8 @@ def test_headroom_is_kept_from_what_another_process_leaves(make: MakeArena) -> N
     pool.allocate(6 * GIB).free()
 
 
-def test_streams_that_end_in_an_error_of_the_device_end_nothing_else(make: MakeArena, cu: Cu) -> None:
-    """An error of work that was queued comes from any later call: it is told, and the process goes on."""
+def test_an_error_of_queued_work_is_reported_and_breaks_nothing_else(make: MakeArena, cu: Cu) -> None:
+    """Any later call may return an error of queued work. It is raised, and the process continues."""
     pool = make(cap="8MiB")
     buffer = pool.allocate(MIB)
     sim.fail("cuEventRecord", "CUDA_ERROR_LAUNCH_FAILED")

@@ -1,4 +1,4 @@
-"""What the random programs of test_model.py found, as short as it got, and stayed mended since."""
+"""Bugs found by the random programs of test_model.py, reduced as far as possible."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .queued_work import no_races
 GRANULE = 2 * MIB
 
 
-def test_a_free_handle_that_lies_only_partly_where_a_request_goes_is_not_in_its_way(make: MakeArena) -> None:
-    """It can neither be moved there nor used whole, so it must be given back for smaller ones."""
+def test_a_free_handle_that_only_partly_overlaps_a_request_is_not_in_its_way(make: MakeArena) -> None:
+    """It can neither be moved there nor used whole, so it must be exchanged for smaller ones."""
     pool = make(cap=6 * GRANULE, growth=4 * GRANULE)
     low, middle = pool.allocate(GRANULE), pool.allocate(2 * GRANULE)  # on handles of one granule
-    pool.reserve(6 * GRANULE)  # one of three
+    pool.reserve(6 * GRANULE)  # one handle of three
     high = pool.allocate(GRANULE)
     middle.free()
     pool.set_cap(4 * GRANULE)
@@ -36,12 +36,12 @@ def test_a_free_handle_that_lies_only_partly_where_a_request_goes_is_not_in_its_
 
 
 def test_a_spare_handle_that_is_too_large_for_a_hole_is_not_in_its_way(make: MakeArena) -> None:
-    """It is given back for smaller ones; before, the request failed with most of the cap unused."""
+    """It is exchanged for smaller ones; the request used to fail with most of the cap unused."""
     pool = make(cap=6 * GRANULE, growth=4 * GRANULE)
     blocks = [pool.allocate(GRANULE) for _ in range(3)]  # on handles of one granule
     blocks.pop(1).free()
     pool.trim()
-    pool.reserve(6 * GRANULE)  # one of four
+    pool.reserve(6 * GRANULE)  # one handle of four
     assert (check(pool).spare, pool.stats().reserved) == (4 * GRANULE, 6 * GRANULE)
     assert isinstance(pool.allocate(GRANULE), arena.Buffer)
     check(pool)
@@ -51,10 +51,10 @@ def test_a_spare_handle_that_is_too_large_for_a_hole_is_not_in_its_way(make: Mak
 @pytest.mark.parametrize(
     "make_room", [lambda pool: pool.allocate(56 * MIB), lambda pool: pool.trim(compact=True)], ids=["request", "trim"]
 )
-def test_live_data_that_was_moved_is_there_when_the_driver_refuses_to_wait_for_it(
+def test_moved_live_data_is_intact_when_the_driver_refuses_to_wait_for_the_copy(
     make: MakeArena, cu: Cu, make_room: Callable[[arena.Arena], object], nth: int
 ) -> None:
-    """It is copied from memory of the host, which may go on after the call: before, others wrote there meanwhile."""
+    """It is copied from host memory, and the copy may go on after the call. Others used to write there too early."""
     pool = make(cap="64MiB", growth="64MiB", compact=True)
     stream = cu.stream()
     blocks = [pool.allocate(GRANULE, stream) for _ in range(8)]
@@ -75,8 +75,8 @@ def test_live_data_that_was_moved_is_there_when_the_driver_refuses_to_wait_for_i
     check(pool)
 
 
-def test_plain_segments_are_not_given_back_for_a_larger_one_while_others_are_in_the_headroom(make: MakeArena) -> None:
-    """None could be taken again. Before, it was promised, and what was idle was lost."""
+def test_plain_segments_are_not_exchanged_for_a_larger_one_while_others_use_the_headroom(make: MakeArena) -> None:
+    """They could not be taken again. `largest` used to promise that, and the idle segments were lost."""
     pool = make(cap="48MiB", growth=GRANULE, headroom="24MiB", vmm=False)
     blocks = [pool.allocate(4 * GRANULE) for _ in range(3)]
     assert pool.stats().largest == 24 * MIB

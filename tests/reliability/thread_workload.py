@@ -1,4 +1,4 @@
-"""What one of several threads does at the same time as the others."""
+"""The work of one of several threads that run at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ThreadWorkload:
-    """A thread that allocates, fills, hands on, frees its own and others' blocks, looks and trims."""
+    """A thread that allocates, fills, passes on and frees blocks, its own and others', and inspects and trims."""
 
     def __init__(
         self, steps: Steps, plan: list[int], chance: random.Random, shared: list[tuple[Held, arena.Buffer]], fits: bool
@@ -39,7 +39,7 @@ class ThreadWorkload:
             else:
                 block = Held(buffer.ptr, size, stream, self.next_value())
                 self.queue.fill(block.ptr, size, block.value, stream)
-                # Another thread's stream of that number is another stream: such a block is not handed on.
+                # In another thread this number is another stream, so such a block is not passed on.
                 (mine if stream == PER_THREAD or self.chance.random() < 0.5 else self.shared).append((block, buffer))
             self.do_something_else(mine)
         while mine:

@@ -82,7 +82,7 @@ def test_fragmentation_is_measured_now_and_at_the_peak(make: MakeArena) -> None:
     peak = pool.report().fragmentation["peak"]
     assert (peak.external, peak.contiguous) == (0, 0)
     pool.set_cap("8MiB")
-    assert pool.report().fragmentation["now"].external == pytest.approx(3 / 4)  # one of 4 MiB, in one piece
+    assert pool.report().fragmentation["now"].external == pytest.approx(3 / 4)  # only 1 of 4 MiB is in one piece
     pool.set_cap("64MiB")
     small = pool.allocate(1)
     assert pool.report().fragmentation["now"].internal == pytest.approx(511 / (4 * MIB + 512))
@@ -127,10 +127,8 @@ def test_a_bar_is_as_long_as_the_cap_unless_that_is_far_away(make: MakeArena) ->
     kept.clear()
 
 
-def test_pytorch_35901_the_report_names_the_small_block_that_holds_a_large_segment(
-    make: MakeArena, traced: None
-) -> None:
-    """And the line that allocated it."""
+def test_pytorch_35901_is_explained(make: MakeArena, traced: None) -> None:
+    """The report names the small block that holds a large segment back, and the line that allocated it."""
     pool = make(growth="64MiB", compact=False)
     large = pool.allocate(40 * MIB)
     small = pool.allocate(4096)

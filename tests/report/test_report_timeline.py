@@ -104,7 +104,7 @@ def test_the_text_has_a_chart_that_shows_the_peak_in_its_place(make: MakeArena) 
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
-def test_the_chart_has_one_row_per_figure() -> None:
+def test_the_chart_draws_live_and_reserved_memory_with_axes_and_the_peak() -> None:
     rows = list(_timeline.chart(samples_of([0, 3 * MIB, 7 * MIB, 3 * MIB]), 57))
     assert rows[0].startswith("8 MiB ┤")
     assert rows[4].startswith("4 MiB ┤")

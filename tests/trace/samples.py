@@ -29,7 +29,7 @@ def raw(trace: Trace) -> list[tuple[int, ...]]:
 
 
 def same(one: Trace, other: Trace) -> bool:
-    """In all that a trace has."""
+    """Whether two traces are equal in everything they hold."""
     scopes = {event.block for event in one if event.kind == "scope_begin"}
     return (
         raw(one) == raw(other)
@@ -41,7 +41,7 @@ def same(one: Trace, other: Trace) -> bool:
 
 
 def snapshot(**changes: Any) -> dict[str, Any]:
-    """As torch.cuda.memory._dump_snapshot writes it, of a history that began late."""
+    """A snapshot as torch.cuda.memory._dump_snapshot writes it, with a history that began late."""
     frames = [{"filename": "train.py", "line": 8, "name": "step"}, {"filename": "train.py", "line": 90, "name": "main"}]
 
     def entry(action: str, addr: int, size: int, time: int, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..arena.conftest import MakeArena
 from .samples import random_work
 
 
-def test_a_file_that_was_cut_anywhere_is_read_up_to_its_last_whole_chunk(make: MakeArena, tmp_path: Path) -> None:
+def test_a_truncated_file_is_read_up_to_its_last_complete_chunk(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="2GiB")
     path, cut = tmp_path / "run.arena", tmp_path / "cut.arena"
     with pool.record(path):
@@ -39,7 +39,7 @@ def test_a_file_that_was_cut_anywhere_is_read_up_to_its_last_whole_chunk(make: M
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-def test_a_recording_that_was_cut_in_its_last_chunk_says_so_and_commands_need_some_of_it(
+def test_a_recording_truncated_in_its_last_chunk_says_so_and_commands_need_some_events(
     make: MakeArena, tmp_path: Path, chunks: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(*arguments: str) -> tuple[int, str]:
@@ -67,7 +67,7 @@ def test_a_recording_that_was_cut_in_its_last_chunk_says_so_and_commands_need_so
             assert (code, said) == (0, f"arena: {path}: {trace.problem}\n")
 
 
-def test_a_byte_that_was_changed_is_noticed(make: MakeArena, tmp_path: Path) -> None:
+def test_a_changed_byte_is_noticed(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="64MiB")
     path = tmp_path / "run.arena"
     with pool.record(path):
@@ -82,7 +82,7 @@ def test_a_byte_that_was_changed_is_noticed(make: MakeArena, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_records_of_nonsense_are_refused_with_the_place(seed: int) -> None:
+def test_random_records_are_refused_with_their_position(seed: int) -> None:
     choose, trace, refused = random.Random(seed), _core.Trace(), 0
     for _ in range(200):
         try:
@@ -118,15 +118,15 @@ def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, cont
         Trace.read(tmp_path / "missing")
 
 
-def test_a_chunk_that_unpacks_to_much_more_is_refused() -> None:
+def test_a_chunk_that_unpacks_to_far_more_is_refused() -> None:
     assert container.unpack(zlib.compress(bytes(container.MOST + 1))) is None
     assert container.unpack(zlib.compress(b"x")) == b"x"
 
 
-def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
+def test_reading_stops_before_a_file_unpacks_to_more_than_the_free_memory(
     make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However small it is: the same bytes again and again take next to nothing."""
+    """However small the file is: repeated bytes compress to almost nothing."""
     pool, path = make(cap="8MiB"), tmp_path / "run.arena"
     with pool.record(path):
         for _ in range(3000):
@@ -144,7 +144,7 @@ def test_a_file_that_unpacks_to_more_than_there_is_memory_for_is_not_read_on(
 @pytest.mark.parametrize(
     ("tag", "data"), [(container.STEPS, [[0, ""]] * 11), (container.LINES, {str(i): [] for i in range(11)})]
 )
-def test_steps_and_lines_take_no_more_memory_than_there_is(
+def test_steps_and_lines_take_no_more_than_the_free_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: bytes, data: object
 ) -> None:
     path = tmp_path / "run.arena"

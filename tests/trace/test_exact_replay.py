@@ -1,4 +1,4 @@
-"""A replay meets the same arena as the run that was recorded, whoever looked at either, and when."""
+"""A replay sees exactly the arena of the recorded run, however and whenever either was inspected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAP = "96MiB"
 
 
 class Program:
-    """Takes and gives back memory on several streams, in scopes, and trims; ``looked`` is what it saw, by event."""
+    """Allocate and free on several streams, in scopes, and trim. ``looked`` is what was seen, by event."""
 
     def __init__(self, pool: arena.Arena, streams: list[Any], seed: int) -> None:
         self.pool, self.streams = pool, streams
@@ -62,7 +62,7 @@ class Program:
 
 
 def figures(pool: arena.Arena) -> dict[str, int]:
-    """What does not depend on when the device is done: pending becomes releasable by itself."""
+    """What does not depend on when the device is done: pending memory becomes releasable by itself."""
     stats = pool.stats()
     names = ("requested", "live", "reserved", "stranded", "spare", "compactable", "blocks", "maps")
     found = {name: int(getattr(stats, name)) for name in (*names, "rebacked", "peak_live", "peak_reserved")}
@@ -70,7 +70,7 @@ def figures(pool: arena.Arena) -> dict[str, int]:
 
 
 def look(pool: arena.Arena, choose: random.Random) -> None:
-    """Anybody may look in any way at any time."""
+    """Inspect the arena in any way at any time."""
     ways = (pool.stats, pool.snapshot, pool.report, pool.metrics, pool.validate)
     if choose.random() < 0.2:
         choose.choice(ways)()
@@ -78,7 +78,7 @@ def look(pool: arena.Arena, choose: random.Random) -> None:
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_account_is_that_of_the_run_at_every_step_whoever_looks(
+def test_the_account_matches_the_run_at_every_step_with_or_without_inspection(
     make: MakeArena, cu: Cu, tmp_path: Path, seed: int, vmm: bool
 ) -> None:
     pool = make(cap=CAP, vmm=vmm, compact=True)
@@ -88,7 +88,7 @@ def test_the_account_is_that_of_the_run_at_every_step_whoever_looks(
         for step in range(800):
             program.step()
             look(pool, program.look)
-            if step % 7 == seed:  # not at every step: to look must not be what makes them agree
+            if step % 7 == seed:  # not at every step: inspecting must not be what makes them agree
                 seen[recording.events] = figures(pool)
         program.end()
     trace = Trace.read(tmp_path / "run.arena")

@@ -1,4 +1,4 @@
-"""Recorded runs in which a request failed: those that ended by it, and those that went on."""
+"""Recorded runs in which a request failed: those that ended there, and those that continued."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pool.allocate(294 << 20)
 
 
 def record_death(pool: arena.Arena, path: Path) -> Trace:
-    """200 MiB are live when 294 MiB are asked for."""
+    """200 MiB are live when 294 MiB are requested."""
 
     def program() -> None:
         with pool.record(path):
@@ -44,7 +44,7 @@ def died(make: MakeArena, tmp_path: Path) -> Trace:
     return record_death(make(cap="256MiB"), tmp_path / "died.arena")
 
 
-def test_a_run_that_died_says_which_request_ended_it_and_what_it_needs_to_go_on(died: Trace) -> None:
+def test_a_run_that_failed_says_which_request_ended_it_and_what_it_needs_to_continue(died: Trace) -> None:
     (failure,) = died.failures
     ended_by = died.ended_by
     assert ended_by is not None
@@ -55,7 +55,7 @@ def test_a_run_that_died_says_which_request_ended_it_and_what_it_needs_to_go_on(
     assert died.survived.count == 0
 
 
-def test_a_run_that_died_does_not_fit_where_it_died_and_elsewhere_only_as_far_as_it_goes(died: Trace) -> None:
+def test_a_failed_run_does_not_fit_where_it_failed_and_elsewhere_only_as_far_as_it_goes(died: Trace) -> None:
     assert died.ended_by is not None
     under = died.replay(cap="256MiB")
     assert (under.fits, under.events - 1) == (False, died.ended_by.event)
@@ -68,14 +68,14 @@ def test_a_run_that_died_does_not_fit_where_it_died_and_elsewhere_only_as_far_as
     assert above.ended_by == died.ended_by
 
 
-def test_the_fit_of_a_run_that_died_is_a_lower_bound(died: Trace) -> None:
+def test_the_fit_of_a_failed_run_is_a_lower_bound(died: Trace) -> None:
     found = fit(died)
     assert (found.smallest_cap, found.fits, found.ended_by) == (494 * MIB, None, died.ended_by)
     assert fit(died, cap="256MiB").fits is False
     assert fit(died, cap="1GiB").fits is None
 
 
-def test_batches_are_not_predicted_from_a_run_that_died(make: MakeArena, died: Trace, tmp_path: Path) -> None:
+def test_batches_are_not_predicted_from_a_failed_run(make: MakeArena, died: Trace, tmp_path: Path) -> None:
     pool = make(cap="256MiB")
     with pool.record(tmp_path / "b8.arena"):
         for _ in range(5):
@@ -84,7 +84,7 @@ def test_batches_are_not_predicted_from_a_run_that_died(make: MakeArena, died: T
         fit([tmp_path / "b8.arena", died], batch_from=[8, 16], batch_to=[32])
 
 
-def test_a_comparison_does_not_say_that_a_run_that_died_fits(died: Trace, tmp_path: Path) -> None:
+def test_a_comparison_does_not_claim_that_a_failed_run_fits(died: Trace, tmp_path: Path) -> None:
     found = arena.compare(died, cap=["496MiB", "600MiB"])
     assert found.fits is None
     assert [run.verdict for run in found.runs] == ["not known", "not known"]
@@ -98,24 +98,24 @@ def test_a_comparison_does_not_say_that_a_run_that_died_fits(died: Trace, tmp_pa
 
 
 @pytest.mark.parametrize("to", ["copy.arena", "copy.trace", "copy.csv"])
-def test_what_ended_a_run_is_still_known_in_other_formats(died: Trace, tmp_path: Path, to: str) -> None:
+def test_the_request_that_ended_a_run_is_known_in_other_formats(died: Trace, tmp_path: Path, to: str) -> None:
     copy = Trace.read(died.save(tmp_path / to))
     assert died.ended_by is not None
     assert copy.ended_by is not None
     assert (copy.ended_by.requested, copy.ended_by.live) == (died.ended_by.requested, died.ended_by.live)
-    assert copy.ended_by.certain is (to == "copy.arena")  # others do not say it: it is taken from the events
+    assert copy.ended_by.certain is (to == "copy.arena")  # others do not say it, so it is derived from the events
     assert copy.replay(cap="256MiB").fits is False
     if to == "copy.arena":
         assert same(died, copy)
 
 
-def test_counters_for_perfetto_have_a_mark_where_the_run_failed(died: Trace, tmp_path: Path) -> None:
+def test_counters_for_perfetto_mark_where_the_run_failed(died: Trace, tmp_path: Path) -> None:
     assert '"the recorded run failed: 294 MiB asked for"' in died.save(tmp_path / "run.json").read_text()
 
 
 @pytest.mark.parametrize("handles", [False, True])
-def test_a_program_that_ends_by_an_uncaught_error_is_known_to_have_died(tmp_path: Path, handles: bool) -> None:
-    """Also if it allocates, before it gives up, to save its work."""
+def test_a_program_that_ends_with_an_uncaught_error_counts_as_failed(tmp_path: Path, handles: bool) -> None:
+    """Even if it allocates before it gives up, to save its work."""
     code = DIES
     if handles:
         last = "pool.allocate(294 << 20)"
@@ -129,7 +129,7 @@ def test_a_program_that_ends_by_an_uncaught_error_is_known_to_have_died(tmp_path
     assert trace.replay(cap="1GiB").fits is None
 
 
-def test_a_request_that_is_made_again_and_passes_is_no_matter(make: MakeArena, tmp_path: Path) -> None:
+def test_a_request_that_passes_when_repeated_does_not_matter(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="64MiB")
     with pool.record(tmp_path / "run.arena"):
         first = pool.allocate(40 * MIB)
@@ -144,7 +144,9 @@ def test_a_request_that_is_made_again_and_passes_is_no_matter(make: MakeArena, t
     assert (done.fits, done.events) == (True, len(trace))
 
 
-def test_a_request_that_the_program_went_on_without_is_told_and_not_tried(make: MakeArena, tmp_path: Path) -> None:
+def test_a_failed_request_that_the_program_survived_is_mentioned_and_not_replayed(
+    make: MakeArena, tmp_path: Path
+) -> None:
     pool = make(cap="64MiB")
     with pool.record(tmp_path / "run.arena"):
         for size in (80 * MIB, 90 * MIB):
@@ -162,7 +164,7 @@ def test_a_request_that_the_program_went_on_without_is_told_and_not_tried(make: 
     assert "90 MiB" in found.survived.sentences()
 
 
-def test_a_failure_at_the_end_is_survived_if_the_recorded_part_came_to_its_end(make: MakeArena, tmp_path: Path) -> None:
+def test_a_failure_at_the_end_is_survived_if_the_recorded_block_completed(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="64MiB")
 
     def record(path: Path) -> arena.Recording:
@@ -174,7 +176,7 @@ def test_a_failure_at_the_end_is_survived_if_the_recorded_part_came_to_its_end(m
 
     with record(tmp_path / "ended.arena"):
         pass
-    record(tmp_path / "stopped.arena").stop()  # by whom, and why, is not known
+    record(tmp_path / "stopped.arena").stop()  # who caught it, and why, is unknown
     ended, stopped = (Trace.read(tmp_path / f"{name}.arena") for name in ("ended", "stopped"))
     assert (ended.ended_by, ended.survived.count, ended.replay(cap="40MiB").fits) == (None, 1, True)
     assert stopped.ended_by is not None
@@ -182,7 +184,7 @@ def test_a_failure_at_the_end_is_survived_if_the_recorded_part_came_to_its_end(m
     assert stopped.ended_by.sentences(2).startswith("The recorded run ended with a failed request: ")
 
 
-def test_a_run_that_went_on_in_other_threads_did_not_end_by_the_failure(make: MakeArena, tmp_path: Path) -> None:
+def test_a_run_that_continued_in_other_threads_did_not_end_with_the_failure(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="64MiB")
     recording = pool.record(tmp_path / "run.arena")
     with pytest.raises(OutOfMemoryError):

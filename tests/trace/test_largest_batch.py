@@ -1,4 +1,4 @@
-"""The largest batch that fits is found by trying few."""
+"""The largest batch that fits is found in few attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..programs import run
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_batch_is_the_one_that_trying_all_finds(make: MakeArena, seed: int) -> None:
+def test_the_batch_matches_an_exhaustive_search(make: MakeArena, seed: int) -> None:
     choose = random.Random(seed)
     pool = make(cap=f"{choose.randrange(20, 200)}MiB")
     fixed, item = choose.randrange(10 * MIB), choose.randrange(MIB // 4, 3 * MIB)
@@ -41,7 +41,7 @@ def test_the_batch_is_the_one_that_trying_all_finds(make: MakeArena, seed: int) 
     assert pool.stats().blocks == 0
 
 
-def test_arrays_of_cupy_come_from_the_arena(make: MakeArena) -> None:
+def test_cupy_arrays_come_from_the_arena(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     found = largest_batch(lambda batch: cupy.empty((batch, MIB), dtype="u1"), 1, 500, pool=pool)
     assert (found.batch, found.peak) == (64, 64 * MIB)
@@ -49,13 +49,13 @@ def test_arrays_of_cupy_come_from_the_arena(make: MakeArena) -> None:
 
 @pytest.fixture
 def give_cupy() -> Iterator[Callable[[Any], None]]:
-    """Sets CuPy's allocator, until the end of the test."""
+    """Sets CuPy's allocator until the end of the test."""
     before = cupy.cuda.get_allocator()
     yield cupy.cuda.set_allocator
     cupy.cuda.set_allocator(before)
 
 
-def test_the_arena_that_cupy_uses_is_the_one_that_is_tried(make: MakeArena, give_cupy: Callable[[Any], None]) -> None:
+def test_the_arena_that_cupy_uses_is_tried(make: MakeArena, give_cupy: Callable[[Any], None]) -> None:
     pool, other = make(cap="64MiB"), make(cap="16MiB")
     give_cupy(pool.malloc)
     found = largest_batch(lambda batch: cupy.empty((batch, MIB), dtype="u1"), 1, 500)
@@ -65,7 +65,7 @@ def test_the_arena_that_cupy_uses_is_the_one_that_is_tried(make: MakeArena, give
     assert cupy.cuda.get_allocator() == pool.malloc
 
 
-def test_another_allocator_of_cupys_is_neither_replaced_nor_judged(
+def test_another_cupy_allocator_is_neither_replaced_nor_measured(
     make: MakeArena, give_cupy: Callable[[Any], None]
 ) -> None:
     theirs = cupy.cuda.MemoryPool()
@@ -81,7 +81,7 @@ def test_another_allocator_of_cupys_is_neither_replaced_nor_judged(
     assert cupy.cuda.get_allocator() == theirs.malloc
 
 
-def test_without_cupy_the_arena_that_is_open_is_the_one_that_is_tried() -> None:
+def test_without_cupy_the_open_arena_is_tried() -> None:
     done = run(
         """
 import arena
@@ -112,7 +112,7 @@ def test_all_batches_may_fit_or_none(make: MakeArena) -> None:
         largest_batch(lambda batch: pool.allocate(batch * 65 * MIB), 1, 8, pool=pool)
 
 
-def test_other_errors_are_the_functions_own(make: MakeArena) -> None:
+def test_other_errors_of_the_function_are_passed_on(make: MakeArena) -> None:
     with pytest.raises(ZeroDivisionError):
         largest_batch(lambda batch: 1 // 0, 1, 8, pool=make(cap="8MiB"))
 
@@ -127,6 +127,6 @@ def test_other_errors_are_the_functions_own(make: MakeArena) -> None:
         (1, None, "high=None is not"),
     ],
 )
-def test_bounds_that_cannot_be_are_named(low: object, high: object, text: str) -> None:
+def test_invalid_bounds_are_named(low: object, high: object, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         largest_batch(print, low, high)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ LOG = """Thread,Time,Action,Pointer,Size,Stream
 """
 
 
-def test_rmms_log_is_read(tmp_path: Path) -> None:
+def test_an_rmm_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rmm.csv"
     path.write_text(LOG)
     trace = Trace.read(path)
@@ -39,10 +39,15 @@ def test_rmms_log_is_read(tmp_path: Path) -> None:
         ("free", 0, 1, 0, 3500),
     ]
     done = trace.replay(device="sim:1GiB")
-    assert (done.fits, done.events, done.stats.live, done.peak_live) == (False, 5, 4608, 5120)  # it ended by a failure
+    assert (done.fits, done.events, done.stats.live, done.peak_live) == (
+        False,
+        5,
+        4608,
+        5120,
+    )  # it ended with a failure
 
 
-def test_a_trace_is_written_as_rmms_log_and_read_back(make: MakeArena, cu: Cu, tmp_path: Path) -> None:
+def test_a_trace_is_written_as_an_rmm_log_and_read_back(make: MakeArena, cu: Cu, tmp_path: Path) -> None:
     pool = make(cap="2GiB")
     with pool.record(tmp_path / "run.arena"):
         random_work(pool, [0, cu.stream()], 500, 4)
@@ -63,7 +68,7 @@ def test_a_trace_is_written_as_rmms_log_and_read_back(make: MakeArena, cu: Cu, t
     ["1,12:00:00.0,allocate,0x1", "1,noon,allocate,0x10,5,0", "1,12:00:00.0,juggle,0x10,5,0", "1,12:00:00.0,free,x,5,0",
      "1,12:00:00.0,allocate,0x10,-5,0", "1,12:00:00.0,allocate,0x1ffffffffffffffffff,5,0"],
 )  # fmt: skip
-def test_a_line_of_a_log_that_cannot_be_read_is_named(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_of_a_log_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "rmm.csv"
     path.write_text(LOG + line + "\n")
     with pytest.raises(TraceError, match="line 9: "):
@@ -84,7 +89,7 @@ HISTORY = [
 ]
 
 
-def test_the_history_of_a_snapshot_of_pytorch_is_read(tmp_path: Path) -> None:
+def test_the_history_of_a_pytorch_snapshot_is_read(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     data = {"segments": [], "device_traces": [[], HISTORY], "allocator_settings": {}, "external_annotations": []}
     path.write_bytes(pickle.dumps(data))

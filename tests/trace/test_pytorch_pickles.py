@@ -1,4 +1,4 @@
-"""PyTorch's snapshots, which are pickles: read as what they tell, and never as anything but plain data."""
+"""PyTorch's snapshots are pickles: they are read as plain data, and never as anything else."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .samples import same, snapshot
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))
-def test_a_snapshot_of_pytorch_whose_history_began_late(protocol: int, tmp_path: Path) -> None:
+def test_a_pytorch_snapshot_whose_history_began_late_is_read(protocol: int, tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(snapshot(), protocol))
     trace = Trace.read(path)
     assert [(e.kind, e.block, e.size, e.stream, round(e.time * 1e6)) for e in trace] == [
-        ("reserved", 0, MIB, 0, 0),  # 2 MiB at the end, and 1 MiB more than at the beginning
+        ("reserved", 0, MIB, 0, 0),  # 2 MiB at the end, and 1 MiB more than at the start
         ("allocate", 0, 512, 0, 0),  # freed in the history
         ("allocate", 1, 1000, 0, 0),  # live at the end
         ("free", 0, 0, 0, 0),
@@ -37,7 +37,7 @@ def test_a_snapshot_of_pytorch_whose_history_began_late(protocol: int, tmp_path:
     assert trace.steps == [(5, "forward"), (7, "backward")]
     assert same(trace, Trace.read(trace.save(tmp_path / "s.arena")))
     log = Trace.read(trace.save(tmp_path / "s.csv"))
-    for read in (trace, log):  # nothing was allocated after the failure: the run ended by it
+    for read in (trace, log):  # nothing was allocated after the failure, so the run ended with it
         done = read.replay(device="sim:1GiB")
         assert (done.fits, done.stats.live) == (False, 1024 + 512 + 1024)
         assert done.ended_by is not None
@@ -54,7 +54,7 @@ def test_a_snapshot_of_pytorch_whose_history_began_late(protocol: int, tmp_path:
         ({"device_traces": [[{"action": "alloc", "addr": 5, "size": 1 << 70}]]}, "device 0 cannot be read"),
     ],
 )
-def test_a_snapshot_that_is_wrong_is_refused_with_the_place(changes: Any, text: str, tmp_path: Path) -> None:
+def test_an_invalid_snapshot_is_refused_with_the_place(changes: Any, text: str, tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(snapshot(**changes)))
     with pytest.raises(TraceError, match=text):
@@ -62,7 +62,7 @@ def test_a_snapshot_that_is_wrong_is_refused_with_the_place(changes: Any, text: 
 
 
 HOSTILE_PICKLES = {
-    "memo": b"\x80\x02]r\xff\xff\xff\x7f.",  # C's reader would take 32 GiB for this number
+    "memo": b"\x80\x02]r\xff\xff\xff\x7f.",  # C's reader would allocate 32 GiB for this number
     "bytes": b"\x80\x04\x8e\xff\xff\xff\xff\xff\x00\x00\x00abc.",
     "array": b"\x80\x05\x96\xff\xff\xff\xff\x0f\x00\x00\x00abc.",
     "frame": b"\x80\x04\x95\xff\xff\xff\xff\xff\x00\x00\x00].",
@@ -113,21 +113,21 @@ def test_a_pickle_that_takes_long_to_hash_is_refused_before_it_is_read(kind: str
         Trace.read(path)
 
 
-def test_an_index_of_a_pickle_is_of_digits_alone() -> None:
+def test_a_pickle_index_consists_of_digits_alone() -> None:
     _core.check_pickle(b"\x80\x04}p5\n.")
     for text in (b"+5", b" 5", b"5_0", b"-1"):
         with pytest.raises(TraceError, match="byte 3: an index that is no number"):
             _core.check_pickle(b"\x80\x04}p" + text + b"\n.")
 
 
-def test_keys_of_a_few_parts_are_read() -> None:
+def test_keys_with_a_few_parts_are_read() -> None:
     data = {(1, (2, 3)): 4, (1,) * 90: 5, frozenset({1, 2}): {(7, 8)}, "many": [(9,) * 10_000]}
     for protocol in range(6):
         _core.check_pickle(pickle.dumps(data, protocol))
 
 
 @pytest.mark.parametrize("field", ["action", "addr", "size", "stream", "time_us"])
-def test_a_value_that_holds_all_twice_is_refused_at_once(field: str, tmp_path: Path) -> None:
+def test_a_value_that_doubles_at_every_level_is_refused_at_once(field: str, tmp_path: Path) -> None:
     endless: tuple[object, ...] = ()
     for _ in range(60):
         endless = (endless, endless)
@@ -151,7 +151,7 @@ PLAIN = [1, -5, 1 << 40, 1 << 200, 1.5, None, True, "x" * 300, "ü", b"abc" * 20
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_what_is_looked_at_before_a_pickle_is_read_knows_every_opcode_of_plain_data(protocol: int) -> None:
+def test_the_scan_before_reading_knows_every_opcode_of_plain_data(protocol: int) -> None:
     data: dict[str, Any] = {"a": [*PLAIN, {1}, frozenset({2}), {}, [], ()], "again": PLAIN, "long": "y" * 70_000}
     for made in (pickle.dumps(data, protocol), pickle._dumps(data, protocol)):
         _core.check_pickle(made)

@@ -55,7 +55,7 @@ def test_every_event_is_recorded_and_read_back(make: MakeArena, cu: Cu, tmp_path
     assert trace.facts["device"]["simulated"]
 
 
-def test_nothing_is_overwritten_unless_told(make: MakeArena, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_unless_requested(make: MakeArena, tmp_path: Path) -> None:
     pool, path = make(cap="8MiB"), tmp_path / "run.arena"
     path.write_text("precious")
     with pytest.raises(UsageError, match=r"run\.arena exists"):
@@ -69,7 +69,7 @@ def test_nothing_is_overwritten_unless_told(make: MakeArena, tmp_path: Path) -> 
         pool.record(tmp_path / "no" / "run.arena")
 
 
-def test_a_second_recording_is_refused_while_one_is_under_way(make: MakeArena, tmp_path: Path) -> None:
+def test_a_second_recording_is_refused_while_one_is_running(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="8MiB")
     with pool.record(tmp_path / "run.arena"):
         pool.allocate(1000).free()
@@ -78,12 +78,12 @@ def test_a_second_recording_is_refused_while_one_is_under_way(make: MakeArena, t
         pool.allocate(2000).free()
     assert not (tmp_path / "other.arena").exists()
     sizes = [event.size for event in Trace.read(tmp_path / "run.arena") if event.kind == "allocate"]
-    assert sizes == [1000, 2000]  # the first goes on
+    assert sizes == [1000, 2000]  # the first one continues
     with pool.record(tmp_path / "other.arena"):
         pass
 
 
-def test_a_recording_that_cannot_begin_leaves_no_file_and_may_be_tried_again(
+def test_a_recording_that_cannot_start_leaves_no_file_and_may_be_tried_again(
     make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(self: threading.Thread) -> None:
@@ -97,7 +97,7 @@ def test_a_recording_that_cannot_begin_leaves_no_file_and_may_be_tried_again(
         with pytest.raises(RuntimeError, match="new thread"), arena.Timeline(pool, interval=1):
             pass
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(sys, "argv", [path])  # no text, which a program may do
+    monkeypatch.setattr(sys, "argv", [path])  # not a text, as some programs do
     with pool.record(path):
         pass
     assert Trace.read(path).facts["program"] == str(path)
@@ -126,7 +126,7 @@ print(pool.stats().blocks)
     assert len(trace) < 200_000
 
 
-def test_a_file_that_cannot_be_begun_is_an_error(make: MakeArena) -> None:
+def test_a_file_that_cannot_be_written_to_is_an_error(make: MakeArena) -> None:
     with pytest.raises(arena.ArenaError):
         make(cap="8MiB").record("/dev/full", overwrite=True)
 
@@ -155,7 +155,7 @@ time.sleep(60)
     assert len(trace) >= 4000
 
 
-def test_the_end_of_the_interpreter_ends_a_recording(tmp_path: Path) -> None:
+def test_interpreter_exit_completes_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "run.arena"
     code = f"""
 import arena
@@ -169,7 +169,9 @@ buffers = [pool.allocate(1000) for _ in range(10)]
     assert sum(event.kind == "allocate" for event in Trace.read(path)) == 10
 
 
-def test_many_threads_are_recorded_in_the_order_in_which_the_arena_served_them(make: MakeArena, tmp_path: Path) -> None:
+def test_several_threads_are_recorded_in_the_order_in_which_the_arena_served_them(
+    make: MakeArena, tmp_path: Path
+) -> None:
     pool = make(cap="64MiB")
 
     def work() -> None:
@@ -190,7 +192,7 @@ def test_many_threads_are_recorded_in_the_order_in_which_the_arena_served_them(m
     assert sum(event.kind == "allocate" for event in trace) == 2000
 
 
-def test_a_recording_is_asked_for_by_the_environment(tmp_path: Path) -> None:
+def test_the_environment_can_start_a_recording(tmp_path: Path) -> None:
     code = """
 import arena
 pools = [arena.Arena(device="sim:1GiB") for _ in range(2)]

@@ -9,7 +9,7 @@ from arena import Trace
 from ..programs import run
 
 
-def test_a_recording_has_what_exit_functions_do_that_were_registered_after_arena_was_imported(tmp_path: Path) -> None:
+def test_a_recording_includes_exit_functions_registered_after_arena_was_imported(tmp_path: Path) -> None:
     code = """
 import atexit
 import arena

@@ -16,9 +16,7 @@ from ..simulated.cu import Cu
 
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_a_replay_gives_the_account_of_the_run_at_every_step(
-    make: MakeArena, cu: Cu, tmp_path: Path, vmm: bool
-) -> None:
+def test_a_replay_has_the_account_of_the_run_at_every_step(make: MakeArena, cu: Cu, tmp_path: Path, vmm: bool) -> None:
     pool = make(cap="96MiB", vmm=vmm, compact=True)
     streams = [0, cu.owned_stream()]
     accounts = []
