@@ -1,4 +1,4 @@
-"""Whether NVIDIA's driver is installed here. To find out it is loaded, so programs that fork do not import this."""
+"""Whether NVIDIA's driver is installed here. Finding out loads it, so programs that fork do not import this."""
 
 from __future__ import annotations
 

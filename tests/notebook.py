@@ -1,4 +1,4 @@
-"""Cells run in a real Jupyter kernel, which is a process of its own."""
+"""Cells run in a real Jupyter kernel, in its own process."""
 
 from __future__ import annotations
 

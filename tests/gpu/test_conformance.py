@@ -57,9 +57,9 @@ def test_data_survives_rebacking_bit_for_bit(gpu: Gpu) -> None:
 
 @KINDS
 def test_the_cap_is_what_the_driver_counts(gpu: Gpu, vmm: bool) -> None:
-    """On a device that others use too, this may fail for what they do."""
+    """May fail on a device that others use too, because of what they do."""
     pool = gpu.arena(cap="128MiB", growth="32MiB", vmm=vmm)
-    gpu.fill(pool.allocate(512).ptr, 1, 512)  # what the driver sets up at the first use is not counted
+    gpu.fill(pool.allocate(512).ptr, 1, 512)  # what the driver sets up on first use is not counted
     pool.trim()
     before = gpu.free()
     held = []
