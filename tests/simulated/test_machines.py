@@ -303,19 +303,26 @@ def test_an_unmap_that_happens_to_wait_is_still_reported_if_the_program_did_not_
     expect("removed")
 
 
-def test_other_threads_continue_while_an_unmap_waits(cu: Cu) -> None:
-    context, busy, free, address = cu.out("cuCtxGetCurrent"), cu.stream(), cu.stream(), cu.alloc(4096)
+def mapped_beside_slow_work(cu: Cu) -> int:
+    """A mapped address, on a device that waits for queued work before it unmaps anything, and has some."""
+    busy, address = cu.stream(), cu.alloc(512)
     mapped, _ = cu.mapped()
     sim.configure(sync_unmap=True)
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+    return mapped
+
+
+def test_other_threads_continue_while_an_unmap_waits(cu: Cu) -> None:
+    context, free, address = cu.out("cuCtxGetCurrent"), cu.stream(), cu.alloc(4096)
+    mapped = mapped_beside_slow_work(cu)
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(cu.cuMemUnmap(mapped, 2 * MIB)))
     waiting.start()
     calls = 0
     while waiting.is_alive():
         cu.ok("cuCtxSetCurrent", context)
-        cu.ok("cuMemsetD8Async", address + 512, 1, 512, free)  # does not delay the unmap forever
+        cu.ok("cuMemsetD8Async", address, 1, 512, free)  # does not delay the unmap forever
         calls += 1
         time.sleep(0.001)
     waiting.join()
@@ -324,21 +331,13 @@ def test_other_threads_continue_while_an_unmap_waits(cu: Cu) -> None:
 
 
 def test_an_unmap_that_waited_notices_what_another_thread_unmapped(cu: Cu) -> None:
-    busy, address = cu.stream(), cu.alloc(512)
-    mapped, _ = cu.mapped()
-    sim.configure(sync_unmap=True)
-    with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+    mapped = mapped_beside_slow_work(cu)
     results = run_together(*[lambda: cu.cuMemUnmap(mapped, 2 * MIB)] * 2)
     assert sorted(map(str, results)) == ["CUDA_ERROR_INVALID_VALUE", SUCCESS]
 
 
 def test_a_reset_ends_an_unmap_that_waits(cu: Cu) -> None:
-    busy, address = cu.stream(), cu.alloc(512)
-    mapped, _ = cu.mapped()
-    sim.configure(sync_unmap=True)
-    with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+    mapped = mapped_beside_slow_work(cu)
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(cu.cuMemUnmap(mapped, 2 * MIB)))
     waiting.start()
@@ -350,11 +349,7 @@ def test_a_reset_ends_an_unmap_that_waits(cu: Cu) -> None:
 
 
 def test_a_capture_is_refused_before_any_wait(cu: Cu) -> None:
-    busy, captured, address = cu.stream(), cu.stream(), cu.alloc(512)
-    mapped, _ = cu.mapped()
-    sim.configure(sync_unmap=True)
-    with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+    captured, mapped = cu.stream(), mapped_beside_slow_work(cu)
     begin(cu, captured, GLOBAL_MODE)
     assert cu.cuMemUnmap(mapped, 2 * MIB) == CAPTURE_UNSUPPORTED
     assert sim.stalled().count == 0
