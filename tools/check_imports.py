@@ -33,6 +33,7 @@ LAYERS = (
     "_trace",
     "_pool",
     "_cupy",
+    "torch",
     "_analysis",
     "_show",
     "_demo",
