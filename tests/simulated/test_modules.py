@@ -1,4 +1,4 @@
-"""Modules, libraries, kernels and their variables: which images are accepted, what is found in them, and when it goes."""
+"""Modules, libraries, kernels and variables: which images are accepted, what is found in them, and when it goes."""
 
 from __future__ import annotations
 

@@ -189,6 +189,7 @@ void end_context(Machine& m, const ContextRef& context, const Death& death) {
   forget_modules(m, *context, death);
   free_allocations(m, context->handle);
   context->legacy.reset();
+  context->blocking.clear();
   context->recorder.reset();
   context->per_thread.clear();
   context->destroyed.clear();

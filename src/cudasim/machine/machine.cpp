@@ -98,6 +98,7 @@ void Machine::reset() {
   for (const auto& [handle, context] : contexts.all()) {
     context->alive = false;
     context->legacy.reset();
+    context->blocking.clear();
     context->recorder.reset();
     context->per_thread.clear();
     context->destroyed.clear();

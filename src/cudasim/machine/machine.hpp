@@ -62,6 +62,7 @@ struct ContextState {
   std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
   std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
   StreamRef legacy;
+  std::vector<StreamRef> blocking;  // those with handles that the legacy stream waits for
   StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
   struct PerThread {
     StreamRef stream;
