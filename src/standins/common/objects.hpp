@@ -12,7 +12,9 @@ namespace standins {
 using Word = std::uintptr_t;  // an argument: an integer or a pointer
 
 // What handles remember between a Set and its Get. All are 0 until they are set, which is the libraries' default, too.
-enum class Key { kStream, kPointerMode, kMathMode, kAtomicsMode, kSmCount, kMode, kValue };
+enum class Key {
+  kStream, kPointerMode, kMathMode, kAtomicsMode, kSmCount, kMode, kType, kFillMode, kDiagonalType, kIndexBase,
+};
 
 class Object {
  public:
