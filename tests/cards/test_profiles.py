@@ -92,7 +92,7 @@ def test_a_profile_of_your_own_is_read_by_its_path(tmp_path: Path) -> None:
         (
             "multiprocessors = 128",
             "multiprocessors = 0",
-            "multiprocessors = 0 is not accepted; write a whole number from 1",
+            "s = 0 is not accepted; write a whole number from 1",
         ),
         ("multiprocessors = 128", "multiprocessors = 1e3", "multiprocessors = 1e3 is not accepted"),
         ("multiprocessors = 128", "multiprocessors 128", "is not accepted; write key = value"),

@@ -138,7 +138,7 @@ def test_batches_are_predicted(recordings: list[Path]) -> None:
             (TRACE, "--batch-from", "8,9", "--batch-to", f"{10**17}"),
             f"--batch-to={10**17} is not accepted; write batch",
         ),
-        (("--device", "gpu"), "device='gpu' is not a size"),
+        (("--device", "gpu"), "there is no card 'gpu'"),
         (("--outside", "some"), "outside='some' is not a size"),
         (("--growth", "some"), "growth='some' is not a size"),
     ],

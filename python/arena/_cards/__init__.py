@@ -1,4 +1,4 @@
-"""GPUs by name: a profile for each in ``profiles/``, read and checked here. Says what a card is like, simulates nothing."""
+"""GPUs by name: a profile for each in ``data/``, read and checked here. Says what a card is like, simulates nothing."""
 
 from __future__ import annotations
 
