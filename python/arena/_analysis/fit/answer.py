@@ -128,8 +128,8 @@ def fit(
     """Find the smallest cap under which a recorded program works, by replaying it; and predict larger batches.
 
     ``cap`` and ``device`` (a number, ``"sim"``, a card, ``"rtx4090"``, or a size, ``"24GiB"``) are a limit to judge
-    by; ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more batch
-    sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
+    by; ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more
+    batch sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
     ``batch_to``, and the largest batch within the limit. Replays run on a simulated device. ``compact`` says whether
     live data may be moved there: it may in programs of one thread, and not where others launch work. ``prices`` is the
     price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
