@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ __all__ = ["CONTEXT", "Command", "dryrun"]
 
 CARD = "rtx4090"  # if none is named
 INTERRUPTED = 130
+LONGEST = 200  # of an error in the summary: the whole of it is above
 
 
 def dryrun(
@@ -263,7 +265,7 @@ def about_frameworks(outcome: Outcome) -> Iterator[str]:
     if outcome.problem:
         yield f"arena: no lines are known: {outcome.problem}"
     if facts.get("error") and not facts.get("ended_by"):
-        yield f"arena: the program ended with {facts['error']}"
+        yield f"arena: the program ended with {textwrap.shorten(facts['error'], LONGEST, placeholder=' ...')}"
 
 
 def comparison(rows: list[Row]) -> Table:
@@ -272,7 +274,7 @@ def comparison(rows: list[Row]) -> Table:
         table.add_column(title, justify="left" if title in ("allocator", "") else "right", no_wrap=True)
     for row in rows:
         figures = [size(value) if value is not None else "?" for value in (row.live, row.reserved, row.peak)]
-        word = {True: "fits", False: "does not fit", None: ""}[row.fits]
+        word = {True: "fits", False: "does not fit", None: "not known"}[row.fits]
         who = f"{row.who}, its requests replayed" if row.replayed else row.who
         table.add_row(who, *figures, word)
     return table

@@ -48,7 +48,8 @@ def rows_of(verdict: Verdict) -> list[Row]:
     if len(accounts) == 1:
         one = accounts[0]
         return [Row(one.who, verdict.fits, one.live, one.reserved, verdict.peak)]
-    who = " and ".join(account.who for account in accounts) or "no allocator"
+    unknown = "the arena" if verdict.outcome.plan.allocator == "arena" else "the framework's own"
+    who = " and ".join(account.who for account in accounts) or unknown
     reserved = [account.reserved for account in accounts if account.reserved is not None]
     return [Row(who, verdict.fits, verdict.live, sum(reserved) if reserved else None, verdict.peak)]
 

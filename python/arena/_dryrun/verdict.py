@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,9 +78,9 @@ class Verdict:
         if self.need is None:
             return []
         least = self.need if self.failure or self.live is None else min(self.need, self.live)
+        enough = "yes" if self.fits else "maybe"  # what comes after the end of the program is not known
         found = []
         for card in read_cards():
-            enough = "maybe" if self.failure else "yes"
             word = enough if self.need <= card.usable else "maybe" if least <= card.usable else "no"
             found.append((card, word))
         return found
@@ -95,10 +97,10 @@ def judge(outcome: Outcome) -> Verdict:
     moment, holders = holders_of(outcome)
     return Verdict(
         outcome=outcome,
-        fits=does_fit(outcome, failure, failures, bool(driver)),
+        fits=does_fit(outcome, failure, failures, is_used=bool(driver and driver["peak"])),
         memory=memory,
         context=card.context if card is not None else 0,
-        peak=driver["peak"] if driver else None,
+        peak=driver["peak"] if driver and driver["peak"] else None,
         accounts=accounts,
         moment=moment,
         holders=tuple(holders[:MOST_LINES]),
@@ -106,7 +108,7 @@ def judge(outcome: Outcome) -> Verdict:
     )
 
 
-def does_fit(outcome: Outcome, failure: dict[str, Any] | None, failures: int, is_used: bool) -> bool | None:
+def does_fit(outcome: Outcome, failure: dict[str, Any] | None, failures: int, *, is_used: bool) -> bool | None:
     if failure or (failures and outcome.exit):
         return False
     if outcome.exit or outcome.facts is None or not is_used:
@@ -133,7 +135,8 @@ def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
     """Which lines held the most, and when: as the arena knows it, or PyTorch's history."""
     for peak in (outcome.facts or {}).get("peaks", ()):
         if peak["lines"]:
-            return peak["moment"].rstrip("."), [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
+            moment = peak["moment"].rstrip(".") or "When that request failed"
+            return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
     done = replayed(outcome)
     if done is None:
         return "", ()
@@ -179,7 +182,7 @@ def in_words(verdict: Verdict) -> list[str]:
 
 def headline(verdict: Verdict, device: str) -> str:
     if verdict.outcome.facts is None:
-        return f"the program was killed (exit code {verdict.outcome.exit}): nothing is known of its memory"
+        return f"the program was killed ({ended(verdict.outcome.exit)}), and nothing is known of its memory"
     if verdict.peak is None:
         return "the program used no GPU: neither PyTorch nor CuPy asked the simulated device for anything"
     part = format_share(verdict.peak, verdict.memory) if verdict.memory else format_size(verdict.peak)
@@ -193,6 +196,12 @@ def headline(verdict: Verdict, device: str) -> str:
     size = f"{format_size(failure['requested'])} could not be had" if failure.get("requested") else "memory ran out"
     line = f" at {failure['line']}" if failure.get("line") else ""
     return f"does not fit on {device}: {size}{line}, with {part} in use at the peak"
+
+
+def ended(code: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"exit code {code}"
 
 
 def account_in_words(account: Account) -> str:
