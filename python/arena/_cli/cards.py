@@ -35,7 +35,7 @@ def cards(
     Examples:
       arena cards
       arena cards rtx4090
-      arena cards rtx4090 --toml > my-card.toml
+      arena cards rtx4090 --toml
     """
     if toml and (name is None or as_json):
         raise UsageError("--toml prints one profile: name the card, and leave out --json")

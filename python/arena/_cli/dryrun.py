@@ -74,7 +74,7 @@ def dryrun(
     \b
     Examples:
       arena dryrun --card rtx4090 train.py --epochs 1
-      arena dryrun --card t4 --allocator native --compare train.py
+      arena dryrun --card t4 --compare train.py
       arena dryrun --find-batch 1:512 train.py --batch {}
     """
     given = arguments or []
