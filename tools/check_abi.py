@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Prove that src/abi declares the CUDA driver's binary interface as NVIDIA's headers do.
 
-Compiles tools/abi_check.cpp, which holds only compile-time checks, against each directory of headers:
-those named on the command line, or else those of the installed PyPI packages. Compares with them, too, the list of
-errors that the tests make the driver's functions fail with (tools/check_errors.py). A difference exits with 1,
-missing headers or a missing compiler with 2.
+Compiles tools/abi_check.cpp, which holds only compile-time checks, against each directory of headers: those named on
+the command line, or else those of the installed PyPI packages. Also compares the list of errors that the tests inject
+into the driver's functions (tools/check_errors.py). A difference exits with 1, missing headers or a missing compiler
+with 2.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSTALL = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-runtime-cu12==12
 
 
 class CannotCheckError(Exception):
-    """Something that the check needs is not there."""
+    """Something that the check needs is missing."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Headers:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake in src/abi, and a part of the message that has to come of it."""
+    """A mistake in src/abi, and a part of the message that it must cause."""
 
     mistake: str
     file: str
@@ -248,7 +248,7 @@ def read_headers(path: Path) -> Headers:
 
 
 def declarations(sources: Path, file: str, macro: str, headers: Headers) -> list[tuple[int, list[str]]]:
-    """The line and the leading arguments of each use of `macro` that these headers are to know."""
+    """The line and the leading arguments of each use of `macro` that these headers should know."""
     newer = "(?:_13)?" if headers.version >= 13000 else ""
     pattern = re.compile(rf"{macro}{newer}\((.*)")
     lines = (sources / "abi" / file).read_text().splitlines()
@@ -266,8 +266,8 @@ def compile_differences(sources: Path, headers: Headers) -> list[str]:
     if run.returncode == 0:
         return []
     errors = [line for line in run.stderr.splitlines() if "error:" in line]
-    # Each static_assert begins with the place of the declaration. Other errors that are about a declaration
-    # name the file in front, and what only follows from one does not.
+    # Each static_assert begins with the place of the declaration. Other errors about a declaration name the file first,
+    # and errors that only follow from another do not.
     found = [match[0].rstrip('"') for line in errors if (match := re.search(r"\w+\.(def|hpp):\d+.*", line))]
     return list(dict.fromkeys(found)) or errors or [run.stderr.strip()]
 
@@ -275,7 +275,7 @@ def compile_differences(sources: Path, headers: Headers) -> list[str]:
 def order_differences(sources: Path, headers: Headers) -> list[str]:
     """Check that the k-th version of a name goes with the k-th symbol: name, name_v2, name_v3.
 
-    The compiler cannot tell versions apart that have the same prototype.
+    The compiler cannot distinguish versions that have the same prototype.
     """
     typedefs = (headers.path / "cudaTypedefs.h").read_text(errors="replace")
     differences = []
@@ -320,7 +320,7 @@ def mutated_copy(folder: Path, mutations: Iterable[Mutation]) -> None:
 
 
 def self_test(headers: Headers) -> bool:
-    """Whether the check fails, and for the right reasons, for a list of mistakes, made all at once."""
+    """Whether the check fails, and for the right reasons, for a list of mistakes made all at once."""
     with tempfile.TemporaryDirectory() as folder:
         mutated_copy(Path(folder), MUTATIONS)
         found = differences(Path(folder), headers)

@@ -169,17 +169,6 @@ std::vector<std::uint64_t> entries_of_python() {
 // One with a GIL of its own does not wait for ours.
 bool is_only_interpreter() { return PyInterpreterState_Next(PyInterpreterState_Head()) == nullptr; }
 
-// Whether no other thread has run Python yet, or all have ended. Far cheaper than sys._current_frames(). Without a GIL the
-// list may change while it is read: then the answer is no.
-bool is_only_thread() {
-#ifdef Py_GIL_DISABLED
-  return false;
-#else
-  PyThreadState* const first = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
-  return PyThreadState_Next(first) == nullptr;
-#endif
-}
-
 py::tuple walk(const Sleep& sleep) {
   const Walk walk = walk_stack(sleep.stack_pointer, sleep.address);
   py::list frames;
@@ -188,6 +177,16 @@ py::tuple walk(const Sleep& sleep) {
 }
 
 }  // namespace
+
+// Far cheaper than sys._current_frames(). Without a GIL the list may change while it is read, so the answer is no.
+bool is_only_thread() {
+#ifdef Py_GIL_DISABLED
+  return false;
+#else
+  PyThreadState* const first = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+  return PyThreadState_Next(first) == nullptr;
+#endif
+}
 
 void bind_threads(py::module_& module) {
   module.def("is_only_thread", &is_only_thread, "Whether this is the only thread that runs Python, for certain.");

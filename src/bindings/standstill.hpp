@@ -37,4 +37,7 @@ class Standstill {
   std::map<ThreadId, std::optional<Sleep>> threads_;
 };
 
+// Whether this is certainly the only thread that runs Python. Cheap. Needs the GIL.
+bool is_only_thread();
+
 }  // namespace arena

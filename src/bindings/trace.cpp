@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/bindings.hpp"
+#include "bindings/failure.hpp"
 #include "bindings/lines.hpp"
 #include "trace/failures.hpp"
 #include "trace/pickles.hpp"
@@ -55,8 +56,7 @@ py::tuple event_tuple(const TraceEvent& e) {
 
 py::object misfit_of(const Replay& replay) {
   if (!replay.misfit()) return py::none();
-  const Misfit& m = *replay.misfit();
-  return out_of_memory(m.text, m.failure);
+  return py::cast(RequestFailure{.failure = replay.misfit()->failure});
 }
 
 py::list failures_of(const Trace& trace) {
@@ -138,7 +138,13 @@ void bind_trace(py::module_& module) {
           "add",
           [](Trace& trace, int kind, std::uint64_t time, std::uint32_t thread, std::uint64_t block, Bytes size,
              std::uint32_t stream, Line line) {
-            trace.add({static_cast<EventKind>(kind), thread, stream, line, time, block, size});
+            trace.add({.kind = static_cast<EventKind>(kind),
+                       .thread = thread,
+                       .stream = stream,
+                       .line = line,
+                       .time = time,
+                       .block = block,
+                       .size = size});
             trace.set_streams(stream + 1);
           },
           py::arg("kind"), py::arg("time"), py::arg("thread"), py::arg("block"), py::arg("size"), py::arg("stream"),
@@ -193,7 +199,7 @@ void bind_trace(py::module_& module) {
       .def_property_readonly("done", &Replay::done, "Events played so far.")
       .def_property_readonly("highest", &Replay::highest, "The event after which the most is live, if all fits.")
       .def_property_readonly("peak", &peak_of, "(event, nanoseconds, live, reserved) when the most was live so far.")
-      .def_property_readonly("misfit", &misfit_of, "The error of the allocation that did not fit, or None.")
+      .def_property_readonly("misfit", &misfit_of, "Why an allocation did not fit, or None.")
       .def_property_readonly("samples", &samples_of, "(event, nanoseconds, account) as the trace went on.");
 }
 

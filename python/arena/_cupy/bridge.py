@@ -52,12 +52,17 @@ def current_device() -> int:
     return int(_ask(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated))
 
 
-def stream_of(pool: Arena) -> Any:
-    """CuPy's current stream on the arena's device; 0, the null one, where no CUDA runtime runs that could have others.
+def current_stream(device: int) -> Any:
+    """CuPy's current stream on a device.
 
-    The object, which owns the stream. CuPy destroys the stream with it, so the arena keeps it as long as it needs to.
+    The object owns the stream: CuPy destroys the stream with it. So the arena keeps it as long as it needs the stream.
     """
-    return _ask(lambda: cupy.cuda.get_current_stream(pool.device), lambda: pool.is_simulated)
+    return cupy.cuda.get_current_stream(device)
+
+
+def stream_of(pool: Arena) -> Any:
+    """CuPy's current stream on the arena's device; 0, the null stream, where no CUDA runtime runs."""
+    return _ask(lambda: current_stream(pool.device), lambda: pool.is_simulated)
 
 
 def default_pool() -> Arena:
@@ -103,13 +108,9 @@ def check_device(pool: Arena) -> None:
 
 
 def malloc_unhooked(pool: Arena, size: int) -> Any:
-    try:
-        buffer = pool.allocate(size, stream_of(pool))
-    except errors.OutOfMemoryError as error:
-        raise OutOfMemoryError(*error.args) from None
-    if way == "generic":
-        return memory.MemoryPointer(GenericMemory(buffer, pool.device), 0)
-    return _core.adopt(buffer)
+    """The same without a check of the device."""
+    made = pool._allocate_for_cupy(size, stream_of(pool))
+    return memory.MemoryPointer(GenericMemory(made, pool.device), 0) if isinstance(made, Buffer) else made
 
 
 def _call_hooks(name: str, device: int, size: int, address: int, number: int) -> None:
@@ -188,4 +189,4 @@ def _capsules() -> dict[str, Any]:
 for _package in ("cupy", "cupyx", "cupy_backends"):
     pass_over(getattr(sys.modules.get(_package), "__file__", None))
 _watch_hooks()
-way = _core.connect_cupy(memory, _capsules())
+way = _core.connect_cupy(memory, _capsules(), OutOfMemoryError)

@@ -1,4 +1,4 @@
-"""The arena that people make and call; the work is done by the compiled core."""
+"""The arena that programs create and call; the compiled core does the work."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from .._report import Report
 from .._report.build import build
 from .._report.failure import failure_of
 from .._trace.record import Recording, record_by_environment
-from .._util.arguments import as_size, as_stream, owns_stream
+from .._util.arguments import as_size, as_stream
 from .._util.durations import BUDGET, parse_duration
 from .._util.environment import warn_of_unknown
 from .._util.late import late_import
 from .._util.shown import Shown
 from .._util.sizes import Size, parse_size
 from .._words.moving import mode
-from .._words.verdicts import Verdict
 from ..errors import OutOfMemoryError, UsageError
-from .buffer import Buffer, address_of
+from .buffer import address_of
 from .graph import GraphMemory
-from .oom import of_size, tell
+from .oom import build_error
 from .pool_methods import PoolMethods
 from .pressure import Pressure, call
 from .registry import remember
@@ -41,8 +40,6 @@ from .threads import find_standstill, note_driver_threads, seems_alone, thread_i
 from .watch import watch_if_asked
 
 __all__ = ["Arena", "metrics_of"]
-
-_LARGEST = (1 << 63) - 1
 
 
 class Arena(Shown, PoolMethods, _core.Allocator):
@@ -121,13 +118,19 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._core: _core.Arena | None = core
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[Pressure] = []
-        self._calling = threading.local()  # whether this thread is in a callback
+        self._calling = threading.local()  # whether this thread runs an on_oom() function
         self._recording: Recording | None = None  # what the environment asked for
-        self._recorded: dict[str, Recording] = {}  # the one under way, by whomever
-        self._number = core.id  # in the order in which they were made
+        self._recorded: dict[str, Recording] = {}  # the one under way, whoever started it
+        self._number = core.id  # in order of creation
         self._expects_vmm = vmm and upstream is None and info.virtual_memory
-        self._warn_of_platform(core)
-        self._give_core(core, number, driver.is_simulated)
+        self._warn_of_platform(stacklevel=3)
+        self._attach(
+            core,
+            device=number,
+            is_simulated=driver.is_simulated,
+            is_auto_compact=compact == "auto",
+            expects_virtual_memory=self._expects_vmm,
+        )
         self._watched = watch_if_asked(self)
         remember(self)  # last: from now on other threads may report it
         record_by_environment(self)
@@ -152,38 +155,23 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """The numbers of the other devices that may access the memory."""
         return self._open.peers
 
-    def _allocate_slowly(self, size: int | str, stream: Any = 0) -> Buffer:
-        """Do what allocate() does, where that is more than to hand out a block that is there already."""
+    def _parse_request(self, size: int | str, stream: Any = 0) -> tuple[int, int, Any]:
+        """Read arguments of allocate() that the core leaves to Python: unusual ones, and wrong ones."""
         size = parse_size(size, self._total, "size") if isinstance(size, str) else as_size(size)
-        number, core = as_stream(stream), self._open
-        if owns_stream(stream):
-            core.keep_stream(number, stream)
-        if self._compact == "auto":
-            core.expect_moving(_core.is_only_thread())  # to look at the others would take too long
-        self._look_at_pressure(core)
-        try:
-            buffer = core.allocate(min(size, _LARGEST), number, False, False)
-        except OutOfMemoryError as error:
-            try:
-                buffer = self._allocate_after_all(core, size, number, error)
-            except RecursionError:  # no frame is left for what could still be tried, or said
-                raise error from None
-        if self._expects_vmm and core.is_plain:
-            self._warn_of_platform(core)
-        if self._on_pressure:
-            self._tell_pressure(core)
-        return buffer
+        return size, as_stream(stream), None if hasattr(stream, "__index__") else stream
 
-    def _warn_of_platform(self, core: _core.Arena) -> None:
-        """Say once what this platform refuses although the device has it: addresses, or virtual memory at all."""
-        if self._expects_vmm and core.remark:
+    def _warn_of_platform(self, *, stacklevel: int = 2) -> None:
+        """Warn once about what the platform refuses although the device has it: addresses, or all virtual memory."""
+        core = self._core
+        if self._expects_vmm and core is not None and core.remark:
             self._expects_vmm = not core.is_plain
-            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=stacklevel)
 
     def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
-        """Call a function when a request would fail, with the error; the request is tried again after it.
+        """Call a function with the error before a request fails; the request is tried again afterwards.
 
-        The last thing that is tried. An exception in it is shown by :func:`sys.unraisablehook`, and changes nothing.
+        Functions are called in turn, as the last resort. An exception in one is shown by :func:`sys.unraisablehook`,
+        and changes nothing.
         """
         if not callable(function):
             raise UsageError(f"{function!r} cannot be called")
@@ -194,9 +182,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     ) -> None:
         """Call a function when memory first passes that share of the cap, so that work can be shed or saved.
 
-        ``of="live"`` counts what is in allocations, in place of what is reserved. Every request is looked at then, also
-        one that a block is there for, which takes some microseconds. With ``rearm=0.7`` the function is called again
-        each time that the share is passed after memory was below 0.7 of the cap.
+        ``of="live"`` counts what is allocated instead of what is reserved. Then every request is checked, cache hits
+        included, which takes a few microseconds. With ``rearm=0.7`` the function is called again each time the share is
+        passed after memory was below 0.7 of the cap.
 
         >>> pool = Arena(cap="64MiB", device="sim:1GiB")
         >>> pool.on_pressure(0.9, lambda: print("shed load"), of="live", rearm=0.7)
@@ -207,9 +195,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """
         pressure = Pressure(share, function, of, rearm)
         self._on_pressure.append(pressure)
-        self._watch()
         if pressure.of == "live":
-            self._watch_malloc()
+            self._watch_all()
+        else:
+            self._watch_misses()
 
     def scope(self, name: str, budget: Size | None = None) -> Scope:
         """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
@@ -256,15 +245,13 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     def reserve(self, size: Size) -> None:
         """Have at least so much reserved from now on, by taking what is missing in advance."""
         core, bytes_ = self._open, parse_size(size, self._total, "size")
-        self._look_at_pressure(core)
-        try:
-            core.reserve(bytes_, self._would_compact())
-        except OutOfMemoryError as error:
-            raise tell(self, error._but(moving=self._moving_of(core, error)), error._failure) from None
+        self._rearm_pressure()
+        failure = core.reserve(bytes_, may_move=self._would_compact())
+        if failure is not None:
+            raise build_error(self, failure, self._moving_of(core, failure))
         if self._expects_vmm and core.is_plain:
-            self._warn_of_platform(core)
-        if self._on_pressure:
-            self._tell_pressure(core)
+            self._warn_of_platform(stacklevel=3)
+        self._fire_pressure()
 
     def trim(self, *, compact: bool = False) -> None:
         """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
@@ -394,7 +381,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
 
         A second call does nothing; all others are errors from now on.
         """
-        self._take_core()
+        self._detach()
         recording, core = self._recording, self._core
         try:
             if recording is not None:
@@ -410,8 +397,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
         self.close()
 
-    def _malloc_slowly(self, size: SupportsIndex) -> Any:
-        """Do what malloc() does, where that is more than to hand out a block that is there already."""
+    def _malloc_by_python(self, size: SupportsIndex) -> Any:
+        """Do what malloc() does where the core needs Python: before CuPy is connected, and for errors."""
         with late_import("CuPy cannot be given memory"):
             from .._cupy import bridge
 
@@ -429,56 +416,60 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             raise UsageError("the arena is closed: make another one")
         return core
 
-    def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> Buffer:
-        """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
-        gc.collect()  # cycles keep arrays alive that nobody can reach
-        # What a callback asks for itself may fail: nobody is called for that.
-        failure = error._failure
+    def _make_room(self, request: _core.PendingRequest) -> None:
+        """Collect garbage, call the on_oom() functions, and retry after each. The core calls this after a failure."""
+        core = self._open
+        gc.collect()  # unreachable cycles keep arrays alive
+        # A request of an on_oom() function calls none of them.
         functions = [None, *([] if getattr(self._calling, "now", False) else self._on_oom)]
         for number, function in enumerate(functions, 1):
             if function is not None:
-                self._calling.now = True
-                try:
-                    call(functools.partial(function, of_size(error, size)))
-                finally:
-                    self._calling.now = False
-            # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
-            may_move = self._may_compact() if core.is_compactable() else False
-            try:
-                return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
-            except OutOfMemoryError as again:
-                failure = again._failure
-                # Not itself: it and this frame would keep each other, and arrays.
-                error = again._but(moving=self._moving_of(core, again))
-        raise tell(self, of_size(error, size), failure) from None
+                self._call_on_oom(function, core, request.failure)
+            if request.retry(self._may_compact(), is_last=number == len(functions)):
+                return
+        failure = request.failure
+        raise build_error(self, failure, self._moving_of(core, failure))
 
-    def _look_at_pressure(self, core: _core.Arena) -> None:
-        for pressure in self._on_pressure:
-            pressure.look(core)
+    def _call_on_oom(
+        self, function: Callable[[OutOfMemoryError], object], core: _core.Arena, failure: _core.Failure
+    ) -> None:
+        self._calling.now = True
+        try:
+            call(functools.partial(function, failure.error(moving=self._moving_of(core, failure))))
+        finally:
+            self._calling.now = False
 
-    def _tell_pressure(self, core: _core.Arena) -> None:
-        for pressure in self._on_pressure:
-            pressure.tell(core)
+    def _rearm_pressure(self) -> None:
+        """Notice which figures have fallen, before a request lets them rise."""
+        core = self._core
+        if core is not None:
+            for pressure in self._on_pressure:
+                pressure.rearm_if_low(core)
+
+    def _fire_pressure(self) -> None:
+        """Call the on_pressure() functions that are due, after a request."""
+        core = self._core
+        if core is not None:
+            for pressure in self._on_pressure:
+                pressure.fire_if_high(core)
 
     def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
-        """Whether a request may move live data, or what finds out: the core calls it, and looks again right before."""
+        """Whether a request may move live data, or a function that finds out. The core checks again right before."""
         if self._compact != "auto":
             return bool(self._compact)
         return functools.partial(find_standstill, self._open.synchronize)
 
     def _would_compact(self, *, afresh: bool = True) -> bool:
-        """Whether a request that is made now may move live data, without waiting for anything."""
+        """Whether a request made now may move live data, without waiting for anything."""
         return seems_alone(afresh=afresh) if self._compact == "auto" else bool(self._compact)
 
-    def _moving_of(self, core: _core.Arena, error: OutOfMemoryError) -> str:
-        """Which of the modes a request that failed was in; where that made no difference, the arena is in now."""
-        failure = error._failure
-        could_move = failure is not None and failure.could_move
-        made_no_difference = not error.account["compactable"] or error.verdict == Verdict.CAPTURING
-        return self._moving(core, could_move or (made_no_difference and self._would_compact()))
+    def _moving_of(self, core: _core.Arena, failure: _core.Failure) -> str:
+        """The mode of moving live data for a failed request; where it made no difference, the current one."""
+        may_move = failure.could_move or (not failure.depends_on_moving and self._would_compact())
+        return self._moving(core, may_move)
 
     def _moving(self, core: _core.Arena, may_move: bool) -> str:
-        """Which of the modes of moving live data the arena is in."""
+        """The arena's mode of moving live data."""
         return mode(self._compact, is_plain=core.is_plain, is_allowed=may_move)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .. import _core
-from .._util.arguments import as_stream, owns_stream
+from .._util.arguments import as_stream
 from .._util.shown import Shown
 from .._words.account import rounded
 from ..errors import UsageError
@@ -32,7 +32,7 @@ class Buffer(Shown, _core.BlockOwner):
         number, core = as_stream(stream), self._core
         if core is None:
             raise UsageError("this buffer was freed: no stream can use it")
-        if owns_stream(stream):
+        if _core.owns_stream(stream):
             core.keep_stream(number, stream)
         core.record_stream(self.ptr, number)
 

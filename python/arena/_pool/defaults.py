@@ -15,7 +15,7 @@ from ..errors import UsageError
 from .arena import Arena, metrics_of
 from .registry import open_arenas
 
-__all__ = ["default_arena", "malloc_slowly", "metrics", "report", "safe_point"]
+__all__ = ["default_arena", "malloc_by_python", "metrics", "report", "safe_point"]
 
 
 def safe_point(*, budget: str | float = BUDGET) -> int:
@@ -78,8 +78,8 @@ def metrics(**labels: str | int) -> str:
     return metrics_of(pools, labels)
 
 
-def malloc_slowly(size: SupportsIndex) -> Any:
-    """Do what arena.malloc does, where that is more than to hand out a block that is there already."""
+def malloc_by_python(size: SupportsIndex) -> Any:
+    """Do what arena.malloc does where the core needs Python: to create a default arena, and for errors."""
     with late_import("CuPy cannot be given memory"):
         from .._cupy import bridge
 

@@ -138,6 +138,18 @@ void stop_host_functions() {
   }
 }
 
+void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream) {
+  const EventRef event = event_of(call, handle);
+  require(event->context == stream->context.get(), kInvalidHandle);
+  const bool untimed = (event->flags & cu::bits(cu::EventFlag::kDisableTiming)) != 0;
+  require(untimed && (event->flags & cu::bits(cu::EventFlag::kInterprocess)) == 0, kInvalidValue);
+  if (stream->capture) {
+    event->captured = mark_capture(stream);
+  } else {
+    record_at(call, *event, stream);
+  }
+}
+
 void forget_events(Machine& m, const ContextState& context, const Death& death) {
   std::vector<cu::Event> gone;
   for (const auto& [handle, event] : m.events.all()) {

@@ -113,8 +113,11 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
   }
   pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
-  const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const std::uint64_t delay = work.delayed ? m.settings.next_delay() : 0;
+  // Work without effect in an idle stream is done already.
+  if (!work.run && delay == 0 && work.after.empty() && stream->idle()) return stream->last();
+  if (!work.run) work.run = std::move(work.if_queued);
+  const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const auto pushed = stream->push({std::move(work.run), std::move(work.after), delay, work.even_failed}, small);
   if (pushed.run_here) call.run_inline = stream;
   return pushed.mark;
