@@ -25,6 +25,7 @@ LAYERS = (
     "_words",
     "errors",
     "_util",
+    "_cards",
     "_sim",
     "sim",
     "_inspect",
@@ -38,6 +39,7 @@ LAYERS = (
     "_show",
     "_demo",
     "_run",
+    "_dryrun",
     "_cli",
     "__main__",
 )
