@@ -85,7 +85,7 @@ def test_no_limit_is_all_of_the_device(make: MakeArena, off: dict[str, Any]) -> 
         ({"fraction": -0.1}, "fraction=-0.1 is not accepted"),
         ({"fraction": 1.1}, "fraction=1.1 is not accepted"),
         ({"fraction": float("nan")}, "fraction=nan is not accepted"),
-        ({"size": 1, "fraction": 0.1}, "cannot be given together"),
+        ({"size": 1, "fraction": 0.1}, "give either size or fraction, not both"),
     ],
     ids=str,
 )

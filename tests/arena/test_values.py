@@ -232,7 +232,7 @@ def test_cupys_limit_is_read_as_cupy_reads_it(
 
 def test_a_default_arena_is_of_a_device_with_a_number() -> None:
     for device in ("sim:1GiB", True, None):
-        with pytest.raises(UsageError, match="a default arena is of a device with a number"):
+        with pytest.raises(UsageError, match="give the number of a device"):
             arena.default_arena(device)  # type: ignore[arg-type]
 
 

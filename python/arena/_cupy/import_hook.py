@@ -1,4 +1,4 @@
-"""Giving CuPy the arena at the moment when it is imported, by whomever, whenever."""
+"""Installs the arena in CuPy as soon as the program imports it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["install", "whose_allocator"]
 
 
 def install() -> None:
-    """Have every array of CuPy made by the arena from now on, in all threads."""
+    """Make the arena CuPy's allocator from now on, in all threads."""
     if isinstance(cupy := sys.modules.get("cupy"), ModuleType):
         give_arena(cupy)
     else:
@@ -26,7 +26,7 @@ def install() -> None:
 
 
 def whose_allocator() -> str:
-    """Whom CuPy asks for memory now: ``"arena"`` or ``"another"``; or it is ``"not imported"``, ``"not installed"``."""
+    """CuPy's current allocator: ``"arena"`` or ``"another"``; or CuPy is ``"not imported"`` or ``"not installed"``."""
     cupy: Any = sys.modules.get("cupy")
     if not isinstance(cupy, ModuleType):
         return "not imported" if is_there() else "not installed"
@@ -36,17 +36,17 @@ def whose_allocator() -> str:
 def is_there() -> bool:
     try:
         return importlib.util.find_spec("cupy") is not None
-    except (ImportError, ValueError):  # of somebody who forbids its import
+    except (ImportError, ValueError):  # a program may forbid the import
         return False
 
 
 def give_arena(cupy: Any) -> None:
-    with contextlib.suppress(AttributeError):  # somebody's stand-in
+    with contextlib.suppress(AttributeError):  # a stand-in for CuPy
         cupy.cuda.set_allocator(_core.malloc)
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds CuPy where the others find it, and is there when its import is done."""
+    """Finds CuPy where the other finders do, and installs the arena after its import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -62,13 +62,13 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def watch(loader: Any) -> None:
-    """Not a loader of our own around it: CuPy's should be the one that everybody finds there."""
+    """Patch the loader instead of wrapping it: programs should find CuPy's own loader there."""
     if loader is None or "exec_module" in vars(loader):
         return
     execute = loader.exec_module
 
     def execute_and_install(module: ModuleType) -> None:
-        del loader.exec_module  # the loader is as it was
+        del loader.exec_module  # restores the loader
         execute(module)
         give_arena(module)
 
