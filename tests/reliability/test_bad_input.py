@@ -118,9 +118,9 @@ def test_what_cannot_be_meant_is_a_clear_error_and_nothing_leaks(group: str) -> 
     assert (done.returncode, lines[-1]) == (0, "done"), f"it ended at {lines[-1]}: {done.stderr[-2000:]}"
 
 
-def test_a_size_beyond_all_sizes_is_named_as_it_was_asked(make: MakeArena) -> None:
+def test_a_size_beyond_all_sizes_is_named_as_it_was_requested(make: MakeArena) -> None:
     with pytest.raises(
-        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes asked"
+        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes requested"
     ) as caught:
         make(cap="8MiB").allocate(1 << 70)
     assert (caught.value.requested, caught.value.largest) == (1 << 70, 8 * MIB)
