@@ -12,6 +12,7 @@ from typing import Any
 from .._analysis.replay import Replayed
 from .._cards import Card, read_cards
 from .._inspect.holders import Holder
+from .._report.timeline import seconds
 from .._util.sizes import format_size
 from .._words.format import counted, format_share
 from .run import Outcome
@@ -140,15 +141,15 @@ def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
     done = replayed(outcome)
     if done is None:
         return "", ()
-    moment = f"At the peak, {done.peak.time:.1f} s into the run: {format_size(done.peak.live)} live"
+    moment = f"At the peak, {seconds(done.peak.time)} into the run: {format_size(done.peak.live)} live"
     return moment, done.report.lines
 
 
-def replayed(outcome: Outcome, memory: int = 1 << 40) -> Replayed | None:
-    """PyTorch's requests in an arena with so much memory: what was live when is the same in every allocator."""
+def replayed(outcome: Outcome) -> Replayed | None:
+    """PyTorch's requests in an arena with memory for all: what was live when is the same in every allocator."""
     if outcome.trace is None or not any(event.kind == "allocate" for event in outcome.trace):
         return None
-    return outcome.trace.replay(device=f"sim:{memory}")
+    return outcome.trace.replay(device="sim:1TiB")
 
 
 def cards_in_words(verdict: Verdict) -> str:
