@@ -80,9 +80,11 @@ class Verdict:
             return []
         least = self.need if self.failure or self.live is None else min(self.need, self.live)
         enough = "yes" if self.fits else "maybe"  # what comes after the end of the program is not known
+        if self.failure:  # this device was not enough
+            least = max(least, self.memory - self.context + 1)
         found = []
         for card in read_cards():
-            word = enough if self.need <= card.usable else "maybe" if least <= card.usable else "no"
+            word = "no" if card.usable < least else enough if self.need <= card.usable else "maybe"
             found.append((card, word))
         return found
 
