@@ -1,4 +1,4 @@
-"""A driver that is fresh for every test, with the race checker on."""
+"""A fresh driver for every test, with the race checker on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DEFAULTS = {
 
 
 def fresh(**settings: object) -> None:
-    """Reset the driver and its settings; the findings so far stay with the test."""
+    """Reset the driver and its settings. Findings so far stay with the test."""
     findings.keep()
     sim.reset()
     sim.configure(**{**DEFAULTS, **settings})  # type: ignore[arg-type]
