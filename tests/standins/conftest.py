@@ -1,4 +1,4 @@
-"""Each test runs in a process of its own: a library that is loaded keeps its name, and would serve CuPy in other tests."""
+"""Each test runs in a process of its own: a library that is loaded keeps its name, also for CuPy in other tests."""
 
 from __future__ import annotations
 

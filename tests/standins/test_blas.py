@@ -31,6 +31,15 @@ def test_a_reduction_writes_the_result_of_zeros_where_the_pointer_mode_says_host
     assert index.value == -7  # it would be device memory
 
 
+def test_the_upper_half_of_a_register_that_holds_an_int_is_ignored() -> None:
+    lib = Library("libcublas.so.13")
+    handle, index, garbage = lib.make("cublasCreate_v2"), ctypes.c_int(-7), 0xDEADBEEF << 32
+    assert lib.cublasSetPointerMode_v2(handle, garbage) == OK
+    assert lib.cublasIsamax_v2(handle, garbage, 0, garbage + 1, ctypes.byref(index)) == OK
+    assert index.value == 0  # the index of the largest of no elements
+    assert out(lib, "cublasGetPointerMode_v2", handle, kind=ctypes.c_int) == 0
+
+
 def test_a_result_of_any_type_is_cleared_as_a_whole() -> None:
     lib = Library("libcublas.so.13")
     handle = lib.make("cublasCreate_v2")

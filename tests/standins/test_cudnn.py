@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -148,7 +149,7 @@ def test_matrices_of_the_same_kind_are_neighbours() -> None:
     """PyTorch takes the input matrices of all gates as one tensor, and so on."""
     net = Net(LSTM, layers=2)
     found = [offset for offset, sizes in parts(Library("libcudnn.so.9"), net) if sizes[2] == net.inputs]
-    assert [b - a for a, b in zip(found, found[1:], strict=False)] == [net.hidden * net.inputs] * 3
+    assert [b - a for a, b in itertools.pairwise(found)] == [net.hidden * net.inputs] * 3
 
 
 def test_training_reserves_memory_that_grows_with_the_sequence_and_inference_none() -> None:
