@@ -1,4 +1,4 @@
-"""NCCL, NVRTC, NVML, NVTX and cuSPARSELt."""
+"""NCCL, NVRTC, nvJitLink, NVML, NVTX and cuSPARSELt."""
 
 from __future__ import annotations
 
@@ -55,6 +55,18 @@ def test_programs_compile_to_an_image_that_is_marked(version: str, major: int) -
     assert out(lib, "nvrtcGetProgramLogSize", program) == 1
     assert lib.nvrtcDestroyProgram(ctypes.byref(ctypes.c_size_t(program))) == OK
     assert lib.nvrtcGetPTXSize(program, ctypes.byref(ctypes.c_size_t())) == 4
+
+
+def test_whatever_is_linked_is_an_image_that_is_marked() -> None:
+    lib = Library("nocompiler/libnvJitLink.so.12")
+    linker = lib.make("__nvJitLinkCreate_12_9", 0, 0)
+    assert lib.__nvJitLinkAddData_12_9(linker, 1, b"code", 4, b"a") == OK
+    assert lib.nvJitLinkComplete(linker) == OK
+    image = ctypes.create_string_buffer(out(lib, "nvJitLinkGetLinkedCubinSize", linker))
+    assert lib.nvJitLinkGetLinkedCubin(linker, image) == OK
+    assert image.raw.startswith(b"arena-skipped-kernel")
+    assert lib.nvJitLinkDestroy(ctypes.byref(ctypes.c_size_t(linker))) == OK
+    assert lib.nvJitLinkComplete(linker) == 3
 
 
 def test_lowered_names_are_identifiers_and_differ() -> None:
