@@ -72,10 +72,10 @@ def verdict(kept: bool) -> str:
 def through_cupy(found: dict[str, Any] | None) -> Iterator[str]:
     yield "## Through CuPy\n"
     if found is None or cupy_malloc.OWN not in next(iter(found["malloc"].values())):
-        yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` tells more.\n"
+        yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` explains.\n"
         return
-    yield "Nanoseconds for a block and its end, beside CuPy's own `MemoryPool` in the same run. CuPy's runtime was one"
-    yield "that runs on the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`\n"
+    yield "Nanoseconds to allocate and free a block, with CuPy's `MemoryPool` in the same run. The runtime was one"
+    yield "that runs on the host: this measures the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`\n"
     rows = []
     for what, cases in found.items():
         for case, row in cases.items():
@@ -94,8 +94,8 @@ def in_the_core(rows: core.Rows) -> Iterator[str]:
     found = [[what, f"{figure:.2f}", bound, verdict(kept)] for what, figure, bound, kept in core.bounds(rows)]
     yield from table(["", "", "bound", ""], found)
     mixed = [[f"{row['alive']:,}", f"{row['ns']:.0f}"] for row in rows if row["question"] == "mixed"]
-    yield "Sizes that seldom come twice, so that each is looked for among the gaps:\n"
-    yield from table(["blocks alive", "ns a pair"], mixed)
+    yield "Sizes that rarely repeat, so that each request searches the gaps:\n"
+    yield from table(["live blocks", "ns a pair"], mixed)
     yield "![Time for a pair against live blocks, holes and streams](benchmarks/growth.svg)\n"
     yield "Time for a hot pair against the number of other live blocks, of free holes, and of streams used in turn.\n"
 
@@ -103,7 +103,7 @@ def in_the_core(rows: core.Rows) -> Iterator[str]:
 def without_gil(found: dict[str, Any] | None) -> Iterator[str]:
     if found is None:
         return
-    yield "## Threads of Python\n"
+    yield "## Python threads\n"
     yield f"Pairs of `allocate` and `free` a second on Python {found['python']}, "
     yield f"{'with a GIL' if found['gil'] else 'free-threaded'}, on one arena. `benchmarks/threads.py`.\n"
     rows = []
@@ -116,10 +116,10 @@ def without_gil(found: dict[str, Any] | None) -> Iterator[str]:
 
 def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Real programs\n"
-    yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that,"
+    yield "The smallest cap that works ÷ the peak of live bytes, and the price of the driver calls at 1.2 × that peak,"
     yield "on [recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
-    yield "Where other threads launch work, as in many services, live data is never moved; in programs of one"
-    yield "thread it is, when nothing else makes room.\n"
+    yield "Where other threads launch work, as in many services, live data is never moved; in single-threaded"
+    yield "programs it is, when nothing else makes room.\n"
     modes = [{result["trace"]: result for result in results if result["moving"] is moving} for moving in (False, True)]
     rows = []
     for name, (best, pytorch) in traces.BASELINES.items():
@@ -136,7 +136,7 @@ def of_streams(found: dict[str, Any] | None) -> Iterator[str]:
         return
     yield "## Streams\n"
     yield "`benchmarks/streams.py`. Two independent streams with work in flight, far below the cap: how many of"
-    yield f"{streams.ALLOCATIONS:,} allocations waited for the other, and the price of that. Seed {found['seed']}.\n"
+    yield f"{streams.ALLOCATIONS:,} allocations waited for the other, and what that costs. Seed {found['seed']}.\n"
     builds = {"arena": "", "against": ", before"}
     rows = [
         [f"passed as {kind}s{told}", f"{row['waits']:,}", f"{row['reserved']:.2f}", f"{row['driver_calls']:,}"]
@@ -164,7 +164,7 @@ def of_streams(found: dict[str, Any] | None) -> Iterator[str]:
 
 
 def of_looking(figures: list[tuple[str, float, str]]) -> Iterator[str]:
-    yield "## Looking, recording, replaying\n"
+    yield "## Inspection, recording, replay\n"
     yield "`benchmarks/inspection.py`, through Python.\n"
     yield from table(["", ""], [[what, f"{value:,.1f} {unit}".strip()] for what, value, unit in figures])
 
@@ -206,9 +206,9 @@ def main() -> int:
     text = [
         "# Benchmarks\n",
         f"Written by `make bench` on {today}, at {commit()}: {versions},",
-        f"{processor()}, {platform.system()}. No GPU was there: all of it ran on the simulated driver.",
-        "Times are the best of several rounds on a machine that others use too; ratios are of one run. What misses its",
-        "bound says so.\n",
+        f"{processor()}, {platform.system()}. No GPU: everything ran on the simulated driver.",
+        "Times are the best of several rounds on a shared machine; ratios are from one run. Figures that miss their",
+        "bound say so.\n",
         *through_cupy(cupy),
         *in_the_core(rows),
         *without_gil(free),
