@@ -81,9 +81,9 @@ def through_cupy(found: dict[str, Any] | None) -> Iterator[str]:
         for case, row in cases.items():
             own, ours = row[cupy_malloc.OWN], row["Arena"]
             bound = cupy_malloc.bound_of(what, case)
-            told = "" if bound is None else f"≤ {bound:g}, {verdict(ours / own <= bound)}"
+            shown = "" if bound is None else f"≤ {bound:g}, {verdict(ours / own <= bound)}"
             rows.append(
-                [f"`{cupy_malloc.TITLES[what]}`, {case}", f"{own:.0f}", f"{ours:.0f}", f"{ours / own:.2f}", told]
+                [f"`{cupy_malloc.TITLES[what]}`, {case}", f"{own:.0f}", f"{ours:.0f}", f"{ours / own:.2f}", shown]
             )
     yield from table(["", "CuPy's", "arena", "ratio", "bound"], rows)
 
@@ -139,25 +139,25 @@ def of_streams(found: dict[str, Any] | None) -> Iterator[str]:
     yield f"{streams.ALLOCATIONS:,} allocations waited for the other, and what that costs. Seed {found['seed']}.\n"
     builds = {"arena": "", "against": ", before"}
     rows = [
-        [f"passed as {kind}s{told}", f"{row['waits']:,}", f"{row['reserved']:.2f}", f"{row['driver_calls']:,}"]
-        for build, told in builds.items()
+        [f"passed as {kind}s{suffix}", f"{row['waits']:,}", f"{row['reserved']:.2f}", f"{row['driver_calls']:,}"]
+        for build, suffix in builds.items()
         for kind, row in found.get(build, {"waits": {}})["waits"].items()
     ]
     yield from table(["", "waits", "reserved ÷ live, peaks", "driver calls"], rows)
     yield f"A request that needs new memory, with 1 and with {streams.MANY:,} known streams. `pending`: other memory is"
     yield "free, but a stream still works on it.\n"
     rows = []
-    for build, told in builds.items():
+    for build, suffix in builds.items():
         for what, row in found.get(build, {"grow": {}})["grow"].items():
             one, many, ratio = row["1"], row[str(streams.MANY)], streams.ratio_of(row)
-            bound = "" if told else f"≤ {streams.BOUND:g}, {verdict(ratio <= streams.BOUND)}"
+            bound = "" if suffix else f"≤ {streams.BOUND:g}, {verdict(ratio <= streams.BOUND)}"
             calls = f"{one['calls']:,.0f}, {many['calls']:,.0f}"
-            rows.append([f"{what}{told}", f"{one['us']:.1f}", f"{many['us']:.1f}", f"{ratio:.2f}", bound, calls])
+            rows.append([f"{what}{suffix}", f"{one['us']:.1f}", f"{many['us']:.1f}", f"{ratio:.2f}", bound, calls])
     yield from table(["", "1, us", f"{streams.MANY:,}, us", "ratio", "bound", "driver calls"], rows)
     yield "A hit, through Python: `allocate()` and `free()`.\n"
     rows = [
-        [f"{what}{told}", f"{ns:.0f}", f"{ns / found[build]['hit']['default stream']:.2f}"]
-        for build, told in builds.items()
+        [f"{what}{suffix}", f"{ns:.0f}", f"{ns / found[build]['hit']['default stream']:.2f}"]
+        for build, suffix in builds.items()
         for what, ns in found.get(build, {"hit": {}})["hit"].items()
     ]
     yield from table(["", "ns", "× the default stream"], rows)
