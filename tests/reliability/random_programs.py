@@ -267,7 +267,10 @@ class Plain(Steps):
     def fits_after_all(self, size: int) -> bool:
         if not all(room.has(rounded(size)) for _, room in self.scopes):
             return False
-        return self.model.fits_plain(rounded(size), self.pool.snapshot().segments, self.least_limit)
+        # While others use the headroom, segments that go back could not be taken again, so none is exchanged.
+        is_crowded = self.total - self.other - sim.used() < self.headroom
+        limit = 0 if is_crowded else self.least_limit
+        return self.model.fits_plain(rounded(size), self.pool.snapshot().segments, limit)
 
 
 class FromUpstream(Plain):
