@@ -108,13 +108,13 @@ if child == 0:
             print("made", call())
         except arena.UsageError as error:
             assert "before the process was forked" in str(error) and '"spawn"' in str(error), error
-    print("told", flush=True)
+    print("refused", flush=True)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 print(arena.Arena().allocate(1000).nbytes)
 """
     done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
-    assert (done.stdout, done.stderr) == ("told\n1000\n", "")
+    assert (done.stdout, done.stderr) == ("refused\n1000\n", "")
 
 
 def test_a_forked_child_can_make_an_arena_if_its_parent_has_not_used_cuda() -> None:

@@ -66,8 +66,8 @@ def test_settings_come_from_arguments_then_configure_then_the_environment(
 
 
 def test_an_arena_can_validate_itself_after_every_operation(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
-    def seconds(told: str) -> float:
-        monkeypatch.setenv("ARENA_VALIDATE", told)
+    def seconds(value: str) -> float:
+        monkeypatch.setenv("ARENA_VALIDATE", value)
         pool = make(cap="64MiB")
         blocks = [pool.allocate(512) for _ in range(1000)]
         begin = time.perf_counter()
@@ -75,7 +75,7 @@ def test_an_arena_can_validate_itself_after_every_operation(make: MakeArena, mon
             pool.allocate(512).free()
         took = time.perf_counter() - begin
         assert pool._core is not None
-        assert pool._core.validates == (told == "1")
+        assert pool._core.validates == (value == "1")
         del blocks
         return took
 
@@ -166,7 +166,7 @@ def test_a_zero_size_allocation_has_an_address_of_its_own(make: MakeArena) -> No
     assert (pool.stats().requested, pool.stats().live) == (0, 1024)
 
 
-def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
+def test_foreign_and_stale_addresses_give_different_errors(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     buffer = pool.allocate(1000)
     for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the beginning of a live")):

@@ -33,8 +33,8 @@ def test_a_trace_is_converted_from_format_to_format(tmp_path: Path) -> None:
 
 
 def test_to_chooses_the_format_that_the_name_does_not_say(tmp_path: Path) -> None:
-    told = run_arena("convert", TRACE, tmp_path / "log.csv.gz", "--to", "rmm", "--json")
-    assert json.loads(told.stdout) == {
+    done = run_arena("convert", TRACE, tmp_path / "log.csv.gz", "--to", "rmm", "--json")
+    assert json.loads(done.stdout) == {
         "events": 22374,
         "problem": "",
         "format": "rmm",

@@ -81,8 +81,8 @@ def test_fit_shows_the_smallest_cap_and_what_larger_ones_save(smallest: int) -> 
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "42,484 events, 395.99 MiB live at the peak" in lines[0]
-    told = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
-    assert told in [" ".join(line.split()) for line in lines]
+    row = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
+    assert row in [" ".join(line.split()) for line in lines]
     assert "cards that would do, with 600 MiB for all else: gtx1650 (3.81 GiB) and larger" in lines
     assert max(map(len, lines[:-1])) <= 80
     assert "…" not in done.stdout

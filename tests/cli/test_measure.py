@@ -19,7 +19,7 @@ from ..programs import ROOT, clean_environment, run
 from .command import DEFAULTS, TRACE, run_arena
 
 QUICK = ("--rounds", "4")
-TELLS = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
+MARKER = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_an_interrupt_is_reported_and_nothing_is_written(tmp_path: Path) -> None
 
 def test_a_driver_that_is_not_simulated_is_timed_by_the_hosts_clock(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
-    library.write_bytes(sim.library().read_bytes().replace(TELLS, TELLS.upper()))
+    library.write_bytes(sim.library().read_bytes().replace(MARKER, MARKER.upper()))
     file = tmp_path / "p.prices"
     settings = {"ARENA_DRIVER": str(library), "CUDASIM_DELAY": "500", "CUDASIM_SYNC_UNMAP": "1"}
     found = json.loads(run_arena("measure", *QUICK, "--save", file, "--json", **settings).stdout)
@@ -207,6 +207,6 @@ def test_an_invalid_price_option_is_refused_in_one_line(tmp_path: Path, command:
 
 def test_a_real_device_has_no_prices(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
-    library.write_bytes(sim.library().read_bytes().replace(TELLS, TELLS.upper()))
+    library.write_bytes(sim.library().read_bytes().replace(MARKER, MARKER.upper()))
     done = run_arena("replay", TRACE, "--device", "0", "--prices", "small", ARENA_DRIVER=str(library))
     assert "arena: prices='small': only simulated devices have prices" in done.stderr

@@ -40,11 +40,11 @@ def test_a_file_that_appears_in_the_meantime_is_kept(tmp_path: Path) -> None:
 
     def chunks() -> Iterator[bytes]:
         yield b"new"
-        target.write_bytes(b"somebody else's")
+        target.write_bytes(b"another program's")
 
     with pytest.raises(UsageError, match="exists"):
         files.write(target, chunks())
-    assert target.read_bytes() == b"somebody else's"
+    assert target.read_bytes() == b"another program's"
     assert os.listdir(tmp_path) == ["a.bin"]
 
 

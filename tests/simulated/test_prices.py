@@ -17,7 +17,7 @@ from .cu import Cu
 MIB = 1 << 20
 TABLE = """arena-prices 1
 # a comment, and facts
-device: A card of somebody's
+device: A test card
 measured: 2026-11-18T10:00:00Z
 
 cuMemCreate     2MiB  10
@@ -83,8 +83,8 @@ def test_the_current_table_is_shown_with_its_facts(machine: None, table: Path) -
     sim.configure(prices=str(table))
     found = sim.prices()
     assert found.name == sim.settings().prices == str(table)
-    assert found.facts == {"device": "A card of somebody's", "measured": "2026-11-18T10:00:00Z"}
-    assert found.label == "card.prices (A card of somebody's, 2026-11-18)"
+    assert found.facts == {"device": "A test card", "measured": "2026-11-18T10:00:00Z"}
+    assert found.label == "card.prices (A test card, 2026-11-18)"
     assert found.calls["cuMemCreate"] == ((2 * MIB, 10.0), (8 * MIB, 16.0), (64 * MIB, 72.0))
     sim.configure(prices="free")
     assert (sim.prices().calls, sim.price("cuMemCreate", MIB)) == ({}, 0)
@@ -115,7 +115,7 @@ def test_a_file_is_read_again_each_time_it_is_set(machine: None, table: Path) ->
 def test_the_environment_can_name_a_file(table: Path) -> None:
     code = "from arena import sim; print(sim.prices().label, sim.price('cuMemUnmap'))"
     done = run(code, check=True, CUDASIM_PRICES=str(table))
-    assert done.stdout == "card.prices (A card of somebody's, 2026-11-18) 5.25\n"
+    assert done.stdout == "card.prices (A test card, 2026-11-18) 5.25\n"
     table.write_text("arena-prices 1\ncuMemCreate 2MiB ten\n")
     done = run(
         "from arena import sim\ntry: sim.settings()\nexcept sim.UsageError as e: print(e)", CUDASIM_PRICES=str(table)
@@ -224,7 +224,7 @@ def test_file_names_need_not_be_text(machine: None, tmp_path: Path) -> None:
     path.write_text(TABLE.replace("\n", "\r\n"))
     sim.configure(prices=path)
     assert sim.settings().prices == sim.prices().name == str(path)
-    assert sim.prices().facts["device"] == "A card of somebody's"
+    assert sim.prices().facts["device"] == "A test card"
 
 
 @pytest.mark.parametrize(

@@ -325,6 +325,6 @@ def test_an_empty_trace_is_an_error() -> None:
 
 
 def test_progress_counts_the_replays() -> None:
-    told: list[int] = []
-    found: Fit = fit(random_trace(1), progress=lambda done, text: told.append(done))
-    assert told == list(range(found.replays))
+    seen: list[int] = []
+    found: Fit = fit(random_trace(1), progress=lambda done, text: seen.append(done))
+    assert seen == list(range(found.replays))
