@@ -196,7 +196,7 @@ def test_times_that_are_not_known_cannot_be_chosen(chromium: Any, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "Live data may be moved, as in programs of one thread."),
+        ((), "Live data may be moved, as in single-threaded programs."),
         (("--no-compact",), "Live data is never moved."),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_replay_moves_live_data_only_if_it_may(smallest: int) -> None:
     cap = f"{smallest >> 20}MiB"
     moving, still = run_arena("replay", TRACE, "--cap", cap), run_arena("replay", TRACE, "--cap", cap, "--no-compact")
     assert (moving.returncode, still.returncode) == (0, 3)
-    assert "live data may be moved, as in programs of one thread (with more: --no-compact)" in moving.stdout
+    assert "live data may be moved, as in single-threaded programs (otherwise: --no-compact)" in moving.stdout
     assert "live data is never moved (--no-compact)" in still.stdout
     assert "0 re-backings" in still.stdout
     assert re.search(

@@ -82,7 +82,10 @@ def test_files_are_overwritten_only_by_force_and_a_free_name_is_found(tmp_path: 
     file = tmp_path / "arena.prices"
     file.write_text("precious")
     done = run_arena("measure", *QUICK, "--save", file)
-    assert (done.returncode, done.stderr) == (1, f"arena: {file} exists; give another name, or --force\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"arena: {file} already exists; choose another name, or pass --force\n",
+    )
     environment = {**clean_environment(), **DEFAULTS, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "arena", "measure", *QUICK]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
@@ -99,7 +102,7 @@ def test_files_are_overwritten_only_by_force_and_a_free_name_is_found(tmp_path: 
         (("--device", "7"), {}, "device=7: there is no such device; there are 1"),
         (("--device", "gpu"), {}, "device='gpu' is not accepted"),
         (("--device", "sim:64MiB"), {}, "has 64 MiB free, and measuring needs 128 MiB; end other programs on it"),
-        (("--save", "/nowhere/p"), {}, "/nowhere/p cannot be written: there is no folder /nowhere"),
+        (("--save", "/nowhere/p"), {}, "/nowhere/p cannot be written: the folder /nowhere does not exist"),
         (QUICK, {"CUDASIM_FAIL": "cuMemUnmap:9:801"}, "measuring stopped, and nothing was written: cuMemUnmap failed"),
         (QUICK, {"CUDASIM_ADDRESS_SPACE": "64MiB"}, "each round reserves 1 GiB of addresses"),
     ],

@@ -331,7 +331,7 @@ def test_a_file_that_exists_is_refused_before_the_program_begins(script: Any, tm
     path.write_text("mine")
     done = script("print('began')", options=(option, path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"arena: {path} exists; give another name, or --force\n"
+    assert done.stderr == f"arena: {path} already exists; choose another name, or pass --force\n"
     assert path.read_text() == "mine"
     assert script(ALLOCATES, options=(option, path, "--force")).returncode == 0
     assert path.read_bytes() != b"mine"
@@ -507,7 +507,7 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
         (("--device", "1", "examples/report.py"), 'arena: device=1: ARENA_DRIVER=sim; write "sim", or the size'),
         (("--report", "x.pdf", "examples/report.py"), "arena: 'x.pdf' does not end with .html or .json or .txt"),
         (("--record", "x.txt", "--report", "x.txt", "examples/report.py"), "arena: x.txt cannot be both the report"),
-        (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: there is no folder no"),
+        (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: the folder no does not exist"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(arguments: tuple[str, ...], text: str) -> None:

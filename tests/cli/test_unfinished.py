@@ -19,8 +19,8 @@ kept = [load(40) for _ in range(5)]
 load(294)
 """
 ENDED = (
-    "The recorded run did not finish: event 10 of 11 asked for 294 MiB from train.py:4 in load, and failed "
-    "(cap reached). 200 MiB were live, so it needs at least 494 MiB to go on. What it needs after that is not in the "
+    "The recorded run did not finish: event 10 of 11, a request of 294 MiB from train.py:4 in load, failed "
+    "(cap reached). 200 MiB was live, so it needs at least 494 MiB to continue. What it needs after that is not in the "
     "recording."
 )
 
@@ -87,4 +87,4 @@ def test_convert_says_that_the_run_did_not_finish(died: Path, tmp_path: Path) ->
     assert done.stderr.startswith(f"arena: {ENDED}")
     again = run_arena("fit", tmp_path / "run.trace")
     assert again.returncode == 4
-    assert again.stdout.startswith("The recorded run ended with a failed request: event 5 of 6 asked for")
+    assert again.stdout.startswith("The recorded run ended with a failed request: event 5 of 6, a request of")

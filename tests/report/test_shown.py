@@ -158,7 +158,7 @@ def test_a_notebook_shows_a_table_by_line(things: Things, name: str) -> None:
 
 def test_stats_show_the_account_in_a_notebook(things: Things) -> None:
     shown = things["Stats"]._repr_html_()
-    assert "what the program asked for" in shown
+    assert "live data the program requested" in shown
     assert f"{8 * MIB:,}" in shown
 
 

@@ -110,7 +110,7 @@ def test_what_ended_a_run_is_still_known_in_other_formats(died: Trace, tmp_path:
 
 
 def test_counters_for_perfetto_have_a_mark_where_the_run_failed(died: Trace, tmp_path: Path) -> None:
-    assert '"the recorded run failed: 294 MiB asked for"' in died.save(tmp_path / "run.json").read_text()
+    assert '"the recorded run failed: a request of 294 MiB"' in died.save(tmp_path / "run.json").read_text()
 
 
 @pytest.mark.parametrize("handles", [False, True])

@@ -169,7 +169,7 @@ def test_a_recording_that_was_cut_in_its_last_chunk_says_so_and_commands_need_so
     Path(path).write_bytes(data[:-3])
     trace = Trace.read(path)
     assert len(trace) == chunks - 1
-    assert trace.problem.endswith(": the file ends in a chunk")
+    assert trace.problem.endswith(": the file ends within a chunk")
     for command in (
         ["replay", path],
         ["replay", "--compare", path, path],
@@ -213,16 +213,16 @@ def test_records_of_nonsense_are_refused_with_the_place(seed: int) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "is no trace: it is empty"),
-        (b"PK\3\4 something else", "is no trace: it is neither"),
-        (b"ARENATRC\x02\0\0\0\0\0\0\0", "is of version 2; this arena reads 1"),
-        (b"ARENATRC\x01\0\0\0\xff\xff\xff\xff{}", "has no whole header"),
+        (b"", "is not a trace: it is empty"),
+        (b"PK\3\4 something else", "is not a trace: it is neither"),
+        (b"ARENATRC\x02\0\0\0\0\0\0\0", "has version 2; this arena reads version 1"),
+        (b"ARENATRC\x01\0\0\0\xff\xff\xff\xff{}", "has no complete header"),
         (b"# arena-trace 1\na,1,x,0\n", "line 2: 'a,1,x,0' cannot be read"),
         (b"# arena-trace 1\na,1,5,99999999\n", "line 2"),
         (b"# arena-trace 1\na,-1,5,0\n", "line 2"),
-        (b"# arena-trace 1\nq\n", "not a, f, x or s"),
+        (b"# arena-trace 1\nq\n", "it does not start with a, f, x or s"),
         (b"# arena-trace 9\n", "its first line is not"),
-        (b"\x1f\x8b broken", "cannot be unpacked"),
+        (b"\x1f\x8b broken", "cannot be decompressed"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, content: bytes, text: str) -> None:
@@ -273,14 +273,14 @@ def test_steps_and_lines_take_no_more_memory_than_there_is(
 def test_nothing_is_overwritten_unless_told(make: MakeArena, tmp_path: Path) -> None:
     pool, path = make(cap="8MiB"), tmp_path / "run.arena"
     path.write_text("precious")
-    with pytest.raises(UsageError, match=r"run\.arena exists"):
+    with pytest.raises(UsageError, match=r"run\.arena already exists"):
         pool.record(path)
     assert path.read_text() == "precious"
     with pool.record(path, overwrite=True) as recording:
         pass
     recording.stop()
     assert Trace.read(path).problem == ""
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match=r"the folder .* does not exist"):
         pool.record(tmp_path / "no" / "run.arena")
 
 
@@ -288,7 +288,10 @@ def test_a_second_recording_is_refused_while_one_is_under_way(make: MakeArena, t
     pool = make(cap="8MiB")
     with pool.record(tmp_path / "run.arena"):
         pool.allocate(1000).free()
-        with pytest.raises(UsageError, match=r"other\.arena cannot be recorded: the arena is, to .*run\.arena; stop"):
+        with pytest.raises(
+            UsageError,
+            match=r"other\.arena cannot be recorded: the arena is already being recorded to .*run\.arena; stop",
+        ):
             pool.record(tmp_path / "other.arena")
         pool.allocate(2000).free()
     assert not (tmp_path / "other.arena").exists()
@@ -335,7 +338,7 @@ print(pool.stats().blocks)
 """
     done = run(code, ARENA_DRIVER="sim")
     assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert f"RuntimeWarning: the recording {path} ended: [Errno 27]" in done.stderr
+    assert f"RuntimeWarning: the recording {path} stopped: [Errno 27]" in done.stderr
     trace = Trace.read(path)
     assert trace.problem
     assert len(trace) < 200_000
@@ -366,7 +369,7 @@ time.sleep(60)
     child.wait()
     child.stdout.close()
     trace = Trace.read(path)
-    assert trace.problem == "the recording was not ended: the last events may be missing"
+    assert trace.problem == "the recording has no end: the last events may be missing"
     assert len(trace) >= 4000
 
 
@@ -478,7 +481,7 @@ pools[0].close()
         assert sum(event.kind == "allocate" for event in Trace.read(tmp_path / name)) == 1
         assert Trace.read(tmp_path / name).problem == ""
     again = run(code, ARENA_DRIVER="sim", ARENA_RECORD=str(tmp_path / "run.arena"))
-    assert "run.arena exists; give another name" in again.stderr.splitlines()[-1]
+    assert "run.arena already exists; choose another name" in again.stderr.splitlines()[-1]
 
 
 def frames(line: int) -> list[dict[str, object]]:
@@ -521,7 +524,7 @@ class Evil:
     [
         (Evil(), "only plain data is read from a pickle"),
         ({"device_traces": [[Evil()]]}, "only plain data is read from a pickle"),
-        ([1, 2], "is no snapshot of PyTorch"),
+        ([1, 2], "is not a PyTorch snapshot"),
         ({"segments": []}, "it has no device_traces"),
         ({"device_traces": [[], []]}, "has no history"),
         ({"device_traces": [[{"action": "alloc"}]]}, "entry 0 of device 0 cannot be read"),

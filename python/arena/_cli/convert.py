@@ -48,7 +48,7 @@ def convert(
     settings: dict[str, Any] = {} if cap is None else {"cap": cap}
     settings |= {} if device is None else {"device": as_device(device)}
     if settings and form != "perfetto":
-        raise UsageError(f"--{next(iter(settings))} is for perfetto, whose counters come from a replay")
+        raise UsageError(f"--{next(iter(settings))} is only for perfetto, whose counters come from a replay")
     trace = read_trace(source, to_replay=form == "perfetto")
     fits: bool | None = None if trace.ended_by else True
     if form == "perfetto":

@@ -10,4 +10,4 @@ NO_COMPACT = "Never move live data: for programs in which other threads launch w
 
 
 def assumed(compact: bool) -> str:
-    return f"{moving.assumed(compact)} ({'with more: ' if compact else ''}--no-compact)"
+    return f"{moving.assumed(compact)} ({'otherwise: ' if compact else ''}--no-compact)"

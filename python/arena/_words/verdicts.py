@@ -1,7 +1,7 @@
 """Why a request failed: the verdicts of the core, by name.
 
-The core decides, and its errors say, what each is called in words. They are repeated here, and a test compares them,
-because the core imports the module of the errors, so that cannot ask the core.
+The core owns these texts. They are repeated here, and a test compares the two, because the core imports
+``arena.errors``, which therefore cannot ask the core.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["Verdict"]
 
 
 class Verdict(str, Enum):
-    """Equal to the text, which is what errors, reports and files have."""
+    """Each equals its text, which is what errors, reports and files contain."""
 
     CAP_REACHED = "cap reached"
     DEVICE_FULL = "device full"
@@ -23,8 +23,8 @@ class Verdict(str, Enum):
     IN_TRANSIT = "memory is on its way"
     CAPTURING = "a stream is being captured"
     MOVING_FORBIDDEN = "re-backing not allowed"
-    BUDGET_REACHED = "budget of scope"  # and then which
+    BUDGET_REACHED = "budget of scope"  # followed by the scope's name and "reached"
 
     def is_in(self, text: str) -> bool:
-        """Whether a text, which may name a scope, is this verdict."""
+        """Whether a text is this verdict. The text may name a scope."""
         return text.startswith(self.value) if self is Verdict.BUDGET_REACHED else text == self.value
