@@ -172,7 +172,7 @@ def configure(
 
 
 def settings() -> Settings:
-    """Return the settings in force."""
+    """Return the current settings."""
     get = load().get
     return Settings(
         devices=int(get("devices")),
@@ -330,7 +330,7 @@ def price(function: str, size: int | str = 0) -> float:
 
 
 def prices() -> PriceTable:
-    """Return the price table in force.
+    """Return the current price table.
 
     >>> prices().calls["cuMemCreate"]
     ((2097152, 193.0), (67108864, 217.8))

@@ -157,7 +157,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
 
 def test_a_trace_or_a_page_that_is_taken_for_a_report_is_told_apart(tmp_path: Path) -> None:
     done = run_arena("report", TRACE)
-    instead = f"arena replay {TRACE} --save report.html makes a report of it"
+    instead = f"arena replay {TRACE} --save report.html makes a report from it"
     assert (done.returncode, done.stderr.startswith(f"arena: {TRACE} is a trace, not a report; {instead}")) == (1, True)
     page = tmp_path / "report.html"
     assert run_arena("replay", TRACE, "--save", page).returncode == 0

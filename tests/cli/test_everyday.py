@@ -94,7 +94,7 @@ def test_without_standard_error_nothing_is_said_on_standard_output(tmp_path: Pat
 def test_a_folder_that_was_removed_is_told(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     done = shell("rmdir ../gone; arena run --report x.html -m this", tmp_path / "gone")
-    assert (done.returncode, done.stderr) == (1, "arena: the current folder was removed; go to another one\n")
+    assert (done.returncode, done.stderr) == (1, "arena: the current folder was removed; change to another one\n")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def test_a_program_that_needs_a_gpu_is_told_what_works_without_one_and_what_to_d
     assert done.returncode == 1
     assert "CUDARuntimeError: cudaErrorInsufficientDriver" in done.stderr  # the program's own error comes first
     said, last = done.stderr.splitlines()[-2:]
-    assert said.startswith("arena: CuPy found no GPU (cudaErrorInsufficientDriver). Without one only memory works")
+    assert said.startswith(
+        "arena: CuPy found no GPU (cudaErrorInsufficientDriver). Without one, only memory allocation works"
+    )
     assert re.fullmatch(
         r"Next: on a machine with a GPU, arena run --record run\.arena /.*/program\.py; then, on any machine, "
         r"arena fit run\.arena",
@@ -104,7 +106,7 @@ CupyError.__module__ = "cupy_backends.cuda.api.runtime"
 
 @pytest.mark.parametrize(
     ("status", "why", "what"),
-    [(35, "this CuPy is for a newer CUDA", "update the driver"), (100, "has no device for CuPy", "nvidia-smi")],
+    [(35, "this CuPy needs a newer CUDA", "update the driver"), (100, "has no device for CuPy", "nvidia-smi")],
 )
 def test_where_there_is_a_driver_it_is_explained_what_is_wrong_with_it(
     monkeypatch: pytest.MonkeyPatch, status: int, why: str, what: str
@@ -320,7 +322,7 @@ for i in range(100_000):
 """
     path = tmp_path / "run.arena"
     (problem,) = facts_of(script(code, options=("--record", path, "--json")))["problems"]
-    assert problem == f"{path} ends early: [Errno 27] File too large"
+    assert problem == f"{path} is incomplete: [Errno 27] File too large"
     path.unlink()
     assert f"arena: {problem}\n" in script(code, options=("--record", path)).stderr
 
@@ -341,19 +343,19 @@ def test_without_cupy_the_program_runs_and_it_is_said(script: Any) -> None:
     code = "import sys; sys.modules['cupy'] = None\nimport arena; buffer = arena.default_arena().allocate(1 << 20)"
     done = script(code)
     assert done.returncode == 0
-    assert "arena: there is no CuPy here: only what was asked of arena itself is counted" in done.stderr
+    assert "arena: CuPy is not installed: only memory allocated from arena directly is counted" in done.stderr
     assert "at most 1 MiB live" in done.stderr
 
 
 def test_a_program_that_asks_for_nothing_is_told_so(script: Any, tmp_path: Path) -> None:
     done = script("print(1)", options=("--report", tmp_path / "out.html", "--record", tmp_path / "run.arena"))
-    assert done.stderr.startswith("arena: the program asked for no GPU memory that arena sees")
+    assert done.stderr.startswith("arena: the program allocated no GPU memory that arena can see")
     assert not (tmp_path / "out.html").exists()
 
 
 def test_the_programs_own_allocator_wins_and_it_is_said(script: Any) -> None:
     code = "import cupy\ncupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)"
-    assert "arena: the program gave CuPy another allocator" in script(code).stderr
+    assert "arena: the program set another allocator for CuPy" in script(code).stderr
     assert facts_of(script(code, options=("--json",)))["cupy"] == "another"
 
 
@@ -496,9 +498,12 @@ def test_signals_end_it_as_they_end_python(tmp_path: Path, number: int, exit_cod
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("nowhere.py",), "arena: nowhere.py cannot be run: there is no such file; for a module write -m nowhere.py"),
-        (("docs",), "arena: docs cannot be run: there is no __main__.py in this folder"),
-        (("-m", "no_such.module"), "arena: -m no_such.module cannot be run: there is no such module"),
+        (
+            ("nowhere.py",),
+            "arena: nowhere.py cannot be run: the file does not exist; to run a module, write -m nowhere.py",
+        ),
+        (("docs",), "arena: docs cannot be run: the folder has no __main__.py"),
+        (("-m", "no_such.module"), "arena: -m no_such.module cannot be run: the module does not exist"),
         (("-m", "json"), "arena: -m json cannot be run: it is a package without a __main__"),
         (("--cap", "lots", "docs/x.py"), "arena: docs/x.py cannot be run"),
         (("--cap", "lots", "examples/report.py"), "arena: cap='lots' is not a size"),
@@ -553,24 +558,24 @@ def test_a_program_that_asks_for_no_memory_is_told_what_was_not_written_and_why(
     done = script("print('done')", options=options)
     assert (done.returncode, done.stdout) == (0, "done\n")
     said = done.stderr.splitlines()
-    assert said[0].startswith("arena: the program asked for no GPU memory that arena sees: it did not import CuPy")
+    assert said[0].startswith("arena: the program allocated no GPU memory that arena can see: it did not import CuPy")
     assert said[1:3] == [
         f"arena: {tmp_path / 'run.arena'} was not written: there was nothing to record",
         f"arena: {tmp_path / 'out.html'} was not written: there was nothing to report",
     ]
-    assert said[3].startswith("Next: see that the program asks CuPy, or an arena of its own, for memory")
+    assert said[3].startswith("Next: make sure that the program allocates memory in this process")
     imported = script("import cupy").stderr
-    assert imported.startswith("arena: the program asked for no GPU memory: it imported CuPy, and made no array\n")
+    assert imported.startswith("arena: the program allocated no GPU memory: it imported CuPy, but created no array\n")
 
 
 @pytest.mark.parametrize("command", ["fit", "replay"])
 def test_a_recording_without_allocations_is_not_said_to_fit(script: Any, tmp_path: Path, command: str) -> None:
     path = tmp_path / "run.arena"
     made = script("import arena; pool = arena.Arena(device='sim:1GiB')", options=("--record", path))
-    assert made.stderr.splitlines()[-1].startswith("Next: see that the program asks CuPy")
+    assert made.stderr.splitlines()[-1].startswith("Next: make sure that the program allocates memory")
     done = run_arena(command, path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"arena: {path} has no allocations: the recorded arena was never asked for memory. ")
+    assert done.stderr.startswith(f"arena: {path} has no allocations: the recorded arena was not used. ")
 
 
 def test_the_simulated_device_needs_no_size(script: Any) -> None:

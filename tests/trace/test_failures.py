@@ -64,7 +64,7 @@ def test_a_run_that_died_does_not_fit_where_it_died_and_elsewhere_only_as_far_as
     assert died.replay(cap="492MiB").fits is False
     above = died.replay(cap="496MiB")
     assert (above.fits, above.error, above.peak_live) == (None, None, 494 * MIB)
-    assert "failed in the recorded run, and passed here" in above.report.moment
+    assert "failed in the recorded run, but passed here" in above.report.moment
     assert above.ended_by == died.ended_by
 
 
@@ -87,12 +87,12 @@ def test_batches_are_not_predicted_from_a_run_that_died(make: MakeArena, died: T
 def test_a_comparison_does_not_say_that_a_run_that_died_fits(died: Trace, tmp_path: Path) -> None:
     found = arena.compare(died, cap=["496MiB", "600MiB"])
     assert found.fits is None
-    assert [run.verdict for run in found.runs] == ["not known", "not known"]
+    assert [run.verdict for run in found.runs] == ["unknown", "unknown"]
     assert found.caption.startswith("A and B fit as far as they were recorded. The recorded run did not finish: event ")
     assert [run["fits"] for run in found.to_dict()["runs"]] == [None, None]
     assert "Both fit" not in str(found)
     page = found.save(tmp_path / "compare.html").read_text()
-    assert page.count("<td>not known</td>") == 2
+    assert page.count("<td>unknown</td>") == 2
     assert page.count('"fits": true') + page.count('"fits":true') == 2  # no cross where nothing failed
     assert arena.compare(died, cap=["256MiB", "600MiB"]).fits is False
 

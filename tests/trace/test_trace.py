@@ -178,7 +178,7 @@ def test_a_recording_that_was_cut_in_its_last_chunk_says_so_and_commands_need_so
     ):
         code, said = call(*command)
         if chunks == 1:
-            assert (code, said) == (1, f"arena: {path} has no events that could be read: {trace.problem}\n")
+            assert (code, said) == (1, f"arena: {path} has no readable events: {trace.problem}\n")
         else:
             assert (code, said) == (0, f"arena: {path}: {trace.problem}\n")
 

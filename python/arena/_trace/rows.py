@@ -57,8 +57,9 @@ class Rows:
         return self._number, text.rstrip("\r\n")
 
     def hand_to(self, reader: Reader) -> None:
-        """Let a compiled reader consume many lines at once: ``reader(data, at, number)`` reads from offset ``at``, after
-        line ``number``, and returns the offset and number at which it stopped.
+        """Let a compiled reader consume many lines at once.
+
+        ``reader(data, at, number)`` reads from offset ``at``, after line ``number``, and returns where it stopped.
         """
         while True:
             self._at, self._number = reader(self._part, self._at, self._number)
