@@ -282,7 +282,7 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
         ({"traces": 0}, "no trace was given"),
         ({"cap": "lots"}, "cap='lots' is not a size"),
         ({"cap": 0}, "cap=0 leaves nothing"),
-        ({"cap": "80%"}, "say of which with device="),
+        ({"cap": "80%"}, "name the device with device="),
         ({"device": "gpu"}, "device='gpu' is not a size"),
         ({"device": 77}, "does not exist; this machine has"),
         ({"device": "1GiB", "outside": "2GiB"}, "leaves no memory of device='1GiB'"),
