@@ -361,7 +361,7 @@ def test_auto_does_not_simulate_where_only_the_drivers_library_is_missing(tmp_pa
 # From here on with the simulated driver.
 
 
-WARNING = r"SimulatedDriverWarning: working on simulated memory, because no NVIDIA driver is installed .*\n"
+WARNING = r"SimulatedDriverWarning: running on simulated memory, because no NVIDIA driver is installed .*\n"
 
 
 @nothing_installed
@@ -388,7 +388,7 @@ def test_the_warning_as_an_error_leaves_no_driver_open() -> None:
                 print(warning)
     """
     out, err = run(program)
-    assert re.fullmatch(r"(working on simulated memory.* Set ARENA_DRIVER=sim .*\n?){2}", out), out
+    assert re.fullmatch(r"(running on simulated memory.* Set ARENA_DRIVER=sim .*\n?){2}", out), out
     assert err == ""
 
 

@@ -187,7 +187,7 @@ def test_anything_with_an_index_is_a_size(quick: arena.Arena, size: Any) -> None
 def test_a_value_that_is_no_size_is_refused(pool: arena.Arena, size: Any, state: str) -> None:
     if state == "used":
         pool.malloc(1000)
-    with pytest.raises(TypeError, match="a size in bytes is an int, not"):
+    with pytest.raises(TypeError, match="a size in bytes must be an int, not"):
         pool.malloc(size)
     with pytest.raises(TypeError, match="takes exactly one argument"):
         pool.malloc()  # type: ignore[call-arg]

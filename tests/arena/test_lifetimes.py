@@ -243,7 +243,7 @@ interpreters.run_string(interpreters.create(), code)
 """
     done = run(code, timeout=30, ARENA_DRIVER="sim")
     # Python 3.12 refuses by itself, because of ctypes, which arena needs.
-    said = ("arena works in the main interpreter of a process only", "does not support loading in subinterpreters")
+    said = ("arena works only in the main interpreter of a process", "does not support loading in subinterpreters")
     assert any(text in done.stdout for text in said), done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -53,7 +53,7 @@ def needs_rebacking(pool: arena.Arena) -> list[arena.Buffer]:
 def test_rebacking_is_refused_when_it_is_turned_off(make: MakeArena) -> None:
     pool = make(cap="64MiB", compact=False)
     live = needs_rebacking(pool)
-    with pytest.raises(OutOfMemoryError, match=r"Moving it would have set 12,582,912 bytes free") as caught:
+    with pytest.raises(OutOfMemoryError, match=r"Moving it would have freed 12,582,912 bytes") as caught:
         pool.allocate(56 * MIB)
     assert caught.value.verdict == "re-backing not allowed"
     assert len(live) == 4
@@ -120,7 +120,7 @@ def test_pinned_memory_is_not_rebacked(make: MakeArena, work: Work) -> None:
         pool.pin(buffer)
     pool.pin(live[0])
     assert check(pool).compactable == 0
-    with pytest.raises(OutOfMemoryError, match=r"unpin\(\) what need not stay in its place") as caught:
+    with pytest.raises(OutOfMemoryError, match=r"unpin\(\) what does not have to stay in place") as caught:
         pool.allocate(56 * MIB)
     assert caught.value.verdict == "pinned memory kept"
     for buffer in live[1:]:

@@ -95,7 +95,7 @@ def test_invalid_sizes_are_refused(make: MakeArena, size: int) -> None:
 
 def test_a_size_that_is_no_number_is_a_type_error(make: MakeArena) -> None:
     for size in (1.5, None, True):
-        with pytest.raises(TypeError, match="a size in bytes is an int"):
+        with pytest.raises(TypeError, match="a size in bytes must be an int"):
             make(cap="8MiB").allocate(size)  # type: ignore[arg-type]
 
 
@@ -242,6 +242,6 @@ def test_a_default_arena_belongs_to_a_numbered_device() -> None:
 def test_the_advice_does_not_blame_other_programs_that_are_not_there(make: MakeArena) -> None:
     pool = make()
     held = pool.allocate(5 * GIB)
-    with pytest.raises(OutOfMemoryError, match="all that the device has is in this arena") as caught:
+    with pytest.raises(OutOfMemoryError, match="this arena already holds all memory of the device") as caught:
         pool.allocate(5 * GIB)
     assert (caught.value.verdict, held.nbytes) == ("device full", 5 * GIB)

@@ -143,7 +143,7 @@ def test_segments_do_not_share_their_blocks(tmp_path: Path) -> None:
     data["segments"] = [{**data["segments"][0]}, {**data["segments"][0]}]
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(data))
-    with pytest.raises(TraceError, match="two segments have the same list of blocks"):
+    with pytest.raises(TraceError, match="two segments share a list of blocks"):
         Trace.read(path)
 
 
