@@ -29,7 +29,7 @@ from .conftest import GIB, MIB, MakeArena, check
         ({"reserve": "2GiB", "cap": "1GiB"}, r"reserve=2147483648 is more than cap=1073741824"),
         ({"headroom": 1.0}, r"headroom=8589934592 leaves nothing"),
         ({"growth": "x"}, r"growth='x' is not a size"),
-        ({"device": 7}, r"device=7: there is no such device; there are 1"),
+        ({"device": 7}, "device=7 does not exist; this machine has 1 device"),
         ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, \"sim\", or \"sim:8GiB\""),
         ({"compact": "maybe"}, r"compact='maybe' is not accepted"),
         (

@@ -46,7 +46,7 @@ def test_the_report_shows_the_moment_when_a_request_failed(script: Any, tmp_path
     assert "program.py:5 in step" in {holder["name"] for holder in report["lines"]}
     assert f"wrote {path}: the report of the moment when the last request failed" in done.stderr
     # It is written before the error is shown, and the error says where it is.
-    assert (f"The whole report: {path}" in done.stderr) is not caught
+    assert (f"Full report: {path}" in done.stderr) is not caught
 
 
 def test_a_program_that_fails_often_leaves_the_report_of_the_last_failure(script: Any, tmp_path: Path) -> None:

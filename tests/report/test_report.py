@@ -405,9 +405,9 @@ def test_a_failed_request_saves_its_report_to_the_given_folder(
 ) -> None:
     monkeypatch.setenv("ARENA_OOM_DIR", str(tmp_path / "new" / "folder"))
     pool = make(cap="8MiB")
-    with pytest.raises(arena.OutOfMemoryError, match="The whole report: ") as caught:
+    with pytest.raises(arena.OutOfMemoryError, match="Full report: ") as caught:
         pool.allocate(9 * MIB)
-    page = Path(str(caught.value).split("The whole report: ")[1].splitlines()[0])
+    page = Path(str(caught.value).split("Full report: ")[1].splitlines()[0])
     assert sorted(path.suffix for path in page.parent.iterdir()) == [".html", ".json", ".json"]
     report = arena.load(page.with_suffix(".json"))
     assert isinstance(report, Report)

@@ -18,7 +18,6 @@ from .._core import __version__
 from .._pool.settings import find_device
 from .._util.files import write
 from .._util.sizes import format_size
-from .._words.format import counted
 from ..errors import DriverError, UsageError
 from .prices import Row, Spread, text_of
 
@@ -67,9 +66,6 @@ def measure(
     all of it.
     """
     driver, number = find_device(device)
-    count = _core.device_count(driver)
-    if number >= count:
-        raise UsageError(f"device={device!r} does not exist; this machine has {counted(count, 'device')}")
     info = _core.device_info(driver, number)
     sizes = tuple(size for size in SIZES if not info.granularity or size % info.granularity == 0)
     sizes = sizes or (info.granularity,)

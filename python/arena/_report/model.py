@@ -229,7 +229,7 @@ class Report(Shown):
 
     def __str__(self) -> str:
         try:
-            with late_import("the whole report cannot be shown"):
+            with late_import("the full report cannot be shown"):
                 from . import text
         except ArenaError as error:
             return "\n".join([self.caption, *self._plain_account(), f"({error}.)", ""])

@@ -103,7 +103,7 @@ class Session:
             if self.report is None or self.failures > MOST_WRITTEN:
                 return []
             self.save(self.report, report)
-            return [f"The whole report: {self.report}"] if self.written else []
+            return [f"Full report: {self.report}"] if self.written else []
 
     def hear(self, number: int) -> None:
         """Handle a signal, in a thread of its own. After one that ends the process, the process ends with it."""

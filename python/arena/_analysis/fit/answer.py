@@ -13,7 +13,6 @@ from ..._trace import Failure, Survived, Trace
 from ..._util.arguments import as_device
 from ..._util.shown import Shown
 from ..._util.sizes import Size, parse_size
-from ..._words.format import counted
 from ...errors import UsageError
 from ..prices import Prices, using
 from .batches import LargestFit, Prediction, Predictor
@@ -250,10 +249,7 @@ def _total(device: int | str | None) -> int:
     if isinstance(named, str) and named != "sim":
         size = named.removeprefix("sim:")
         return find_card(named).memory if size == named and not size[:1].isdigit() else parse_size(size, None, "device")
-    driver, number = find_device(named)
-    count = _core.device_count(driver)
-    if number >= count:
-        raise UsageError(f"device={device!r} does not exist; this machine has {counted(count, 'device')}")
+    driver, number = find_device(device)
     return _core.describe_device(driver, number).total
 
 
