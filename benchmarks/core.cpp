@@ -224,7 +224,7 @@ class Bench {
     std::vector<cu::MemHandle> handles;
     const double begin = now();
     for (std::size_t i = 0; i < count; ++i) {
-      const Relaxed relaxed(device);
+      const RelaxedCapture relaxed(device);
       static_cast<void>(device.is_capturing(cu::legacy_stream()));
       handles.push_back(device.create(granule, device.has_rdma()).value());
       device.map(address + i * granule, granule, handles.back());

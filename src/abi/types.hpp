@@ -18,7 +18,7 @@ using Graph = struct GraphTag*;
 using GraphExec = struct GraphExecTag*;
 using GraphNode = struct GraphNodeTag*;
 using MemPool = struct MemPoolTag*;
-struct ExecAffinityParam;  // never looked into
+struct ExecAffinityParam;  // opaque to us
 
 using Bytes4 = unsigned char[4];
 using Bytes5 = unsigned char[5];
@@ -65,14 +65,14 @@ namespace fn {
 #undef CU_FUNCTION
 }  // namespace fn
 
-// For flags, which the interface passes as plain integers.
+// For flags, which the API passes as plain integers.
 template <typename Enum>
 constexpr unsigned bits(Enum value) {
   return static_cast<unsigned>(value);
 }
 
-// The two numbers that stand for a stream without being one. The null stream means the legacy one, or, for programs
-// that asked for per-thread functions, the calling thread's own.
+// The two special values of a stream handle. The null stream means the legacy one, or the calling thread's own in
+// programs built for per-thread default streams.
 inline Stream legacy_stream() { return reinterpret_cast<Stream>(std::uintptr_t{1}); }
 inline Stream per_thread_stream() { return reinterpret_cast<Stream>(std::uintptr_t{2}); }
 

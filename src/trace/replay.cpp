@@ -36,7 +36,7 @@ void Replay::make_streams() {
 // The arena keeps it for as long as it may have to wait for it, which may be longer than this replay lives.
 std::shared_ptr<cu::StreamTag> Replay::new_stream() {
   if (!device_) device_ = std::make_shared<const Device>(arena_->device().driver(), arena_->device().number());
-  const auto end = [device = device_](cu::Stream stream) { quietly([&] { device->delete_stream(stream); }); };
+  const auto end = [device = device_](cu::Stream stream) { ignore_errors([&] { device->delete_stream(stream); }); };
   return {device_->new_stream(), end};
 }
 
@@ -47,8 +47,8 @@ void Replay::keep_stream(const TraceEvent& event) const {
 }
 
 Replay::~Replay() {
-  for (auto& [number, scope] : scopes_) quietly([&, held = scope] { arena_->end_scope(*held); });
-  each_live([&](const Held& held) { quietly([&] { arena_->free(*held.block); }); });
+  for (auto& [number, scope] : scopes_) ignore_errors([&, held = scope] { arena_->end_scope(*held); });
+  each_live([&](const Held& held) { ignore_errors([&] { arena_->free(*held.block); }); });
 }
 
 template <class Function>

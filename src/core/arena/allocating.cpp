@@ -102,7 +102,7 @@ Block& Arena::allocate_with_lock(const Lookup& lookup, AllocateOptions options) 
   const Streams::ActiveCall active(heap_.streams, request.stream);
   Block& block = Ladder(heap_, request, held).climb();
   // What could not go when the cap was lowered may go now.
-  if (heap_.is_over_limit()) quietly([&] { trim_over_limit(heap_, held); });
+  if (heap_.is_over_limit()) ignore_errors([&] { trim_over_limit(heap_, held); });
   heap_.emit_reserved();
   heap_.update_cache_policy();
   return block;

@@ -41,8 +41,8 @@ Arena::~Arena() {
   Streams& streams = heap_.streams;
   bool is_done = false;
   if (heap_.watch) sample_before(heap_, Watch::Trend::kFalling, SampleCost::kAny);
-  insist([&] {
-    const Relaxed relaxed(heap_.device);
+  try_twice([&] {
+    const RelaxedCapture relaxed(heap_.device);
     streams.note_end_of_captures();
     heap_.flush_caches();  // so that everything that was freed is waited for
     if (heap_.blocks.size() > 0 || !heap_.graphs.empty()) streams.mark(Streams::kAllStreams);
@@ -134,7 +134,7 @@ void Arena::close() {
   heap_.closed = true;
   heap_.update_cache_policy();
   heap_.streams.note_end_of_captures();  // as far as they matter here
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   trim_to(heap_, 0, Patience::kLong, held);
   released = arena::drop_idle_streams(heap_);
 }
@@ -143,7 +143,7 @@ void Arena::trim() {
   std::vector<std::shared_ptr<void>> released;  // dropped without the lock
   Lock held = lock();
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kTrim});
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   trim_to(heap_, heap_.settings.reserve, Patience::kLong, held);
   released = arena::drop_idle_streams(heap_);
 }
@@ -160,7 +160,7 @@ void Arena::drop_idle_streams(Lock& held) {
 void Arena::reserve(Bytes size, Moving moving) {
   Lock held = lock();
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kReserve, .size = size});
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   try {
     reserve(size, moving, held);
   } catch (const DriverError& error) {
@@ -194,12 +194,12 @@ void Arena::reserve(Bytes size, Moving moving, Lock& held) {
 
 void Arena::set_cap(Bytes cap) {
   Lock held = lock();
-  heap_.backing->make_room(round_up(cap, heap_.backing->granule()) / heap_.backing->granule());
+  heap_.backing->extend_addresses(round_up(cap, heap_.backing->granule()) / heap_.backing->granule());
   heap_.settings.cap = cap;
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kSetCap, .size = cap});
   heap_.update_cache_policy();
   if (heap_.backing->reserved() <= heap_.limits.cap()) return;
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   trim_to(heap_, cap, Patience::kLong, held);
 }
 

@@ -17,7 +17,7 @@ Verdict why_full(const Heap& heap, Bytes rounded) {
   const bool has_headroom = heap.settings.headroom > 0;
   if (backing.was_refused()) return has_headroom && most < cap ? kHeadroomKept : kDeviceFull;
   const Bytes left = most * granule > heap.reserved() ? most * granule - heap.reserved() : 0;
-  if (backing.moving() > 0) return kInTransit;
+  if (backing.in_transit() > 0) return kInTransit;
   if (heap.is_plain && heap.reserved() - running_counts(heap).live + left >= rounded) return kFragmented;
   const std::optional<Place> place = heap.gaps.find(block_size(rounded));  // reserve() rounds nothing
   const Granules fixed = backing.touched() + backing.pinned();

@@ -13,8 +13,8 @@ void Arena::note_capture(Request& request) {
     streams.note_capture(request.stream, nullptr);
     const Streams::ActiveCall active(streams, request.stream);
     if (!streams.wants_event(request.stream)) return;
-    quietly([&] {
-      const Relaxed relaxed(heap_.device);
+    ignore_errors([&] {
+      const RelaxedCapture relaxed(heap_.device);
       streams.record_wanted_event(request.stream);
     });
     return;
@@ -31,8 +31,8 @@ void Arena::note_capture(Request& request) {
 std::shared_ptr<GraphMemory> Arena::begin_graph() {
   constexpr Granules kMuch = 4;
   const Lock held = lock();
-  quietly([&] {
-    const Relaxed relaxed(heap_.device);
+  ignore_errors([&] {
+    const RelaxedCapture relaxed(heap_.device);
     const bool is_much = kMuch * heap_.backing->pending() > heap_.limits.cap();
     heap_.backing->poll(is_much ? EventScope::kContexts : EventScope::kStreams);
   });

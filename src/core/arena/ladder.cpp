@@ -22,7 +22,7 @@ constexpr int kMostGranules = 1024;               // looked at for a place that 
 }  // namespace
 
 Block& Ladder::climb() {
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   try {
     return climb_or_fail();
   } catch (const DriverError& error) {
@@ -44,7 +44,7 @@ Block& Ladder::climb_or_fail() {
   while (true) {
     if (Block* block = try_steps()) return *block;
     // Memory that another thread is taking or giving back may be what the request lacks.
-    if (heap_.backing->moving() == 0 || Plain::is_calling()) break;
+    if (heap_.backing->in_transit() == 0 || Plain::is_in_upstream_call()) break;
     if (heap_.memory_moved.wait_until(lock_, deadline) == std::cv_status::timeout) break;
     check_still_open(heap_, lock_);
   }
@@ -77,7 +77,7 @@ Block* Ladder::try_steps() {
     if (found.again) continue;
     if (!can_help(demand)) return nullptr;
     if (next == 0 && demand.place && must_wait(demand.place->offset)) {  // at its edges
-      if (const std::optional<Offset> offset = back_anew(demand)) return &take_at(*offset);
+      if (const std::optional<Offset> offset = back_with_new(demand)) return &take_at(*offset);
     }
     const bool is_patient = deadline && steady_clock::now() < *deadline;
     if (kSteps[next] == Step::kReback && heap_.backing->pending() > 0 && is_patient) next = kWait;
@@ -139,7 +139,7 @@ Block* Ladder::take_stitched(Demand demand, const MayUnmap& may_unmap) {
 // Other streams use the best place, on the device: another place, or new memory, is better than waiting for them.
 Block* Ladder::take_shared(const Demand& demand) {
   if (const std::optional<Place> place = find_unshared()) return &take_at(place->offset);
-  if (const std::optional<Offset> offset = back_anew(demand)) return &take_at(*offset);
+  if (const std::optional<Offset> offset = back_with_new(demand)) return &take_at(*offset);
   const std::optional<Place> place = find_backed();  // again: the lock may have been released
   if (!place) return nullptr;
   return wait_for_last_users(place->offset) ? &take_at(place->offset) : nullptr;
@@ -201,8 +201,8 @@ std::optional<Offset> Ladder::back(const Demand& demand, Step step) {
   }
 }
 
-std::optional<Offset> Ladder::back_anew(const Demand& demand) {
-  const auto offset = heap_.backing->back_anew(demand, [this] { return heap_.limits.limit(); }, lock_);
+std::optional<Offset> Ladder::back_with_new(const Demand& demand) {
+  const auto offset = heap_.backing->back_with_new(demand, [this] { return heap_.limits.limit(); }, lock_);
   check_still_open(heap_, lock_);
   return offset;
 }
@@ -232,7 +232,7 @@ Block& Ladder::take_in_capture(const Demand& demand) {
   fresh.may_unmap = [] { return false; };
   fresh.device_free = heap_.limits.device_free();
   if (heap_.device.can_relax()) {
-    if (const std::optional<Offset> offset = back_anew(fresh)) return take_at(*offset);
+    if (const std::optional<Offset> offset = back_with_new(fresh)) return take_at(*offset);
   }
   const Backing& backing = *heap_.backing;
   const Granules most = heap_.limits.limit_with(heap_.limits.device_free());

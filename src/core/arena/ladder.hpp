@@ -42,7 +42,7 @@ class Ladder {
   Readiness prepare_to_move(const Demand& demand);
   // Memory for a place, by a step; or new memory, where there was none.
   std::optional<Offset> back(const Demand& demand, Step step);
-  std::optional<Offset> back_anew(const Demand& demand);
+  std::optional<Offset> back_with_new(const Demand& demand);
   // Makes the stream wait on the device. False if the lock was released meanwhile.
   bool wait_for_last_users(Offset offset);
 

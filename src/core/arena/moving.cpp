@@ -36,7 +36,7 @@ void Arena::compact(const QuiescenceCheck& is_quiescent) {
   heap_.limits.ask_before_growing(Request{}, held);
   check_still_open(heap_, held);
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kCompact});
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   heap_.flush_caches();
   if (!synchronize_now(heap_)) throw UsageError(kCaptured);
   if (is_quiescent && !is_quiescent()) throw UsageError("another thread has run, which may have given the device work");
@@ -68,7 +68,7 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
   const auto deadline = steady_clock::now() + budget;
   Lock held = lock();
   if (!gains_by_moving(heap_) || heap_.streams.any_capturing()) return 0;
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   heap_.flush_caches();
   if (!wait_until_idle(heap_, held, deadline)) return 0;
   check_still_open(heap_, held);
@@ -90,7 +90,7 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
   }
   // Other programs are in the headroom: what is given back now would not come back.
   if (backing.reserved() < reserved && heap_.limits.limit() < reserved) {
-    quietly([&] { backing.reserve(reserved - backing.reserved(), [&] { return reserved; }, held); });
+    ignore_errors([&] { backing.reserve(reserved - backing.reserved(), [&] { return reserved; }, held); });
   }
   heap_.emit_reserved();
   heap_.update_cache_policy();

@@ -32,7 +32,7 @@ void trim_to(Heap& heap, Bytes keep, Patience patience, Lock& lock) {
 
 // Briefly: the device may be what calls.
 void trim_over_limit(Heap& heap, Lock& lock) {
-  const Relaxed relaxed(heap.device);
+  const RelaxedCapture relaxed(heap.device);
   trim_to(heap, heap.closed ? 0 : heap.settings.reserve, Patience::kBrief, lock);
 }
 

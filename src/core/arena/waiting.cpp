@@ -76,7 +76,7 @@ bool wait_until_idle(Heap& heap, Lock& lock, steady_clock::time_point deadline) 
 
 std::vector<std::shared_ptr<void>> drop_idle_streams(Heap& heap) {
   constexpr std::size_t kVeryMany = 512;
-  const Relaxed relaxed(heap.device);
+  const RelaxedCapture relaxed(heap.device);
   heap.flush_caches();
   heap.streams.poll_all(heap.streams.count() < kVeryMany ? EventScope::kStreams : EventScope::kContexts);
   std::unordered_set<StreamIndex> used;

@@ -61,7 +61,7 @@ void Heap::flush_for_inspection() {
       const Span span = backing->span_of(block.offset, block.size);
       const Marks marks(mark_of(block));
       flushed_.push_back({&block, gaps.adjacent_to(block.offset, end), backing->save_marks(span)});
-      backing->leave(span, marks);
+      backing->untouch(span, marks);
       gaps.add({block.offset, end}, marks);
     });
   });

@@ -38,7 +38,7 @@ Heap::Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings with,
 
 BackingPlan Heap::plan_backing() const {
   if (settings.upstream || !settings.virtual_memory) return {.is_plain = true};
-  const Relaxed relaxed(device);
+  const RelaxedCapture relaxed(device);
   return arena::plan_backing(device, settings.cap, settings.peers);
 }
 
@@ -61,7 +61,7 @@ bool Heap::fall_back(const DriverError& error, Lock& lock) {
   backing = std::move(plain);
   is_plain = true;
   const Granules kept = limits.in_granules(round_up(settings.reserve, Plain::kUnit));
-  quietly([&] { backing->reserve(kept, [this] { return limits.limit(); }, lock); });
+  ignore_errors([&] { backing->reserve(kept, [this] { return limits.limit(); }, lock); });
   return true;
 }
 
@@ -232,7 +232,7 @@ void Heap::return_uncacheable(Block& block) {
 }
 
 void Heap::add_gap(const Block& block, const Marks& marks) {
-  backing->leave(backing->span_of(block.offset, block.size), marks);
+  backing->untouch(backing->span_of(block.offset, block.size), marks);
   gaps.add({block.offset, block.offset + block.size}, marks);
 }
 
@@ -256,8 +256,8 @@ void Heap::record_contended(const Marks& marks) {
       if (records_left_ == 0) continue;
       --records_left_;
     }
-    quietly([&] {
-      const Relaxed relaxed(device);
+    ignore_errors([&] {
+      const RelaxedCapture relaxed(device);
       streams.record_now(mark);
     });
   }
@@ -282,7 +282,7 @@ bool Heap::release(GraphMemory& graph) {
   for (const GraphMemory::Chunk& chunk : graph.chunks()) {
     const Span span = backing->span_of(chunk.offset, chunk.size);
     backing->unpin(span);
-    backing->leave(span, marks);
+    backing->untouch(span, marks);
   }
   for (const auto& [offset, piece] : graph.pieces()) gaps.add({offset, offset + piece.size}, marks);
   graph.clear();

@@ -154,9 +154,9 @@ Stats stats_of(const Heap& heap, Moving moving) {
 // A driver that fails to answer keeps nobody from looking, nor a request from failing with its own error.
 Inspection::Inspection(Heap& heap) {
   heap.flush_for_inspection();
-  quietly([&] {
+  ignore_errors([&] {
     if (heap.streams.any_capturing()) return;
-    const Relaxed relaxed(heap.device);
+    const RelaxedCapture relaxed(heap.device);
     heap.streams.ensure_events(heap.backing->pending_marks(), EventScope::kStreams);
     poll_.emplace(*heap.backing);
   });

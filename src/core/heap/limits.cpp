@@ -15,7 +15,7 @@ Granules Limits::limit() const { return settings_.headroom > 0 ? limit_with(devi
 
 Granules Limits::limit_with(Bytes device_free) const {
   // Memory on its way here counts as reserved, but the driver counts it as free.
-  const Bytes kept = settings_.headroom + backing_->coming() * backing_->granule();
+  const Bytes kept = settings_.headroom + backing_->incoming() * backing_->granule();
   const Bytes room = device_free - std::min(device_free, kept);
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
@@ -29,7 +29,7 @@ Granules Limits::reach_with(Bytes device_free) const {
 }
 
 // Memory on its way here counts as reserved, but is not taken yet.
-Bytes Limits::taken() const { return (backing_->reserved() - backing_->coming()) * backing_->granule(); }
+Bytes Limits::taken() const { return (backing_->reserved() - backing_->incoming()) * backing_->granule(); }
 
 Bytes Limits::device_free() const {
   const Bytes was = last_free_ + last_taken_;
@@ -45,12 +45,12 @@ void Limits::require_answer(Lock& lock) {
     free = device_.free();
   }
   last_free_ = free;
-  const Bytes gone = backing_->returned() - returned + backing_->leaving() * backing_->granule();
+  const Bytes gone = backing_->returned() - returned + backing_->outgoing() * backing_->granule();
   last_taken_ = before - std::min(before, gone);
 }
 
 void Limits::ask_device(Lock& lock) {
-  quietly([&] { require_answer(lock); });
+  ignore_errors([&] { require_answer(lock); });
 }
 
 void Limits::ask_device(const Request& request, Lock& lock) {
