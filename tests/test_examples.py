@@ -31,7 +31,7 @@ def test_without_its_safe_point_an_example_is_out_of_memory(name: str) -> None:
     done = run(code)
     asked = re.search(r"\d+ MiB in one piece", "\n".join(OUTPUT[name]))
     assert asked
-    assert f"out of memory: {asked[0].split()[0]} MiB asked, re-backing not allowed" in done.stderr
+    assert f"out of memory: {asked[0].split()[0]} MiB requested, re-backing not allowed" in done.stderr
     assert "Next: call pool.safe_point(" in done.stderr.splitlines()[-1]
 
 

@@ -68,7 +68,7 @@ _MORE = ("largest_with_moving", "set_free_by_moving", "moving", "most", "scope",
 class OutOfMemoryError(ArenaError, MemoryError):
     """A request that could not be met. The text is the account of what is held, and what to do.
 
-    >>> error = OutOfMemoryError("4 GiB asked", "cap reached", 4 << 30, 1 << 30, {})
+    >>> error = OutOfMemoryError("4 GiB requested", "cap reached", 4 << 30, 1 << 30, {})
     >>> error.verdict, error.largest
     ('cap reached', 1073741824)
     """

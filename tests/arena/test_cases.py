@@ -205,7 +205,7 @@ def test_aws_2016(make: MakeArena, take: Take) -> None:
     with pytest.raises(OutOfMemoryError) as caught:
         take(pool, 86_118_400)
     text = str(caught.value)
-    assert "82.13 MiB asked, cap reached; the largest request that would pass is 24 MiB" in text
+    assert "82.13 MiB requested, cap reached; the largest request that would pass is 24 MiB" in text
     assert "41,943,040  what the program asked for" in text
     assert "Next: 82.13 MiB can never pass under a cap of 64 MiB, whatever is freed: raise the cap" in text
     assert held is not None

@@ -135,7 +135,7 @@ print(pool.stats().rebacked > 0)
     done = run(code, ARENA_DRIVER="sim", check=True)
     assert done.stdout.splitlines() == [
         "True 6 48",
-        "out of memory: 60 MiB asked, cap reached; the largest request that would pass is 48 MiB with moving live "
+        "out of memory: 60 MiB requested, cap reached; the largest request that would pass is 48 MiB with moving live "
         "data, 6 MiB without moving",
         "Next: raise the cap with set_cap(), or free something first.",
         "allowed 0 True",

@@ -97,7 +97,7 @@ def test_a_budget_error_names_the_budget_and_lists_what_its_scope_holds(make: Ma
         "budget of scope load reached", "load", 10 * MIB, 8 * MIB, 2 * MIB,
     )  # fmt: skip
     assert str(error).splitlines() == [
-        "out of memory: 4 MiB asked, budget of scope load reached (8 of 10 MiB used); the largest request that would "
+        "out of memory: 4 MiB requested, budget of scope load reached (8 of 10 MiB used); the largest request that would "
         "pass is 2 MiB",
         "Held most in scope load by (by line with ARENA_LINES=1):",
         "       5 MiB  in 1 block of 4 MiB and more",

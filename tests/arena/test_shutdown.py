@@ -75,5 +75,5 @@ def test_what_needs_an_import_or_a_thread_is_an_error_in_words(call: str, before
 
 def test_a_failed_request_is_out_of_memory() -> None:
     assert last_words("lambda pool: pool.allocate(1 << 30)").startswith(
-        "ArenaError out of memory: 1 GiB asked, cap reached; the largest request that would pass is 59 MiB\n"
+        "ArenaError out of memory: 1 GiB requested, cap reached; the largest request that would pass is 59 MiB\n"
     )

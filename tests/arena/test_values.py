@@ -166,7 +166,7 @@ def test_an_allocation_of_nothing_has_an_address_of_its_own(make: MakeArena) -> 
 def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     buffer = pool.allocate(1000)
-    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the beginning of a live")):
+    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the start of a live")):
         with pytest.raises(UsageError, match=text):
             pool._open.free(address)
     check(pool)
@@ -178,7 +178,7 @@ def test_an_address_that_was_freed_is_stale_also_while_it_is_kept_for_the_next(m
         with pool.allocate(1000) as buffer:
             address = buffer.ptr
     for call in (pool.pin, pool.unpin, lambda freed: pool._open.record_stream(freed, 0), pool._open.free):
-        with pytest.raises(UsageError, match="is not the beginning of a live block; was it freed twice"):
+        with pytest.raises(UsageError, match="is not the start of a live block; was it freed twice"):
             call(address)
     assert check(pool).blocks == 0
     assert pool.allocate(1000).ptr == address

@@ -19,7 +19,7 @@ std::string use_in_words(const std::optional<BudgetUse>& use) {
   return use ? " (" + format_share(use->live, use->budget) + " used)" : "";
 }
 
-// Says with which rules it would pass, if they make a difference.
+// Names the rule (with or without moving) if it makes a difference.
 std::string largest_in_words(const Failure& failure) {
   const Bytes without = std::min(failure.largest, failure.stats.largest_without_moving);
   const std::string text = format_bytes(failure.largest);
@@ -35,7 +35,7 @@ std::string largest_in_words(const Failure& failure) {
 std::string Failure::verdict_text() const { return text_of(*this); }
 
 OutOfMemory::OutOfMemory(Failure failure)
-    : Error("out of memory: " + format_bytes(failure.requested) + " asked, " + text_of(failure) +
+    : Error("out of memory: " + format_bytes(failure.requested) + " requested, " + text_of(failure) +
             use_in_words(failure.budget) + "; the largest request that would pass is " + largest_in_words(failure)),
       failure_(std::move(failure)) {}
 
