@@ -54,8 +54,8 @@ constexpr Bytes block_size(Bytes request) {
   return std::max(kAlignment, round_up(std::min(request, kLargestRequest), kAlignment));
 }
 
-// Rounding to the granule size, a power of two known only at run time, without a division: that would be the slowest part
-// of a hit.
+// Rounding to the granule size, a power of two known only at run time, without a division: that would be the slowest
+// part of a hit.
 class GranuleSize {
  public:
   explicit constexpr GranuleSize(Bytes size) : size_(size), bits_(std::countr_zero(size)) {}

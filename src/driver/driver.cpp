@@ -27,8 +27,8 @@ bool is_forked() { return getpid() != loader; }
 bool is_forked() { return false; }
 #endif
 
-// If the driver was initialised before a fork, by arena or by anything else, it refuses every call of the child. Its own
-// message, "not initialised", would be misleading.
+// If the driver was initialised before a fork, by arena or by anything else, it refuses every call of the child. Its
+// own message, "not initialised", would be misleading.
 void explain_fork(cu::Result result) {
   if (result != cu::Result::kNotInitialized || !is_forked()) return;
   throw UsageError(

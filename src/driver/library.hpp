@@ -8,7 +8,8 @@ namespace arena {
 
 class Library {
  public:
-  // `name` is a path, or a name that the system looks for. nullopt if it cannot be opened; `why` is the system's reason.
+  // `name` is a path, or a name that the system looks for. nullopt if it cannot be opened; `why` is the system's
+  // reason.
   static std::optional<Library> open(const std::string& name, std::string& why);
 
   // Whether `why`, from a failed open(), means that there is no such library, and not that it is broken or needs

@@ -129,8 +129,7 @@ Opened simulate(const std::string& why) {
   } catch (const OpenError& simulated) {
     throw OpenError(simulated.call(), static_cast<cu::Result>(simulated.code()),
                     "neither NVIDIA's driver nor the simulated one can be used: " + why + "; " + simulated.reason(),
-                    "Fix one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.",
-                    simulated.name());
+                    "Fix one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.", simulated.name());
   }
 }
 
@@ -194,8 +193,8 @@ Opened open_driver(const Choice& choice) {
 
 namespace {
 
-// No lock is held while a driver opens: that is slow, and a fork at that moment would leave the child with a lock that is
-// never released. Threads that race each open one, which is harmless; the first to finish wins.
+// No lock is held while a driver opens: that is slow, and a fork at that moment would leave the child with a lock that
+// is never released. Threads that race each open one, which is harmless; the first to finish wins.
 std::atomic<const std::shared_ptr<Driver>*> kept{nullptr};
 
 }  // namespace

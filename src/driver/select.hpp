@@ -34,8 +34,8 @@ void before_simulated_library_loads();
 // The program asked for a simulation: if the simulated driver owns the name, `auto` uses it and gives no reason.
 void want_simulation();
 
-// For the exit of the interpreter: streams of the simulated driver may still be running, and must not call into Python any
-// more. Does nothing if the library is not loaded.
+// For the exit of the interpreter: streams of the simulated driver may still be running, and must not call into Python
+// any more. Does nothing if the library is not loaded.
 void stop_host_functions();
 
 // The path of libcudasim.so. The package sets it on import: only it knows how it was installed.

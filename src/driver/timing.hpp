@@ -21,8 +21,8 @@ struct CallTime {
   bool waited = false;  // ... and had none left when it returned
 };
 
-// Reads the host's monotonic clock right before and after the call. The simulated driver has prices, so there it reads the
-// virtual clock and adds the real time that a call waited for queued work.
+// Reads the host's monotonic clock right before and after the call. The simulated driver has prices, so there it reads
+// the virtual clock and adds the real time that a call waited for queued work.
 //
 // Throws DriverError; a round that fails releases what it took. Not thread-safe.
 class CallTimer {

@@ -1,7 +1,8 @@
 // The events of a trace, compressed: a recording has tens of millions of them, and neighbours have similar values.
 //
-// Events are stored in pages. In a full page each field is a column: the minimum of the page, and each event's difference
-// to it, in as many bytes as the largest difference needs. Events can be read in constant time, and only appended.
+// Events are stored in pages. In a full page each field is a column: the minimum of the page, and each event's
+// difference to it, in as many bytes as the largest difference needs. Events can be read in constant time, and only
+// appended.
 #pragma once
 
 #include <array>

@@ -14,7 +14,8 @@ struct Extremes {
   std::uint64_t highest = 0;          // the first event after which the most of all is live
 };
 
-// `bucket` is a number of events. `ended_by` is a failed request: it counts as if it had succeeded and been the last event.
+// `bucket` is a number of events. `ended_by` is a failed request: it counts as if it had succeeded and been the last
+// event.
 Extremes find_extremes(const Trace& trace, std::uint64_t bucket, std::optional<std::uint64_t> ended_by);
 
 // The size of an allocation as the arena rounds it.

@@ -1,5 +1,5 @@
-// The format of a trace's records. A file is a header and chunks (docs/trace-format.md); encoder.cpp writes the records of a
-// chunk, and trace.cpp reads them.
+// The format of a trace's records. A file is a header and chunks (docs/trace-format.md); encoder.cpp writes the records
+// of a chunk, and trace.cpp reads them.
 //
 //   record   kind, time, fields
 //   kind     1 byte: EventKind, and bits for the optional fields

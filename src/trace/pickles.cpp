@@ -19,9 +19,9 @@ constexpr Parts kMostInKey = 100;
 
 Parts sum(Parts one, Parts other) { return static_cast<Parts>(std::min(255, one + other)); }
 
-// A model of the stack and memo of Python's reader, with only what is needed to bound the time to hash keys of dicts and
-// sets. A tuple that holds another one twice, n levels deep, takes 2^n steps to hash, and very deep nesting overflows the
-// stack. Popping from an empty stack counts as one part; the reader rejects that pickle later.
+// A model of the stack and memo of Python's reader, with only what is needed to bound the time to hash keys of dicts
+// and sets. A tuple that holds another one twice, n levels deep, takes 2^n steps to hash, and very deep nesting
+// overflows the stack. Popping from an empty stack counts as one part; the reader rejects that pickle later.
 class Stack {
  public:
   void push(Parts parts = 1) { items_.push_back(parts); }

@@ -20,8 +20,8 @@ class Recorder final : public Observer {
   Recorder();
   void on_event(const Event& event) noexcept override;
 
-  // Waits for the next full chunk; after `wait`, returns a partial one. nullopt if there are no events. Call it without any
-  // lock.
+  // Waits for the next full chunk; after `wait`, returns a partial one. nullopt if there are no events. Call it without
+  // any lock.
   std::optional<Chunk> next(std::chrono::milliseconds wait);
   // Records no more events; the remaining chunks can still be taken.
   void end();

@@ -43,10 +43,10 @@ struct Misfit {
 
 class Replay {
  public:
-  // In every bucket of `every` events it samples the account where the most and the least was live, and where the most was
-  // reserved; and after the last event. `lines` maps the lines of the trace to those of the arena. If `moving` allows it,
-  // live data is moved when nothing else makes room. `ended_by` is the failed request that ended the recorded run, if any:
-  // the replay tries it and ends there, because after it the program only cleans up.
+  // In every bucket of `every` events it samples the account where the most and the least was live, and where the most
+  // was reserved; and after the last event. `lines` maps the lines of the trace to those of the arena. If `moving`
+  // allows it, live data is moved when nothing else makes room. `ended_by` is the failed request that ended the
+  // recorded run, if any: the replay tries it and ends there, because after it the program only cleans up.
   Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
          std::unordered_map<Line, Line> lines, Moving moving, std::optional<std::uint64_t> ended_by = std::nullopt);
   // Frees live blocks, and the streams.

@@ -1,6 +1,6 @@
-// Parses the rows of RMM's log, `Thread,Time,Action,Pointer,Size,Stream`, into events. Like text_rows.hpp, it reads rows in
-// RMM's usual form and leaves all others to the caller. The log has addresses and no date, so blocks, threads and streams are
-// numbered in order of appearance.
+// Parses the rows of RMM's log, `Thread,Time,Action,Pointer,Size,Stream`, into events. Like text_rows.hpp, it reads
+// rows in RMM's usual form and leaves all others to the caller. The log has addresses and no date, so blocks, threads
+// and streams are numbered in order of appearance.
 #pragma once
 
 #include <cstdint>

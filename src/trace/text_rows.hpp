@@ -1,5 +1,5 @@
-// Parses the rows of `arena-trace 1` text into events. Reads rows in arena's own form, which are nearly all, ten times as
-// fast as Python; any other row is left to the caller, which also writes the error message.
+// Parses the rows of `arena-trace 1` text into events. Reads rows in arena's own form, which are nearly all, ten times
+// as fast as Python; any other row is left to the caller, which also writes the error message.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct TextPlace {
   std::uint64_t number;  // of the previous row
 };
 
-// Passes complete rows, without their newline, and their numbers to `read`, up to the first for which it returns false or
-// throws TraceError. The caller reads that row again and reports the error with the name of the file.
+// Passes complete rows, without their newline, and their numbers to `read`, up to the first for which it returns false
+// or throws TraceError. The caller reads that row again and reports the error with the name of the file.
 template <class Function>
 TextPlace read_rows(std::string_view text, TextPlace from, const Function& read) {
   while (true) {
@@ -41,8 +41,8 @@ class TextRows {
   // Appends the events of complete rows, up to the first that it cannot parse or has no room for.
   TextPlace read(std::string_view text, TextPlace from);
 
-  // A text may use any block numbers, and reuse them after a free. These throw TraceError if the block is already live, or
-  // is not live.
+  // A text may use any block numbers, and reuse them after a free. These throw TraceError if the block is already live,
+  // or is not live.
   void allocate(std::uint64_t row, std::uint64_t block, Bytes size, std::uint32_t stream);
   void free(std::uint64_t row, std::uint64_t block);
 

@@ -230,7 +230,7 @@ def test_any_function_can_fail_with_any_error(cu: Cu) -> None:
     [
         (("cuMemCreate_v2", 2), "'cuMemCreate_v2' is not accepted; write the name of a function"),
         (("cuMemCreate", "OOM"), "'OOM' is not accepted; write the name or number of an error"),
-        (("cuMemCreate", 0), "'0' is not accepted; write the name or number of an error, which success is not"),
+        (("cuMemCreate", 0), "'0' is not accepted; write the name or number of an error, not of success"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(machine: None, arguments: tuple[str, str], text: str) -> None:

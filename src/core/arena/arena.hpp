@@ -1,8 +1,9 @@
 // The arena: the heap under one lock, and the public interface of the core. On the fast path, each stream's cache has a
 // lock of its own (blocks/stream_cache.hpp).
 //
-// The lock is not held while waiting for the device, except before live data is moved, when no other thread may interfere.
-// It is never held while Python runs. In a forked child all calls throw UsageError, except free(), which does nothing.
+// The lock is not held while waiting for the device, except before live data is moved, when no other thread may
+// interfere. It is never held while Python runs. In a forked child all calls throw UsageError, except free(), which
+// does nothing.
 #pragma once
 
 #include <chrono>
@@ -58,8 +59,8 @@ class Arena {
   // Keeps the owner of a stream until everything freed on the stream is done; a null owner means that the stream lives
   // forever. Requests on it then need not ask the driver which stream it is.
   void keep_stream(cu::Stream stream, std::shared_ptr<void> owner);
-  // The block is also used by this stream: its memory is not reused before the stream has done the work that it had when
-  // the block was freed.
+  // The block is also used by this stream: its memory is not reused before the stream has done the work that it had
+  // when the block was freed.
   void record_stream(std::uint64_t address, cu::Stream stream);
   // A pinned block keeps its physical memory. It may be pinned several times.
   void pin(std::uint64_t address);
@@ -81,7 +82,8 @@ class Arena {
   void watch(std::shared_ptr<Watch> watch);
   void update_watch();  // samples now
 
-  // No more allocations. Live blocks stay until they are freed; everything else is released now, or when it becomes idle.
+  // No more allocations. Live blocks stay until they are freed; everything else is released now, or when it becomes
+  // idle.
   void close();
   // Releases free memory, down to what reserve() asked for.
   void trim();
@@ -89,20 +91,20 @@ class Arena {
   // failed call says.
   void reserve(Bytes size, Moving moving = Moving::kAllowed);
   void set_cap(Bytes cap);
-  // Waits for all work of the device, unless a stream is being captured, which that would invalidate. For callers that are
-  // about to allocate with moving, and must not wait then.
+  // Waits for all work of the device, unless a stream is being captured, which that would invalidate. For callers that
+  // are about to allocate with moving, and must not wait then.
   void synchronize();
 
-  // Whether to expect that live data may be moved if nothing else helps. If not, memory is laid out to do without moving,
-  // which takes more driver calls.
+  // Whether to expect that live data may be moved if nothing else helps. If not, memory is laid out to do without
+  // moving, which takes more driver calls.
   void expect_moving(bool moves) { heap_.moves.store(moves, std::memory_order_relaxed); }
   bool is_compactable();  // whether a request could gain anything by moving live data
   // Moves live data until handles in use have no untouched granules, and trims. Throws UsageError if the device is not
   // quiescent any more.
   void compact(const QuiescenceCheck& is_quiescent = {});
-  // Moves live data until the time is up, so that later requests need not. The caller knows that no thread launches work.
-  // Does nothing unless memory is scarce and much of it is stranded, a request failed because data could not be moved, or
-  // the last safe point ran out of time. Returns the bytes freed.
+  // Moves live data until the time is up, so that later requests need not. The caller knows that no thread launches
+  // work. Does nothing unless memory is scarce and much of it is stranded, a request failed because data could not be
+  // moved, or the last safe point ran out of time. Returns the bytes freed.
   Bytes safe_point(std::chrono::nanoseconds budget);
   bool needs_safe_point();  // quick, without the driver
 

@@ -6,7 +6,8 @@
 
 namespace arena {
 
-// A request on a stream that is being captured belongs to a graph: the one that its thread entered, or the unclaimed one.
+// A request on a stream that is being captured belongs to a graph: the one that its thread entered, or the unclaimed
+// one.
 void Arena::note_capture(Request& request) {
   Streams& streams = heap_.streams;
   if (!request.capture) {
@@ -26,8 +27,8 @@ void Arena::note_capture(Request& request) {
   streams.note_capture(request.stream, request.graph.get());
 }
 
-// Polls now, because nothing can be polled during the capture, and it can use idle memory. Polling the whole context would
-// invalidate an unknown capture, so that is done only if much may be idle, such as the memory of released graphs.
+// Polls now, because nothing can be polled during the capture, and it can use idle memory. Polling the whole context
+// would invalidate an unknown capture, so that is done only if much may be idle, such as the memory of released graphs.
 std::shared_ptr<GraphMemory> Arena::begin_graph() {
   constexpr Granules kPart = 4;  // of the cap
   const Lock held = lock();

@@ -55,8 +55,8 @@ Block& Ladder::climb_or_fail() {
 }
 
 // Looks for a place again in every round, because other threads may have changed the heap while the lock was released.
-// Memory that they free during a wait is waited for, too, but only up to a deadline: they may give the device work faster
-// than it can finish it.
+// Memory that they free during a wait is waited for, too, but only up to a deadline: they may give the device work
+// faster than it can finish it.
 Block* Ladder::try_steps() {
   static constexpr Step kSteps[] = {Step::kUseFree, Step::kPoll, Step::kWait, Step::kRelease, Step::kReback};
   constexpr std::size_t kWait = 2;
@@ -128,7 +128,8 @@ Ladder::Found Ladder::take_free(const Demand& demand, const MayUnmap& may_unmap)
   return {};
 }
 
-// If memory is scarce and the request would add much to the memory in use, it is stitched together from free parts of that.
+// If memory is scarce and the request would add much to the memory in use, it is stitched together from free parts of
+// that.
 Block* Ladder::take_stitched(Demand demand, const MayUnmap& may_unmap) {
   if (!demand.place || !demand.may_alias) return nullptr;
   if (!heap_.is_wasteful(*demand.place, heap_.backing->span_of(demand.place->offset, demand.size))) return nullptr;
@@ -157,7 +158,8 @@ std::optional<Place> Ladder::find_backed() const {
   return backing.is_backed(backing.span_of(place->offset, request_.rounded)) ? place : std::nullopt;
 }
 
-// A backed place that the stream need not wait for. The search is bounded, so that many gaps do not slow down a request.
+// A backed place that the stream need not wait for. The search is bounded, so that many gaps do not slow down a
+// request.
 std::optional<Place> Ladder::find_unshared() const {
   std::optional<Place> found;
   int left = kMostGranules;
@@ -223,8 +225,8 @@ bool Ladder::wait_for_last_users(Offset offset) {
   return false;
 }
 
-// In a capture, nothing may be unmapped, no event queried, and no work outside it waited for. So the request gets memory
-// that the same stream freed or that is known to be done, or new memory.
+// In a capture, nothing may be unmapped, no event queried, and no work outside it waited for. So the request gets
+// memory that the same stream freed or that is known to be done, or new memory.
 Block& Ladder::take_in_capture(const Demand& demand) {
   std::optional<Place> place = find_backed();
   if (!place || must_wait(place->offset)) place = find_unshared();

@@ -1,7 +1,7 @@
 // The ladder of steps that a request climbs on a miss, each more expensive than the one before.
 //
-// The order of preference: memory that was last used on the same stream, or whose users are known to be done; new memory,
-// within the cap; only then memory that another stream may still be using, after a wait on the device.
+// The order of preference: memory that was last used on the same stream, or whose users are known to be done; new
+// memory, within the cap; only then memory that another stream may still be using, after a wait on the device.
 #pragma once
 
 #include <functional>

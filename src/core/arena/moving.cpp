@@ -11,7 +11,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Far from the cap, requests get new memory and stranded memory does no harm, unless a request has failed because of it.
+// Far from the cap, requests get new memory and stranded memory does no harm, unless a request has failed because of
+// it.
 bool gains_by_moving(const Heap& heap) {
   constexpr Granules kPart = 32;  // of the cap: less is not worth moving
   const Granules stranded = heap.backing->compactable();

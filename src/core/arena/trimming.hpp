@@ -12,7 +12,8 @@ enum class Patience { kBrief, kLong };
 void trim_to(Heap& heap, Bytes keep, Patience patience, Lock& lock);
 // The same if the heap is over its limit, because the cap was lowered or the arena closed.
 void trim_over_limit(Heap& heap, Lock& lock);
-// Call this after the lock was released: if the arena was closed, it releases what was taken since and throws UsageError.
+// Call this after the lock was released: if the arena was closed, it releases what was taken since and throws
+// UsageError.
 void check_still_open(Heap& heap, Lock& lock);
 
 [[noreturn]] void throw_closed();

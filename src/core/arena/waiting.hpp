@@ -9,8 +9,8 @@
 
 namespace arena {
 
-// Waits until streams are done with memory freed so far, but not for memory that other threads free during the wait. Gives
-// up after `longest`: a device that waits for this thread would never be done.
+// Waits until streams are done with memory freed so far, but not for memory that other threads free during the wait.
+// Gives up after `longest`: a device that waits for this thread would never be done.
 void wait_for_pending(Heap& heap, Lock& lock, std::chrono::nanoseconds longest);
 // Waits without the lock. False if a stream is being captured, which a wait would invalidate.
 bool wait_for_device(Heap& heap, Lock& lock);

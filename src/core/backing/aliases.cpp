@@ -5,9 +5,9 @@
 //
 //   |   RRRRR|RRRRRRRR|RR  |              the request R: an alias of the first handle, the idle one, an alias of the second
 //
-// A handle can only be mapped whole, so a request has at most two aliases, one at each end. Every granule of a handle is
-// used through one address at a time, and its next user waits for the last one at any address. An alias that no block
-// touches stays mapped for the next such request, until another request needs the memory.
+// A handle can only be mapped whole, so a request has at most two aliases, one at each end. Every granule of a handle
+// is used through one address at a time, and its next user waits for the last one at any address. An alias that no
+// block touches stays mapped for the next such request, until another request needs the memory.
 #include <algorithm>
 #include <tuple>
 

@@ -219,8 +219,8 @@ bool Backing::is_shared(StreamIndex user, Span span) const {
   return false;
 }
 
-// The last mark of each stream in these granules. A granule may reach beyond the gap; inside the gap, a mark is no later
-// than the gap's own.
+// The last mark of each stream in these granules. A granule may reach beyond the gap; inside the gap, a mark is no
+// later than the gap's own.
 Marks Backing::marks_in(Span span, const Marks& marks) const {
   Marks found;
   const Granules end = std::min<Granules>(span.end, last_marks_.size());
@@ -425,7 +425,8 @@ std::optional<std::string> Backing::problem() const {
       return "a granule is active at no address, or at two";
     if (mine != handle.touched) return "a handle's count of touched granules is wrong";
     if (handle.idle != (mine == 0)) return "a handle's idle flag is wrong";
-    if (handle.idle && !handle.sorted && !handle.queued) return "an idle handle is missing from the list of idle handles";
+    if (handle.idle && !handle.sorted && !handle.queued)
+      return "an idle handle is missing from the list of idle handles";
     if (mine == 0 && handle.pins > 0) return "an idle handle is pinned";
     if (mine == 0) idle += handle.count;
     if (mine == 0 && handle.pending) pending += handle.count;

@@ -1,5 +1,5 @@
-// The physical memory under the blocks: which handle backs which granules, and which granules blocks touch. The two kinds
-// of backing, Stitched and Plain, decide where handles come from and what may be done with them.
+// The physical memory under the blocks: which handle backs which granules, and which granules blocks touch. The two
+// kinds of backing, Stitched and Plain, decide where handles come from and what may be done with them.
 //
 //   reserved = granules of handles in use + idle + spare
 //   a touched granule is backed
@@ -62,8 +62,8 @@ class Backing {
   Backing& operator=(const Backing&) = delete;
 
   // Whether a request can be met by any means with at most `limit` granules reserved. Exact. If the demand's place does
-  // not work but another one does, sets the place to that one. Beyond the limit no memory is added, but mapped memory can
-  // be used.
+  // not work but another one does, sets the place to that one. Beyond the limit no memory is added, but mapped memory
+  // can be used.
   virtual bool can_hold(Demand& demand, Granules limit, Moving moving) const = 0;
   // For scarce memory: a place that leaves more for later requests than the one with the fewest new granules, if any.
   virtual Place best_place(Bytes, const Place& fewest) const { return fewest; }
@@ -86,12 +86,12 @@ class Backing {
   virtual void trim(Granules keep, Granules most, Lock& lock) = 0;
   // Unmaps aliases that are no longer used. False if there are none.
   virtual bool drop_unused_aliases(const std::function<bool()>&) { return false; }
-  // Frees untouched granules outside `keep` by changing the memory under live blocks. False if there are none. The device
-  // must be idle and stay idle.
+  // Frees untouched granules outside `keep` by changing the memory under live blocks. False if there are none. The
+  // device must be idle and stay idle.
   virtual bool reback(Span keep) = 0;
   // Untouched granules that reback() would free.
   virtual Granules compactable() const = 0;
-  virtual void extend_addresses(Granules) {}  // for a cap of so many granules
+  virtual void extend_addresses(Granules) {}                                       // for a cap of so many granules
   virtual std::uint64_t range_of(std::uint64_t address) const { return address; }  // the start of its address range
   virtual bool holds(std::uint64_t address) const = 0;                             // whether it lies in a segment
   virtual bool is_plain() const { return false; }
@@ -127,8 +127,8 @@ class Backing {
   };
   SavedMarks save_marks(Span span) const;
   void touch_and_restore(Span span, const SavedMarks& marks);
-  // Whether `user` has to wait for the last users of a span in a gap with these marks. More precise than the marks alone:
-  // nobody has used some parts of a gap.
+  // Whether `user` has to wait for the last users of a span in a gap with these marks. More precise than the marks
+  // alone: some parts of a gap may never have been used.
   bool must_wait(StreamIndex user, Span span, const Marks& marks) const {
     return streams_.must_wait(user, marks) && is_shared(user, span);
   }
@@ -177,7 +177,8 @@ class Backing {
   Granules pinned() const { return pinned_granules_; }      // untouched ones in pinned handles
   Granules inactive() const { return inactive_granules_; }  // their memory is used at another address
 
-  // The largest free piece that is backed throughout: the largest request that an allocator without stitching could serve.
+  // The largest free piece that is backed throughout: the largest request that an allocator without stitching could
+  // serve.
   Bytes largest_free() const;
   Place find_mapped(Bytes size) const;  // for a request up to that size
 
@@ -333,9 +334,9 @@ class Backing {
   std::vector<Index> unsorted_;
   Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0;
   Granules touched_granules_ = 0;
-  Granules pinned_granules_ = 0;           // untouched ones in pinned handles
+  Granules pinned_granules_ = 0;          // untouched ones in pinned handles
   Granules incoming_ = 0, outgoing_ = 0;  // of calls without the lock
-  Granules returned_ = 0;                  // to the driver or upstream
+  Granules returned_ = 0;                 // to the driver or upstream
   Granules inactive_granules_ = 0;
   Granules separators_ = 0;  // granules between address ranges
   Granules backed_end_ = 0;  // no granule from here on was ever backed

@@ -1,5 +1,5 @@
-// The life of a handle of virtual memory: created, mapped, opened, unmapped, kept as a spare, released. Every driver call
-// that fails leaves the handle somewhere: mapped but unused, or in the spare list.
+// The life of a handle of virtual memory: created, mapped, opened, unmapped, kept as a spare, released. Every driver
+// call that fails leaves the handle somewhere: mapped but unused, or in the spare list.
 #include <algorithm>
 #include <utility>
 
@@ -156,8 +156,8 @@ bool Stitched::release_spare(std::size_t& most) {
   return true;
 }
 
-// Handles that overlap the span only in part come last. They are worth replacing by smaller ones, because the part outside
-// is of no use there.
+// Handles that overlap the span only in part come last. They are worth replacing by smaller ones, because the part
+// outside is of no use there.
 Granules Stitched::release_idle(Granules wanted, Span keep) {
   if (const Granules released = release_idle_outside(wanted, keep); released > 0) return released;
   return release_idle_if(wanted, [&](const Handle& handle) {

@@ -10,8 +10,8 @@ namespace {
 constexpr Granules kTight = 935, kNearlyFull = 970;
 constexpr Granules kMostLooked = 1024;  // granules examined per request
 // A new handle takes at most 1/29 of what is left, because its unused part can only be used at its own place. But every
-// handle costs driver calls, so it has at least a third of `growth` while more than 1/7 of the limit is left, and at most
-// half of `growth`.
+// handle costs driver calls, so it has at least a third of `growth` while more than 1/7 of the limit is left, and at
+// most half of `growth`.
 constexpr Granules kShareUnmoved = 29, kPlentyShare = 7, kMinGrowthShare = 3, kMaxGrowthShare = 2;
 
 }  // namespace
@@ -24,8 +24,8 @@ Granules Stitched::new_handle_size(Granules limit) const {
   return std::min(left, std::clamp<Granules>(left / kShareUnmoved, least, most));
 }
 
-// An idle handle can be used anywhere until a block is placed on it. So a place on handles in use is better than one that
-// touches fewer new granules. Among equals, the place in the smallest gap is best.
+// An idle handle can be used anywhere until a block is placed on it. So a place on handles in use is better than one
+// that touches fewer new granules. Among equals, the place in the smallest gap is best.
 Place Stitched::best_place(Bytes size, const Place& fewest) const {
   std::tuple<bool, Granules, Granules> least{true, ~Granules{0}, 0};
   Place best = fewest;
@@ -54,8 +54,8 @@ bool Stitched::is_wasteful(Span span, Granules cap) const { return is_tight(span
 
 bool Stitched::is_tight(Granules more, Granules limit) const { return kThousand * (in_use() + more) > kTight * limit; }
 
-// Replaces idle handles by smaller ones where a block needs only part of them. Aliases may add even less to the memory in
-// use.
+// Replaces idle handles by smaller ones where a block needs only part of them. Aliases may add even less to the memory
+// in use.
 bool Stitched::find_better(Demand& demand, Granules cap) const {
   const Span span = span_of(demand.place->offset, demand.size);
   const Granules needed = needed_by(span);

@@ -93,8 +93,8 @@ std::optional<Offset> Plain::grow(const Demand& demand, const Limit& limit, Lock
   return offset;
 }
 
-// The segment counts as reserved and spare before the source is called, so the limit holds for other threads, too. It is
-// released at once if the limit was lowered during the call.
+// The segment counts as reserved and spare before the source is called, so the limit holds for other threads, too. It
+// is released at once if the limit was lowered during the call.
 std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, const Limit& limit, Lock& lock) {
   if (std::find(sources_called.begin(), sources_called.end(), this) != sources_called.end()) {
     throw UsageError("upstream= asked this arena itself for memory; it must get memory from somewhere else");

@@ -12,8 +12,8 @@
 
 namespace arena {
 
-// More addresses than memory mean less mapping, but some platforms have few. So reserve_addresses() tries 8, 4, 2 and 9/8
-// times the cap.
+// More addresses than memory mean less mapping, but some platforms have few. So reserve_addresses() tries 8, 4, 2 and
+// 9/8 times the cap.
 struct AddressRange {
   std::uint64_t address = 0;
   Granules count = 0;

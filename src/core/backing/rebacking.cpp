@@ -33,9 +33,9 @@ bool Stitched::reback(Span keep) {
   return true;
 }
 
-// Touched granules are copied to the host and back, so the limit holds at every moment. Until the old handle is released,
-// a driver failure undoes everything. After that, the data is in host memory only for a moment. It is lost if another
-// process takes the device's memory at that moment and nothing in the arena is idle.
+// Touched granules are copied to the host and back, so the limit holds at every moment. Until the old handle is
+// released, a driver failure undoes everything. After that, the data is in host memory only for a moment. It is lost if
+// another process takes the device's memory at that moment and nothing in the arena is idle.
 void Stitched::replace(Index index, Span keep) {
   const Marks marks = handles_[index].marks;
   const std::vector<Layout> layout = layout_of(handles_[index]);

@@ -20,8 +20,9 @@ Stitched::~Stitched() {
   for (const Handle& handle : handles_) {
     if (handle.count == 0) continue;
     if (handle.mapped) {
-      each_mapping(handle,
-                   [&](Mapping mapping) { try_twice([&] { device_.unmap(mapping.address, handle.count * granule_); }); });
+      each_mapping(handle, [&](Mapping mapping) {
+        try_twice([&] { device_.unmap(mapping.address, handle.count * granule_); });
+      });
     }
     try_twice([&] { device_.release(handle.id); });
   }
@@ -172,8 +173,9 @@ bool Stitched::free_some(Span keep, Step step, std::size_t& spares, const std::f
   return step == Step::kRelease ? release_idle(keep.count(), keep) > 0 : reback(keep);
 }
 
-// Uses addresses that were never backed, because there are many more addresses than memory; if they have run out, unmapped
-// ones. Where nothing may be unmapped, a partial allocation could not be undone, so `device_free` is checked first.
+// Uses addresses that were never backed, because there are many more addresses than memory; if they have run out,
+// unmapped ones. Where nothing may be unmapped, a partial allocation could not be undone, so `device_free` is checked
+// first.
 std::optional<Offset> Stitched::back_with_new(const Demand& demand, const Limit& limit, Lock&) {
   Offset offset = backed_end_ * granule_;
   const Granules most = limit(), count = span_of(0, demand.size).count();
@@ -210,8 +212,8 @@ auto Stitched::with_or_without_rdma(const Function& function) {
   }
 }
 
-// Some platforms claim that memory can be created for RDMA, but then refuse access to it: WSL2 does. Nothing is mapped yet;
-// spare handles are created again.
+// Some platforms claim that memory can be created for RDMA, but then refuse access to it: WSL2 does. Nothing is mapped
+// yet; spare handles are created again.
 bool Stitched::give_up_rdma() {
   if (is_proven_ || !kind_.rdma) return false;
   std::vector<Granules> counts;

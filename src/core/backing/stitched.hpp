@@ -1,9 +1,9 @@
 // Backing by virtual memory: address ranges much larger than the cap, whose granules are backed by handles as needed.
 //
-// A handle is mapped and unmapped whole (handles.cpp). An idle one can be harvested, which means mapped somewhere else, or
-// released. Handles are large while there is much room under the limit, and small near it (placing.cpp). A handle in use
-// can be mapped a second time to use its free ends elsewhere (aliases.cpp). If live data may be moved, a large handle that
-// is mostly untouched can be replaced under its blocks by small ones (rebacking.cpp).
+// A handle is mapped and unmapped whole (handles.cpp). An idle one can be harvested, which means mapped somewhere else,
+// or released. Handles are large while there is much room under the limit, and small near it (placing.cpp). A handle in
+// use can be mapped a second time to use its free ends elsewhere (aliases.cpp). If live data may be moved, a large
+// handle that is mostly untouched can be replaced under its blocks by small ones (rebacking.cpp).
 #pragma once
 
 #include <atomic>
@@ -51,8 +51,8 @@ class Stitched final : public Backing {
   void add_range(AddressRange range);
   std::uint64_t address_at(Granules granule) const;
 
-  // Without moving data, the granules of handles in use are fixed; with moving, touched granules and pinned handles are.
-  // All other memory can be mapped anywhere, if necessary in smaller handles. So a place works if
+  // Without moving data, the granules of handles in use are fixed; with moving, touched granules and pinned handles
+  // are. All other memory can be mapped anywhere, if necessary in smaller handles. So a place works if
   //   fixed + the granules of the place that are not fixed <= limit
   Granules fixed(Moving moving) const;
   bool is_fixed(Granules granule, Moving moving) const;
@@ -78,8 +78,8 @@ class Stitched final : public Backing {
     std::vector<Span> dropped_;
   };
 
-  // Handles with free granules at their end (`before`) or beginning (`after`), by how many; for each number, the smallest
-  // handle, because an alias takes up addresses for the whole handle.
+  // Handles with free granules at their end (`before`) or beginning (`after`), by how many; for each number, the
+  // smallest handle, because an alias takes up addresses for the whole handle.
   struct FreeEnds {
     std::map<Granules, Index> before, after;
   };
@@ -133,7 +133,8 @@ class Stitched final : public Backing {
   void undo_mapping(const std::vector<Index>& fresh);
   void put_spare(Index index);
   void release_handle(Index index);
-  // Releases a spare handle that is too large for where memory is needed, and decrements `most`. False if there is none.
+  // Releases a spare handle that is too large for where memory is needed, and decrements `most`. False if there is
+  // none.
   bool release_spare(std::size_t& most);
   // Releases idle handles that cannot be mapped where they are needed, so that smaller ones can be created: at least
   // `wanted` granules if there are so many. Returns how many.

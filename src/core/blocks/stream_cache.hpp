@@ -1,13 +1,13 @@
-// The fast path: a freed block stays in the cache of its stream, and the next request of exactly its size gets it again.
-// That takes only the cache's own lock:
+// The fast path: a freed block stays in the cache of its stream, and the next request of exactly its size gets it
+// again. That takes only the cache's own lock:
 //
 //   - The stream is the same, so there is nothing to wait for.
 //   - The block stays where it is, so no granule is touched, the driver is not called, and the cap is not affected.
 //   - Each thread has its own counters of live memory (thread_counters.hpp).
 //
-// A cached block is free memory. The arena flushes caches before it asks the driver for more, and before it touches a new
-// granule if blocks are large or the cap is near. Inspection flushes them, too, and restores them afterwards, so that it
-// does not change which memory later requests get.
+// A cached block is free memory. The arena flushes caches before it asks the driver for more, and before it touches a
+// new granule if blocks are large or the cap is near. Inspection flushes them, too, and restores them afterwards, so
+// that it does not change which memory later requests get.
 //
 // Lock order: the arena's lock, then caches' locks by stream index.
 #pragma once
@@ -59,13 +59,13 @@ class alignas(64) StreamCache {
   bool serves(StreamKey stream) const {  // as a hint, also without a lock
     return stream_ == stream.stream && tag_ == stream.tag;
   }
-  // Whether the arena keeps the stream through this owner. Also works without a lock: a live owner that was just kept still
-  // has the same stream.
+  // Whether the arena keeps the stream through this owner. Also works without a lock: a live owner that was just kept
+  // still has the same stream.
   bool is_owned_by(const void* owner) const { return owner_ == owner; }
   // Serves another stream from now on; none if the key is empty.
   void serve(StreamKey stream, const void* owner = nullptr);
-  // The mark of blocks that are cached from now on. Set it before recording an event that covers lower marks: a block that
-  // another thread frees at that moment then either has the higher mark or is covered by the event.
+  // The mark of blocks that are cached from now on. Set it before recording an event that covers lower marks: a block
+  // that another thread frees at that moment then either has the higher mark or is covered by the event.
   void set_mark(std::uint64_t number) { mark_.store(number); }
   void set_policy(Access access, Admits admits) {
     direct_ = access == Access::kDirect;
@@ -158,16 +158,16 @@ class alignas(64) StreamCache {
 
 // The caches of all streams of an arena. Everything but find() needs the arena's lock.
 //
-// At most kMost streams have a cache of their own, because a request that needs more memory flushes all of them. The others
-// share one that never has a block.
+// At most kMost streams have a cache of their own, because a request that needs more memory flushes all of them. The
+// others share one that never has a block.
 class StreamCaches {
  public:
   static constexpr StreamIndex kMost = 128;
 
   // The cache of a stream; null if there is none. It may already serve another stream, so the cache checks again.
   StreamCache* find(StreamKey stream) const;
-  // The cache of a stream: created if there is none, or taken over from the previous stream with that index. Blocks cached
-  // from now on get the mark.
+  // The cache of a stream: created if there is none, or taken over from the previous stream with that index. Blocks
+  // cached from now on get the mark.
   StreamCache& of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner = nullptr);
   // The stream is gone. Its cache is not used until it serves another stream.
   void forget(StreamIndex index);

@@ -1,11 +1,11 @@
 // How much is live, and its peak. Both are exact, although each thread has its own counters.
 //
 // A thread's counters may rise up to its share of the peak. Beyond that, the arena adds up the counters of all threads,
-// raises the peak if the sum exceeds it, and divides the peak into new shares. All shares together never exceed the peak,
-// so no higher sum is missed.
+// raises the peak if the sum exceeds it, and divides the peak into new shares. All shares together never exceed the
+// peak, so no higher sum is missed.
 //
-// A thread writes its counters with the arena's lock or a cache's lock held (stream_cache.hpp). Everything else needs the
-// arena's lock and the locks of all caches.
+// A thread writes its counters with the arena's lock or a cache's lock held (stream_cache.hpp). Everything else needs
+// the arena's lock and the locks of all caches.
 #pragma once
 
 #include <cstdint>

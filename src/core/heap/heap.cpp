@@ -96,8 +96,8 @@ std::optional<Place> Heap::find_hit(const Request& request) const {
   return place;
 }
 
-// Caches are flushed before a new granule is touched. While there is much room, small blocks stay cached until the driver
-// must be asked for more.
+// Caches are flushed before a new granule is touched. While there is much room, small blocks stay cached until the
+// driver must be asked for more.
 Block* Heap::take(const Request& request) {
   Block* block = take_cached(request);
   if (block == nullptr) {
@@ -216,8 +216,8 @@ void Heap::return_to_gaps(Block& block) {
   blocks.remove(block);
 }
 
-// Memory of a graph that other streams used, too, has no order in the graph, so it is given back under kAllStreams, which
-// no request uses.
+// Memory of a graph that other streams used, too, has no order in the graph, so it is given back under kAllStreams,
+// which no request uses.
 void Heap::return_uncacheable(Block& block) {
   if (block.pins > 0) backing->unpin(backing->span_of(block.offset, block.size));
   if (block.scope) block.scope->remove(block.size);
@@ -292,8 +292,8 @@ bool Heap::release(GraphMemory& graph) {
   return true;
 }
 
-// Blocks that other threads are freeing at this moment are already counted. The caches are emptied so that none of these
-// blocks is reused.
+// Blocks that other threads are freeing at this moment are already counted. The caches are emptied so that none of
+// these blocks is reused.
 void Heap::drop_lost_blocks() {
   const StreamCaches::AllLocked held(caches);
   caches.each([&](StreamCache& cache) {

@@ -2,8 +2,8 @@
 //
 //   a freed block  ->  its stream's cache  ->  (flush)  ->  a gap, on a handle that is idle when no block touches it
 //
-// Nothing here asks the driver for memory, waits, or takes the arena's lock: the caller holds it. arena/ladder.hpp decides
-// what a request does when there is no hit.
+// Nothing here asks the driver for memory, waits, or takes the arena's lock: the caller holds it. arena/ladder.hpp
+// decides what a request does when there is no hit.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ class Heap {
  public:
   Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings its_settings, std::uint64_t its_id);
 
-  // A hit, without the driver's help: a block from the stream's cache, or from a backed gap that the stream need not wait
-  // for. Null if there is none.
+  // A hit, without the driver's help: a block from the stream's cache, or from a backed gap that the stream need not
+  // wait for. Null if there is none.
   Block* take(const Request& request);
   // A block at a backed place in a gap.
   Block& take_at(Offset offset, const Request& request);
@@ -43,8 +43,8 @@ class Heap {
   Block* take_from_graph(const Request& request);
   // Frees a block.
   void give(Block& block);
-  // The graph will not be launched again: its memory becomes ordinary memory once everything that runs now is done, and its
-  // live blocks become ordinary blocks. False if it was released before.
+  // The graph will not be launched again: its memory becomes ordinary memory once everything that runs now is done, and
+  // its live blocks become ordinary blocks. False if it was released before.
   bool release(GraphMemory& graph);
 
   // The place for a request that leaves the most for later ones, backed or not.
@@ -56,8 +56,8 @@ class Heap {
   void make_uncacheable(Block& block);
   // Returns cached blocks to the gaps. False if there were none.
   bool flush_caches(StreamCache::Which which = StreamCache::Which::kAll);
-  // The same for an inspection. The blocks return to their caches afterwards, so that inspections do not influence which
-  // memory requests get.
+  // The same for an inspection. The blocks return to their caches afterwards, so that inspections do not influence
+  // which memory requests get.
   void flush_for_inspection();
   void restore_after_inspection();
   // Call this after a change that decides what caches may keep.
@@ -77,8 +77,8 @@ class Heap {
   }
   // A wait used an event that was recorded on free, so more of them are worth recording.
   void allow_more_records();
-  // Switches to plain segments if the error shows that the driver does not support virtual memory after all. That is known
-  // before there are any blocks. False if the error means something else.
+  // Switches to plain segments if the error shows that the driver does not support virtual memory after all. That is
+  // known before there are any blocks. False if the error means something else.
   bool fall_back(const DriverError& error, Lock& lock);
 
   const std::uint64_t id;

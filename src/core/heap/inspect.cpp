@@ -92,8 +92,7 @@ void add_pieces(const Heap& heap, Snapshot& snapshot) {
   heap.backing->each([&](const Backing::MappingInfo& info) {
     const Snapshot::State state = !info.idle ? kStranded : info.pending ? kPending : kReleasable;
     if (info.address == 0) return;
-    handles.push_back(
-        {.begin = info.begin, .end = info.begin + info.size, .address = info.address, .state = state});
+    handles.push_back({.begin = info.begin, .end = info.begin + info.size, .address = info.address, .state = state});
   });
   std::sort(handles.begin(), handles.end(), [](const Backed& a, const Backed& b) { return a.begin < b.begin; });
   const auto add_free = [&](Offset from, Offset to) {

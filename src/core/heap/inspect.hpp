@@ -1,5 +1,5 @@
-// Inspects the heap: the account, a snapshot, and whether everything is consistent. Callers hold the arena's lock, and flush
-// the heap for inspection if cached blocks should count as free.
+// Inspects the heap: the account, a snapshot, and whether everything is consistent. Callers hold the arena's lock, and
+// flush the heap for inspection if cached blocks should count as free.
 #pragma once
 
 #include <optional>

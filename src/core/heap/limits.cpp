@@ -35,8 +35,8 @@ Bytes Limits::device_free() const {
   return was - std::min(was, taken());
 }
 
-// Memory that is taken or released during the call, or is about to be, may or may not be in the answer. Assumes the lower
-// value.
+// Memory that is taken or released during the call, or is about to be, may or may not be in the answer. Assumes the
+// lower value.
 void Limits::ask_device_or_throw(Lock& lock) {
   const Bytes before = taken(), returned = backing_->returned();
   Bytes free = 0;

@@ -1,7 +1,7 @@
 // How much may be reserved: up to the cap, and so that the headroom stays free on the device.
 //
-// Asking the driver how much is free is slow. So it is asked at most once per request, without the lock. Between calls, the
-// last answer is corrected by what the arena took and released.
+// Asking the driver how much is free is slow. So it is asked at most once per request, without the lock. Between calls,
+// the last answer is corrected by what the arena took and released.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,9 @@ class Limits {
   Granules reachable_with(Bytes device_free) const;
 
   Bytes device_free() const;  // estimated from the last answer
-  // Ask the driver, without the lock. `ask_device` ignores errors: the arena works without an answer. With a request, they
-  // ask once per request. `ask_before_growing` asks only if there is a headroom, and throws, because that must stay free.
+  // Ask the driver, without the lock. `ask_device` ignores errors: the arena works without an answer. With a request,
+  // they ask once per request. `ask_before_growing` asks only if there is a headroom, and throws, because that must
+  // stay free.
   void ask_device(Lock& lock);
   void ask_device(const Request& request, Lock& lock);
   void ask_before_growing(const Request& request, Lock& lock);

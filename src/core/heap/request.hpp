@@ -13,8 +13,8 @@
 
 namespace arena {
 
-// Whether the device is still idle and no thread gives it work. Called with the arena's lock held, right before live data
-// is moved.
+// Whether the device is still idle and no thread gives it work. Called with the arena's lock held, right before live
+// data is moved.
 using QuiescenceCheck = std::function<bool()>;
 
 struct Lookup {

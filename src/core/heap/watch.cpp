@@ -19,8 +19,7 @@ void Watch::merge(Interval& into, const Interval& other) {
 
 void Watch::add(const Sample& sample) {
   const std::lock_guard held(mutex_);
-  const Interval one{
-      .number = sample.at / length_, .most_live = sample, .least_live = sample, .most_reserved = sample};
+  const Interval one{.number = sample.at / length_, .most_live = sample, .least_live = sample, .most_reserved = sample};
   if (!intervals_.empty() && intervals_.back().number >= one.number) {
     merge(intervals_.back(), one);
     return;

@@ -1,11 +1,11 @@
 // A snapshot of the moment when the most was live, and the account over time, for the report of a whole run.
 //
 // The peak is known only afterwards. So the heap takes a snapshot right before live bytes fall, if they have never been
-// higher. The cost of a snapshot grows with the number of pieces. In a program that climbs in many small steps, snapshots
-// are therefore taken less often, so that the average cost of an event is bounded; but always when live bytes have grown by
-// 1/64, or by 1/16 if there are very many pieces. Memory is bounded, too: for each interval of time, three samples of the
-// account are kept, where the most and the least was live, and where the most was reserved. When there are too many
-// intervals, they become twice as long.
+// higher. The cost of a snapshot grows with the number of pieces. In a program that climbs in many small steps,
+// snapshots are therefore taken less often, so that the average cost of an event is bounded; but always when live bytes
+// have grown by 1/64, or by 1/16 if there are very many pieces. Memory is bounded, too: for each interval of time,
+// three samples of the account are kept, where the most and the least was live, and where the most was reserved. When
+// there are too many intervals, they become twice as long.
 //
 // The arena writes it with its lock held; other threads can read it at any time.
 #pragma once

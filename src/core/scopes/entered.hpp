@@ -10,8 +10,8 @@
 
 namespace arena {
 
-// The number of all entries in all threads, including ended ones that their thread has not dropped yet. While it is 0, no
-// thread needs to look.
+// The number of all entries in all threads, including ended ones that their thread has not dropped yet. While it is 0,
+// no thread needs to look.
 inline std::atomic<int> entered_by_threads = 0;
 inline bool is_any_entered() { return entered_by_threads.load(std::memory_order_relaxed) != 0; }
 

@@ -1,6 +1,6 @@
 // Memory of captured graphs. Memory allocated while a stream is being captured belongs to the graph, which uses it at
-// every launch, even after the program has freed the block. So a freed block goes back to its graph, for later requests of
-// the same capture only, until the graph's memory is released.
+// every launch, even after the program has freed the block. So a freed block goes back to its graph, for later requests
+// of the same capture only, until the graph's memory is released.
 //
 //   chunk  a place taken from the gaps for a graph. It stays touched and pinned until the release
 //   piece  a free part of a chunk, freed by one stream in one capture; only the same stream and capture may reuse it
@@ -61,8 +61,8 @@ class GraphMemory {
   std::atomic<bool> ended_ = false;
 };
 
-// The graph that this thread allocates for, by arena (`owner`); null if there is none. An entered graph stays current until
-// it ends.
+// The graph that this thread allocates for, by arena (`owner`); null if there is none. An entered graph stays current
+// until it ends.
 std::shared_ptr<GraphMemory> current_graph(std::uint64_t owner);
 void enter_graph(std::uint64_t owner, std::shared_ptr<GraphMemory> graph);
 

@@ -1,5 +1,5 @@
-// Named parts of a program, each with the bytes that it allocated and an optional budget. Scopes nest: an allocation counts
-// in its scope and in all scopes around it. A scope applies only to the thread that entered it.
+// Named parts of a program, each with the bytes that it allocated and an optional budget. Scopes nest: an allocation
+// counts in its scope and in all scopes around it. A scope applies only to the thread that entered it.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,8 @@ struct ScopeTotals {
   }
 };
 
-// The totals of an arena's scopes by path. A program may generate any number of names, so after kMost paths the others are
-// counted together.
+// The totals of an arena's scopes by path. A program may generate any number of names, so after kMost paths the others
+// are counted together.
 class ScopePaths {
  public:
   static constexpr std::size_t kMost = 1000;

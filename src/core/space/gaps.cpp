@@ -127,8 +127,9 @@ void Gaps::raise_largest(Index node, Bytes new_granules, Bytes& best) const {
   raise_largest(second, new_granules, best);
 }
 
-// Moving a block down to the start of its first granule, or to the start of the gap if that is higher, makes it touch no
-// new granule. So only these places need to be considered, and only one of them from `end` on, where all cost the same.
+// Moving a block down to the start of its first granule, or to the start of the gap if that is higher, makes it touch
+// no new granule. So only these places need to be considered, and only one of them from `end` on, where all cost the
+// same.
 std::optional<Place> Gaps::find_cheapest(Bytes wanted, Granules end, const Costs& costs) const {
   std::optional<Place> best;
   const auto consider = [&](Offset offset, Granules cost) {
@@ -342,7 +343,8 @@ void Gaps::split(Index node, Offset at, Index& below, Index& above) {
   link_children(node);
 }
 
-// Descends to where the node's priority puts it, and splits the subtree there. The maxima of the nodes above can only grow.
+// Descends to where the node's priority puts it, and splits the subtree there. The maxima of the nodes above can only
+// grow.
 Gaps::Index Gaps::insert(Gap gap) {
   const Index made = new_node(gap);
   Node& node = nodes_[made];

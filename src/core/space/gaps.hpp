@@ -111,8 +111,8 @@ class Gaps {
   static constexpr int kMostVisits = 64;
   static constexpr Index kNone = 0;  // a sentinel node without room, so that most code need not check for it
 
-  // The room in a gap, or the maxima of several gaps: four numbers that fit into one register, because they are compared
-  // more often than anything else. Bytes are counted in units of the alignment, and saturate.
+  // The room in a gap, or the maxima of several gaps: four numbers that fit into one register, because they are
+  // compared more often than anything else. Bytes are counted in units of the alignment, and saturate.
   struct alignas(16) Summary {
     std::int32_t size = 0;
     std::int32_t middle = 0;  // in granules

@@ -24,9 +24,8 @@ LiveThreads& live_threads = *new LiveThreads;
 
 #if __has_include(<pthread.h>)
 // A child uses this mutex, too, so no thread of the parent may hold it during the fork.
-const int held_while_forking =
-    pthread_atfork([] { live_threads.mutex.lock(); }, [] { live_threads.mutex.unlock(); },
-                   [] { live_threads.mutex.unlock(); });
+const int held_while_forking = pthread_atfork([] { live_threads.mutex.lock(); }, [] { live_threads.mutex.unlock(); },
+                                              [] { live_threads.mutex.unlock(); });
 #endif
 
 struct ThreadNumber {
@@ -114,8 +113,8 @@ StreamIndex Streams::promote(cu::Stream stream) {
   return index;
 }
 
-// A new stream with the CUstream of a known one means that the known one is gone. The old stream's blocks are still freed
-// on its index.
+// A new stream with the CUstream of a known one means that the known one is gone. The old stream's blocks are still
+// freed on its index.
 void Streams::retire_same_handle(StreamKey key) {
   if (is_default(key.stream)) return;
   while (true) {
@@ -239,7 +238,8 @@ void Streams::advance(State& state) {
   listener_.advance(static_cast<StreamIndex>(&state - states_.data()), state.frees + 1);
 }
 
-// Another thread may begin a capture at any moment. If none is in progress after the record, the record is not part of one.
+// Another thread may begin a capture at any moment. If none is in progress after the record, the record is not part of
+// one.
 bool Streams::record_in_stream(State& state) {
   if (device_.is_capturing(state.key.stream)) return false;
   const auto use = new_event(*state.events);

@@ -1,11 +1,11 @@
-// The streams that use the arena: what each one freed, which marks it is known to have reached, and which other streams it
-// has waited for.
+// The streams that use the arena: what each one freed, which marks it is known to have reached, and which other streams
+// it has waited for.
 //
 // A CUstream is borrowed. Passing a destroyed one to the driver is undefined behaviour, and its value may be reused for
-// another stream while the old stream's work still runs. So a CUstream is used only while the stream is known to be alive:
-// the default streams and those declared immortal always; a stream whose owner is kept here until the owner is dropped; any
-// other only during the call that passed it. Memory freed on a stream that can no longer be used is ordered through its
-// whole context.
+// another stream while the old stream's work still runs. So a CUstream is used only while the stream is known to be
+// alive: the default streams and those declared immortal always; a stream whose owner is kept here until the owner is
+// dropped; any other only during the call that passed it. Memory freed on a stream that can no longer be used is
+// ordered through its whole context.
 //
 // Events are recorded only when a mark must be waited for or queried, never on the hit path.
 #pragma once
@@ -31,8 +31,8 @@ class GraphMemory;
 // Identifies a stream.
 struct StreamKey {
   cu::Stream stream = nullptr;
-  // 0 if the CUstream cannot be reused while the key is known. Otherwise the thread of a per-thread stream, or the driver's
-  // id of a borrowed stream, whose CUstream may be reused for another one.
+  // 0 if the CUstream cannot be reused while the key is known. Otherwise the thread of a per-thread stream, or the
+  // driver's id of a borrowed stream, whose CUstream may be reused for another one.
   std::uint64_t tag = 0;
   auto operator<=>(const StreamKey&) const = default;
 };
@@ -69,8 +69,8 @@ class Streams {
   // The stream must be alive. Throws UsageError for one that memory cannot be ordered after.
   StreamIndex index(StreamKey key);
   StreamIndex index(cu::Stream stream);
-  // Keeps the owner of a stream, and so its CUstream, until everything freed on the stream is done. A null owner declares
-  // the stream immortal.
+  // Keeps the owner of a stream, and so its CUstream, until everything freed on the stream is done. A null owner
+  // declares the stream immortal.
   void keep(cu::Stream stream, const std::shared_ptr<void>& owner);
   // Marks a call that passed the CUstream as in progress: until it returns, the CUstream can be used.
   class ActiveCall {
@@ -115,8 +115,8 @@ class Streams {
   // Whether the driver says that the marks are reached. Does not remember the answer.
   bool query_reached(const Marks& marks) const;
 
-  // To wait for whole contexts without the arena's lock: take progress(), wait, and call finish(), which marks everything
-  // freed before as done.
+  // To wait for whole contexts without the arena's lock: take progress(), wait, and call finish(), which marks
+  // everything freed before as done.
   struct Progress {
     std::vector<std::uint64_t> frees;
     std::vector<std::shared_ptr<const PrimaryContext>> others;  // contexts besides the arena's own
@@ -178,14 +178,14 @@ class Streams {
     Events* events = nullptr;  // of its context
     std::shared_ptr<void> owner = {};
     bool immortal = false;
-    bool blocking = true;                       // its captures are visible through the legacy stream
-    bool gone = false;                          // its CUstream may have been reused
-    const GraphMemory* captured_for = nullptr;  // as last seen
-    bool event_wanted = false;                  // record an event when a call next passes the stream
-    std::uint32_t active_calls = 0;             // calls in progress that passed the CUstream
-    std::uint64_t frees = 0;                    // number of the last mark
-    std::uint64_t done = 0;                     // marks up to this number are known to be reached
-    std::deque<Record> records = {};            // pending, in order
+    bool blocking = true;                                        // its captures are visible through the legacy stream
+    bool gone = false;                                           // its CUstream may have been reused
+    const GraphMemory* captured_for = nullptr;                   // as last seen
+    bool event_wanted = false;                                   // record an event when a call next passes the stream
+    std::uint32_t active_calls = 0;                              // calls in progress that passed the CUstream
+    std::uint64_t frees = 0;                                     // number of the last mark
+    std::uint64_t done = 0;                                      // marks up to this number are known to be reached
+    std::deque<Record> records = {};                             // pending, in order
     std::unordered_map<StreamIndex, std::uint64_t> waited = {};  // other streams, and the marks it has waited for
   };
 

@@ -1,4 +1,4 @@
-// Devices: how many, how they present themselves, and what they say they can do.
+// Devices: their number, names and attributes.
 #include <cstdio>
 #include <cstring>
 
@@ -7,9 +7,9 @@
 namespace cudasim {
 namespace {
 
-constexpr int kLastAttribute = 200;  // beyond what any header knows
+constexpr int kLastAttribute = 200;  // higher than in any header
 
-// The device presents itself as one of compute capability 8.0. Attributes of no concern to memory are 0.
+// A device with compute capability 8.0. Attributes that do not matter to memory are 0.
 int attribute_of(const Machine& m, const DeviceState& device, cu::DeviceAttribute what) {
   using enum cu::DeviceAttribute;
   switch (what) {
