@@ -80,7 +80,7 @@ def of_size(error: OutOfMemoryError, size: int) -> OutOfMemoryError:
     if error.requested == size:
         return error
     text = error.args[0]
-    return error._but(text=f"out of memory: {size:,} bytes{text[text.index(' asked') :]}", requested=size)
+    return error._but(text=f"out of memory: {size:,} bytes{text[text.index(' requested') :]}", requested=size)
 
 
 def save(report: Report, snapshot: Snapshot, folder: Path) -> list[str]:
