@@ -97,7 +97,7 @@ class Arena {
 
   // Whether to expect that live data may be moved if nothing else helps. If not, memory is laid out to do without
   // moving, which takes more driver calls.
-  void expect_moving(bool moves) { heap_.moves.store(moves, std::memory_order_relaxed); }
+  void expect_moving(Moving moving) { heap_.moves.store(moving == Moving::kAllowed, std::memory_order_relaxed); }
   bool is_compactable();  // whether a request could gain anything by moving live data
   // Moves live data until handles in use have no untouched granules, and trims. Throws UsageError if the device is not
   // quiescent any more.

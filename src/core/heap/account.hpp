@@ -104,7 +104,7 @@ enum class Verdict {
   kMovingForbidden,
   kBudgetReached,
 };
-// The name of each in Python, and its text. The text of a budget is followed by the scope.
+// The name of each in Python, and its text. The text of a budget is followed by the scope. No other place has the texts.
 struct VerdictWords {
   Verdict verdict;
   const char* name;
@@ -136,6 +136,10 @@ struct Failure {
   std::shared_ptr<const Snapshot> snapshot = {};  // null if the caller tries again
 
   std::string verdict_text() const;
+  // The first line of the error, made from the fields. The size is a text because Python can request more than fits into
+  // `requested`.
+  std::string headline(const std::string& requested_size) const;
+  std::string headline() const;
 };
 
 // A request that cannot be met, and why.

@@ -19,6 +19,9 @@ struct EventState {
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
+// Records an event that goes with a launch, when that is done. Throws Refusal.
+void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
+
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
 // Stops calling functions of the program, and waits up to a second for running ones.

@@ -18,7 +18,7 @@ struct Effect {
   std::uint64_t size = 0;
   bool write = false;
   bool copy = false;
-  std::shared_ptr<const ContextState> context;
+  std::shared_ptr<const ContextState> context{};
   bool by_driver = false;  // bookkeeping of the driver, which needs no access rights
 };
 
@@ -29,14 +29,16 @@ struct Piece {
 };
 
 struct Work {
-  std::string_view name;             // of the API function, a static string
-  std::function<Result()> run = {};  // empty if it only waits
-  std::vector<Effect> effects = {};
+  std::string_view name;          // of the API function, a static string
+  std::function<Result()> run{};  // empty if it only waits
+  std::vector<Effect> effects{};
   std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
-  std::vector<Mark> after = {};
+  std::vector<Mark> after{};
   bool on_worker = false;    // never on the calling thread
   bool even_failed = false;  // runs even after a fault of the context
   bool delayed = true;       // takes the time of the setting `delay`
+  // For work without `run`, which is done at once in an idle stream: what to run if it has to wait.
+  std::function<Result()> if_queued{};
 };
 
 // Whether an address belongs to the driver, and not to pageable memory of the program.
