@@ -169,7 +169,7 @@ def test_a_zero_size_allocation_has_an_address_of_its_own(make: MakeArena) -> No
 def test_foreign_and_stale_addresses_give_different_errors(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     buffer = pool.allocate(1000)
-    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the beginning of a live")):
+    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the start of a live")):
         with pytest.raises(UsageError, match=text):
             pool._open.free(address)
     check(pool)
@@ -181,7 +181,7 @@ def test_a_freed_address_is_stale_even_while_its_block_is_cached(make: MakeArena
         with pool.allocate(1000) as buffer:
             address = buffer.ptr
     for call in (pool.pin, pool.unpin, lambda freed: pool._open.record_stream(freed, 0), pool._open.free):
-        with pytest.raises(UsageError, match="is not the beginning of a live block; was it freed twice"):
+        with pytest.raises(UsageError, match="is not the start of a live block; was it freed twice"):
             call(address)
     assert check(pool).blocks == 0
     assert pool.allocate(1000).ptr == address

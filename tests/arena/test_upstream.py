@@ -104,7 +104,7 @@ def test_an_upstream_that_returns_the_same_memory_twice_is_an_error(make: MakeAr
 
     pool = make(cap="256MiB", growth="2MiB", upstream=Same)
     first = pool.allocate(2 * MIB)
-    with pytest.raises(UsageError, match="overlaps what it gave before"):
+    with pytest.raises(UsageError, match="overlaps a segment it returned before"):
         pool.allocate(2 * MIB)
     assert len(given) == 1  # what was refused is dropped
     pool.validate()

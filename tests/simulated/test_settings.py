@@ -230,7 +230,7 @@ def test_any_function_can_fail_with_any_error(cu: Cu) -> None:
     [
         (("cuMemCreate_v2", 2), "'cuMemCreate_v2' is not accepted; write the name of a function"),
         (("cuMemCreate", "OOM"), "'OOM' is not accepted; write the name or number of an error"),
-        (("cuMemCreate", 0), "'0' is not accepted; write the name or number of an error, which success is not"),
+        (("cuMemCreate", 0), "'0' is not accepted; write the name or number of an error, not of success"),
     ],
 )
 def test_an_invalid_fault_is_refused(machine: None, arguments: tuple[str, str], text: str) -> None:
@@ -283,11 +283,11 @@ def test_a_device_can_be_added_while_the_machine_runs(cu: Cu) -> None:
     assert (sim.used(0), sim.used(1)) == (0, 79 * GIB)
     with pytest.raises(UsageError, match="memory: 'big' is not accepted"):
         sim.add_device("big")
-    with pytest.raises(UsageError, match="one size for one device"):
+    with pytest.raises(UsageError, match="one size for the device"):
         sim.add_device("8GiB,8GiB")
     for _ in range(14):
         sim.add_device("2MiB")
-    with pytest.raises(UsageError, match="there are 16 devices already"):
+    with pytest.raises(UsageError, match="there are already 16 devices"):
         sim.add_device("2MiB")
 
 

@@ -250,7 +250,7 @@ def test_an_invalid_header_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"# arena-trace 1\na,1,5,0\na,1,5,0\n", "line 3: 'a,1,5,0' cannot be read: block 1 is live already"),
+        (b"# arena-trace 1\na,1,5,0\na,1,5,0\n", "line 3: 'a,1,5,0' cannot be read: block 1 is already live"),
         (b"# arena-trace 1\na,1,5,0\nf,1\nf,1\n", "line 4: 'f,1' cannot be read: block 1 is not live"),
         (b"# arena-trace 1\n\xff\xfe\n", "line 2: .* is not UTF-8 text"),
         (b"# arena-trace 1\n" + b"a" * 70_000, "line 2: a line of more than 65536 bytes"),

@@ -136,8 +136,8 @@ def test_reading_stops_before_a_file_unpacks_to_more_than_the_free_memory(
     monkeypatch.setattr(read, "memory_left", lambda: 96 * 1000)
     trace = Trace.read(path)
     assert (len(trace), len(whole)) == (1000, 6001)
-    assert trace.problem == "chunk at event 1000: all of it would take more than the 93.75 KiB of memory left"
-    with pytest.raises(TraceError, match="line 1002: 'a,500,512,0' cannot be read: all of it would take more than"):
+    assert trace.problem == "chunk at event 1000: the trace would take more than the 93.75 KiB of memory left"
+    with pytest.raises(TraceError, match="line 1002: 'a,500,512,0' cannot be read: the trace would take more than"):
         Trace.read(tmp_path / "run.trace.gz")
 
 

@@ -87,7 +87,7 @@ def test_rows_in_an_unusual_notation_are_read_all_the_same(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ("a,1,5,0", "block 1 is live already"),
+        ("a,1,5,0", "block 1 is already live"),
         ("f,9", "block 9 is not live"),
         ("f,-9", "block -9 is not live"),
         ("a,-1,5,0", "block -1 is below 0"),
