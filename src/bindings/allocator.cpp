@@ -13,6 +13,7 @@
 #include "bindings/lines.hpp"
 #include "bindings/slow_path.hpp"
 #include "bindings/stream_argument.hpp"
+#include "core/arena/trimming.hpp"
 
 namespace py = pybind11;
 
@@ -187,6 +188,8 @@ PyObject* malloc_missed_on(const Source& source, PyObject* pool, Bytes size, cu:
 struct Allocator {
   PyObject_HEAD Slot slot;
 };
+
+PyTypeObject* allocator_type = nullptr;  // from when the module is imported
 
 Slot& slot_of(PyObject* self) { return reinterpret_cast<Allocator*>(self)->slot; }
 
@@ -423,17 +426,24 @@ PyObject* new_malloc() {
 
 }  // namespace
 
+Source source_of(PyObject* pool) {
+  if (allocator_type == nullptr || PyObject_TypeCheck(pool, allocator_type) == 0) {
+    throw py::type_error("an arena.Arena is needed");
+  }
+  const Source source = slot_of(pool).get();
+  if (!source.core) throw_closed();
+  return source;
+}
+
 void bind_allocator(py::module_& module) {
   const auto type = py::reinterpret_steal<py::object>(new_allocator_type());
+  allocator_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   module.attr("Allocator") = type;
   module.attr("malloc") = py::reinterpret_steal<py::object>(new_malloc());
   module.def(
       "set_default",
-      [type = type.ptr()](std::size_t device, const py::object& allocator) {
-        if (PyObject_TypeCheck(allocator.ptr(), reinterpret_cast<PyTypeObject*>(type)) == 0) {
-          throw py::type_error("set_default takes an Allocator");
-        }
-        if (device < default_slots().size()) default_slots()[device].set(slot_of(allocator.ptr()).get());
+      [](std::size_t device, const py::object& allocator) {
+        if (device < default_slots().size()) default_slots()[device].set(source_of(allocator.ptr()));
       },
       py::arg("device"), py::arg("allocator"),
       "Set the arena that arena.malloc uses for a device, until it is closed.");

@@ -103,6 +103,12 @@ void free_quietly(Arena& core, Block& block) {
   quietly([&] { return core.free(block), true; });
 }
 
+Block& take_block(PyObject* buffer) {
+  Block* block = owner_of(buffer).block.exchange(nullptr);
+  if (block == nullptr) throw UsageError("the buffer was freed already");
+  return *block;
+}
+
 PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device) {
   PyObject* made = buffer_type->tp_alloc(buffer_type, 0);
   if (made == nullptr) {

@@ -12,6 +12,9 @@ namespace arena::buffers {
 // given back then.
 PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device);
 
+// The block of a live arena.Buffer, which is the caller's from now on: the buffer counts as freed.
+Block& take_block(PyObject* buffer);
+
 // Gives a block back and ignores errors: they mean that the driver is gone, and the memory with it.
 void free_quietly(Arena& core, Block& block);
 

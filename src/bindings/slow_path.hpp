@@ -25,6 +25,9 @@ struct Source {
   bool expects_virtual_memory = false;  // warn if the platform refuses it
 };
 
+// Where an arena.Arena's memory comes from. Throws UsageError if it is closed, TypeError if it is no arena.
+Source source_of(PyObject* pool);
+
 // What the caller gets for a block.
 enum class Product { kBuffer, kCupyPointer };
 

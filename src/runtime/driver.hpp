@@ -1,6 +1,7 @@
 // The driver that the runtime stands on: libcuda.so.1, NVIDIA's or the simulated one, opened when it is first needed.
 #pragma once
 
+#include <bit>
 #include <type_traits>
 
 #include "abi/runtime/types.hpp"
@@ -21,6 +22,8 @@ Wanted as_driver(Given given) {
     return given;
   } else if constexpr (std::is_pointer_v<Wanted> && std::is_pointer_v<Given>) {
     return reinterpret_cast<Wanted>(given);
+  } else if constexpr (std::is_class_v<Wanted>) {
+    return std::bit_cast<Wanted>(given);
   } else {
     static_assert(std::is_enum_v<Wanted> && sizeof(Wanted) == sizeof(Given));
     return static_cast<Wanted>(given);
@@ -47,6 +50,13 @@ class DriverFunction<cu::Result(Args...)> {
   Pointer pointer_ = nullptr;
 };
 
+struct Pending {
+  template <typename... Given>
+  cu::Result operator()(Given...) const {
+    return cu::Result::kNotSupported;
+  }
+};
+
 // Every function that is declared in abi/functions.def, by the symbol that a driver exports.
 struct Driver {
 #define CU_FUNCTION(name, version, symbol, stream, params) DriverFunction<cu::fn::symbol> symbol;
@@ -54,6 +64,7 @@ struct Driver {
 #include "abi/functions.def"
 #undef CU_FUNCTION_13
 #undef CU_FUNCTION
+#include "runtime/pending.def"
 };
 
 // Null if there is no driver. The same for the life of the process.

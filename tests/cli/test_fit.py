@@ -83,7 +83,7 @@ def test_fit_shows_the_smallest_cap_and_what_larger_ones_save(smallest: int) -> 
     assert "42,484 events, 395.99 MiB live at the peak" in lines[0]
     told = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
     assert told in [" ".join(line.split()) for line in lines]
-    assert "cards that would do, with 600 MiB for all else: 4 GiB and more" in lines
+    assert "cards that would do, with 600 MiB for all else: gtx1650 (3.81 GiB) and larger" in lines
     assert max(map(len, lines[:-1])) <= 80
     assert "…" not in done.stdout
     assert lines[-1].startswith(f"Next: arena replay {TRACE} --cap ")
@@ -138,7 +138,7 @@ def test_batches_are_predicted(recordings: list[Path]) -> None:
             (TRACE, "--batch-from", "8,9", "--batch-to", f"{10**17}"),
             f"--batch-to={10**17} is not accepted; write batch",
         ),
-        (("--device", "gpu"), "device='gpu' is not a size"),
+        (("--device", "gpu"), "there is no card 'gpu'"),
         (("--outside", "some"), "outside='some' is not a size"),
         (("--growth", "some"), "growth='some' is not a size"),
     ],

@@ -300,7 +300,7 @@ def test_a_reset_clears_everything_but_the_settings(cu: Cu) -> None:
     stream = cu.stream()
     sim.fail("cuInit", 999)
     sim.reset()
-    assert sim.census() == sim.Census(0, 0, 0, 0, 0, 0, 0, 0)
+    assert sim.census() == sim.Census(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     assert (sim.used(), sim.calls(), sim.clock(), sim.settings().delay) == (0, 0, 0, 1)
     assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_NOT_INITIALIZED"
     cu.start()

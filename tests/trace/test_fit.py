@@ -97,11 +97,19 @@ def test_an_exception_to_larger_is_better_is_reported(monkeypatch: pytest.Monkey
 def test_cards_leave_room_for_memory_outside_the_arena() -> None:
     trace = Trace()
     trace._append("allocate", 0, 0, 0, 6 << 30, 0)
-    sizes = {card.size >> 30: card.fits for card in fit(trace).cards}
-    assert (sizes[4], sizes[6], sizes[8]) == (False, False, True)
-    assert fit(trace, outside=0).cards[1].fits
-    assert not fit(trace, outside="30%").cards[2].fits
+
+    def fitting(**options: str | int) -> dict[str, bool]:
+        return {card.card: card.fits for card in fit(trace, **options).cards}  # type: ignore[arg-type]
+
+    assert [fitting()[card] for card in ("gtx1650", "gtx1660ti", "rtx4060", "b200")] == [False, False, True, True]
+    assert fitting(outside="30%")["rtx4060"] is False
+    cards = fit(trace).cards
+    assert [card.memory for card in cards] == sorted(card.memory for card in cards)
     assert fit(trace, device="8GiB").fits
+    assert fit(trace, device="rtx4060").fits
+    assert fit(trace, device="GTX 1660 Ti").fits is False
+    with pytest.raises(UsageError, match="there is no card 'rtx4061'; did you mean rtx4060"):
+        fit(trace, device="rtx4061")
     assert fit(trace, device="sim:6GiB").fits is False
     assert fit(trace, device="80GiB", cap="50%").limit == 40 << 30
     assert fit(trace, device="80GiB", cap="5GiB").fits is False
@@ -283,7 +291,7 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
         ({"cap": "lots"}, "cap='lots' is not a size"),
         ({"cap": 0}, "cap=0 leaves nothing"),
         ({"cap": "80%"}, "say of which with device="),
-        ({"device": "gpu"}, "device='gpu' is not a size"),
+        ({"device": "gpu"}, "there is no card 'gpu'"),
         ({"device": 77}, "there is no such device"),
         ({"device": "1GiB", "outside": "2GiB"}, "leaves nothing of device='1GiB'"),
         ({"vmm": "yes"}, "vmm='yes' is not accepted"),

@@ -30,7 +30,7 @@ using cu::Array;
 using cu::Function;
 using cu::Kernel;
 using cu::Library;
-using cu::UserObject;
+using UserObject = struct UserObjectTag*;
 struct IpcMemHandle {
   char reserved[64];
 };

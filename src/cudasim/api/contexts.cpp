@@ -6,6 +6,7 @@
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/events.hpp"
 #include "cudasim/api/memory.hpp"
+#include "cudasim/api/modules.hpp"
 
 namespace cudasim {
 namespace {
@@ -185,8 +186,10 @@ void end_context(Machine& m, const ContextRef& context, const Death& death) {
     if (m.streams.find(stream->handle) == stream) m.streams.erase(stream->handle, death);  // it may be another's by now
   }
   forget_events(m, *context, death);
+  forget_modules(m, *context, death);
   free_allocations(m, context->handle);
   context->legacy.reset();
+  context->blocking.clear();
   context->recorder.reset();
   context->per_thread.clear();
   context->destroyed.clear();

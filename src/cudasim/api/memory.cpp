@@ -202,7 +202,7 @@ CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
   bool pooled = false;
   const Result result = enter("cuMemFree", Need::kDriver, [&](Call& call) {
     Range* range = call.machine.space->find_exact(ptr);
-    require(range != nullptr && !range->freed, kInvalidValue);
+    require(range != nullptr && !range->freed && !range->of_module, kInvalidValue);
     pooled = range->kind == RangeKind::kPool;
     require(pooled || range->kind == RangeKind::kDevice || range->kind == RangeKind::kManaged, kInvalidValue);
     check_safe_in_capture(call);

@@ -26,6 +26,10 @@ struct Pool;
 struct EventState;
 struct Capture;
 struct GraphState;
+struct ModuleState;
+struct FunctionState;
+struct LibraryState;
+struct KernelState;
 
 // The pools of a device, or of the host: the one that is always there, and the one in use.
 struct PoolChoice {
@@ -58,6 +62,7 @@ struct ContextState {
   std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
   std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
   StreamRef legacy;
+  std::vector<StreamRef> blocking;  // those with handles that the legacy stream waits for
   StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
   struct PerThread {
     StreamRef stream;
@@ -92,6 +97,10 @@ struct Machine {
   PoolChoice host_pools;
   Registry<cu::Graph, GraphState> graphs{"graph", 0x50'0000'0000};
   Registry<cu::GraphExec, GraphState> graph_execs{"graph exec", 0x60'0000'0000};
+  Registry<cu::Module, ModuleState> modules{"module", 0x70'0000'0000};
+  Registry<cu::Function, FunctionState> functions{"function", 0x80'0000'0000};
+  Registry<cu::Library, LibraryState> libraries{"library", 0x90'0000'0000};
+  Registry<cu::Kernel, KernelState> kernels{"kernel", 0xa0'0000'0000};
   std::unordered_map<std::uint64_t, PhysicalRef> handles;  // cuMemCreate's, by id
   std::uint64_t next_id = 1;
   std::map<std::uint64_t, std::shared_ptr<Capture>> captures;  // under way, by id

@@ -31,6 +31,7 @@ PriceTable::Rows a100() {
           {"cuMemAlloc", {{0, 100}, {64 * kMiB, 125.6}}},
           {"cuEventRecord", {{0, 1}}},
           {"cuEventQuery", {{0, 0.5}}},
+          {"cuLaunchKernel", {{0, 2}}},
           {"cuMemGetInfo", {{0, 10}}}};
 }
 
@@ -44,6 +45,7 @@ PriceTable::Rows small() {
           {"cuMemAlloc", {{0, 60}, {64 * kMiB, 72.8}}},
           {"cuEventRecord", {{0, 1}}},
           {"cuEventQuery", {{0, 0.5}}},
+          {"cuLaunchKernel", {{0, 2}}},
           {"cuMemGetInfo", {{0, 10}}}};
 }
 
@@ -154,8 +156,9 @@ const std::vector<PricePoint>* PriceTable::points_of(std::string_view function) 
   for (const auto& [name, points] : rows_) {
     if (name == function) return &points;
   }
-  const bool records = function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent";
-  return records ? points_of("cuEventRecord") : nullptr;
+  if (function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent") return points_of("cuEventRecord");
+  if (function == "cuLaunchKernelEx" || function == "cuLaunchCooperativeKernel") return points_of("cuLaunchKernel");
+  return nullptr;
 }
 
 double PriceTable::price(std::string_view function, std::uint64_t bytes) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "abi/types.hpp"
+#include "cudasim/settings/card.hpp"
 #include "cudasim/settings/prices.hpp"
 
 namespace cudasim {
@@ -31,6 +32,7 @@ struct Fault {
 struct Settings {
   int devices = 1;
   std::vector<std::uint64_t> memory{std::uint64_t{8} << 30};  // one for all devices, or one for each
+  Card card;
   std::uint64_t granularity = std::uint64_t{2} << 20;
   bool vmm = true;
   int version = 13000;

@@ -187,11 +187,7 @@ CUDART_EXPORT Error cudaIpcGetMemHandle(rt::IpcMemHandle* handle, void* ptr) {
 }
 
 CUDART_EXPORT Error cudaIpcOpenMemHandle(void** ptr, rt::IpcMemHandle handle, unsigned flags) {
-  return with_context([&](const Driver& driver) {
-    cu::IpcMemHandle passed;
-    std::memcpy(&passed, &handle, sizeof passed);
-    return driver.cuIpcOpenMemHandle_v2(ptr, passed, flags);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuIpcOpenMemHandle_v2(ptr, handle, flags); });
 }
 
 CUDART_EXPORT Error cudaIpcCloseMemHandle(void* ptr) {
@@ -205,9 +201,5 @@ CUDART_EXPORT Error cudaIpcGetEventHandle(rt::IpcEventHandle* handle, rt::Event 
 }
 
 CUDART_EXPORT Error cudaIpcOpenEventHandle(rt::Event* event, rt::IpcEventHandle handle) {
-  return with_context([&](const Driver& driver) {
-    cu::IpcEventHandle passed;
-    std::memcpy(&passed, &handle, sizeof passed);
-    return driver.cuIpcOpenEventHandle(event, passed);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuIpcOpenEventHandle(event, handle); });
 }
