@@ -29,7 +29,7 @@ from . import recipe, tools
 from .installed import Installed, find_cupy
 from .progress import progress
 
-__all__ = ["built_modules", "cache_folder", "module_file"]
+__all__ = ["built_modules", "cache_folder", "folder_of", "module_file", "toolkit"]
 
 _HALF_DONE = "building-"
 Advance = Callable[[str], None]
@@ -47,22 +47,32 @@ def module_file(folder: Path, name: str) -> Path:
     return folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
+def toolkit(folder: Path) -> Path:
+    """In a folder of built modules, what CuPy takes for a CUDA toolkit: the headers."""
+    return folder / "toolkit"
+
+
 def built_modules(cupy: Installed | None = None) -> Path:
     """The folder with the modules for a CuPy, the installed one if none is given. Builds them if they are not there."""
     cupy = cupy or find_cupy()
+    folder = folder_of(cupy)
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder.parent):
+            if not folder.is_dir():  # another process may have built it by now
+                _build_into(folder, cupy)
+    except OSError as error:
+        raise ArenaError(_explain(error, folder.parent)) from None
+    return folder
+
+
+def folder_of(cupy: Installed) -> Path:
+    """Where the modules for a CuPy are, or will be."""
     abi = sysconfig.get_config_var("SOABI")
     name = f"{cupy.version}-cuda{cupy.cuda}-{abi}-arena-{__version__}-{recipe.digest()}"
-    cache = cache_folder()
-    if (cache / name).is_dir():
-        return cache / name
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with _alone(cache):
-            if not (cache / name).is_dir():  # another process may have built it by now
-                _build_into(cache, name, cupy)
-    except OSError as error:
-        raise ArenaError(_explain(error, cache)) from None
-    return cache / name
+    return cache_folder() / name
 
 
 def _explain(error: OSError, cache: Path) -> str:
@@ -85,20 +95,20 @@ def _alone(cache: Path) -> Iterator[None]:
         yield
 
 
-def _build_into(cache: Path, name: str, cupy: Installed) -> None:
-    for left in cache.glob(f"{_HALF_DONE}*"):  # of a process that was killed: nobody else builds now
+def _build_into(folder: Path, cupy: Installed) -> None:
+    for left in folder.parent.glob(f"{_HALF_DONE}*"):  # of a process that was killed: nobody else builds now
         shutil.rmtree(left, ignore_errors=True)
-    draft = Path(tempfile.mkdtemp(prefix=_HALF_DONE, dir=cache))
+    draft = Path(tempfile.mkdtemp(prefix=_HALF_DONE, dir=folder.parent))
     began = time.monotonic()
     try:
         steps = 2 + 2 * len(recipe.MODULES)
         with progress(f"Building CuPy {cupy.version}'s modules for dry runs, once", steps) as advance:
             (draft / "done").mkdir()
             _build(draft, cupy, advance)
-        (draft / "done").rename(cache / name)
+        (draft / "done").rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    print(f"Built CuPy's modules for dry runs in {time.monotonic() - began:.0f} s: {cache / name}", file=sys.stderr)
+    print(f"Built CuPy's modules for dry runs in {time.monotonic() - began:.0f} s: {folder}", file=sys.stderr)
 
 
 def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
@@ -113,6 +123,8 @@ def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
     packages = draft / "packages"
     tools.install([recipe.cython_requirement(source), *recipe.headers(cupy.cuda)], packages)
     includes = [folder for folder in packages.glob("nvidia/*/include") if any(folder.iterdir())]
+    for folder in includes:
+        shutil.copytree(folder, toolkit(draft / "done") / "include", dirs_exist_ok=True)
     options = recipe.cython_options(source, _cuda_version(includes), _cython_version(packages))
 
     def build(module: recipe.Module) -> None:
@@ -121,10 +133,9 @@ def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
         command = [sys.executable, "-m", "cython", *options, str(module.source), "-o", str(generated)]
         tools.run(command, f"Cython on {module.source}", folder=source, more={"PYTHONPATH": str(packages)})
         advance(f"compiling {module.name}")
-        flags = ["-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-fwrapv", "-fno-strict-aliasing", "-w"]
         # Ours first. Cython's file is not beside CuPy's headers, or those would come before all others.
         folders = [recipe.INCLUDE, source / module.source.parent, *includes, Path(sysconfig.get_paths()["include"])]
-        flags += [*recipe.macros(source), *(f"-I{folder}" for folder in folders)]
+        flags = [*recipe.FLAGS, *recipe.macros(source), *(f"-I{folder}" for folder in folders)]
         # By its SONAME, and without a path: the process has loaded it before.
         linked = [str(runtime)] if module.links_runtime else []
         target = module_file(draft / "done", module.name)

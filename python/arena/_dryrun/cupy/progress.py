@@ -13,7 +13,7 @@ __all__ = ["progress"]
 def progress(what: str, steps: int) -> Iterator[Callable[[str], None]]:
     """Yields a function to call at the beginning of each step, with its name. Threads may share it."""
     if not sys.stderr.isatty():
-        print(f"{what}: about half a minute", file=sys.stderr)
+        print(f"{what}: about a minute", file=sys.stderr)
         yield lambda _: None
         return
     # late: `import arena` and most dry runs need no rich

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["INCLUDE", "MODULES", "Module", "cython_options", "cython_requirement", "digest", "headers", "macros"]
+__all__ = ["FLAGS", "INCLUDE", "MODULES", "Module", "cython_options", "cython_requirement", "digest", "headers", "macros"]
 
 INCLUDE = Path(__file__).parent / "include"
 
@@ -39,6 +39,9 @@ MODULES = (
 # checked against. The headers in `crt/` are for both, because for CUDA 12 they come with a compiler of 40 MB.
 _RUNTIME = {12: "nvidia-cuda-runtime-cu12>=12.9,<12.10", 13: "nvidia-cuda-runtime>=13,<14"}
 _CRT = "nvidia-cuda-crt>=13,<14"
+
+# As CuPy is compiled, but optimised less: nothing is computed here.
+FLAGS = ("-std=c++17", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-fwrapv", "-fno-strict-aliasing", "-w")
 
 
 def headers(cuda: int) -> list[str]:
@@ -105,7 +108,7 @@ def _defined(file: Path, macro: str) -> int:
 def digest() -> str:
     """Changes whenever something changes that the result depends on, apart from versions."""
     found = hashlib.sha256()
-    for file in sorted([*INCLUDE.iterdir(), *Path(__file__).parent.glob("*.py")]):
+    for file in sorted([*INCLUDE.iterdir(), Path(__file__)]):
         if file.is_file():
             found.update(file.name.encode() + b"\0" + file.read_bytes())
     return found.hexdigest()[:8]
