@@ -123,7 +123,8 @@ static_assert(kSame<cu::StreamCallback, CUstreamCallback> && !kSame<cu::HostFunc
 template <typename Ours, typename Theirs>
 inline constexpr bool kSameField = kSame<Ours, Theirs> || (std::is_same_v<Ours, void*> && std::is_pointer_v<Theirs>);
 template <typename Ours, typename Theirs, std::size_t kLength>
-inline constexpr bool kSameField<Ours[kLength], Theirs[kLength]> = sizeof(Ours) == 1 && sizeof(Theirs) == 1;
+inline constexpr bool kSameField<Ours[kLength], Theirs[kLength]> =
+    kSame<Ours, Theirs> || (sizeof(Ours) == 1 && sizeof(Theirs) == 1);
 
 namespace values {
 

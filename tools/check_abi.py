@@ -25,14 +25,15 @@ from pathlib import Path
 import check_errors
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECK = ROOT / "tools" / "abi_check.cpp"
+CHECKS = (ROOT / "tools" / "abi_check.cpp", ROOT / "tools" / "runtime_check.cpp")  # the driver, the runtime
 SOURCES = ROOT / "src"
 
 PACKAGES = {
     "nvidia-cuda-runtime": "nvidia/cu13/include",
     "nvidia-cuda-runtime-cu12": "nvidia/cuda_runtime/include",
 }
-INSTALL = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-runtime-cu12==12.9.*'"
+COMPILER_PACKAGE = ("nvidia-cuda-crt", "nvidia/cu13/include")  # headers that those of the runtime include, of any version
+INSTALL = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-runtime-cu12==12.9.*' 'nvidia-cuda-crt==13.*'"
 
 
 class CannotCheckError(Exception):
@@ -217,6 +218,34 @@ MUTATIONS = (
         "cuEventQuery, kDefaultStream,",
         "cuEventQuery: is not kDefaultStream",
     ),
+    Mutation(
+        "a parameter's type, in the runtime",
+        "runtime/functions.def",
+        "cudaMallocHost, kNone, (void** ptr, std::size_t size)",
+        "cudaMallocHost, kNone, (void** ptr, unsigned size)",
+        "cudaMallocHost: missing, or another prototype",
+    ),
+    Mutation(
+        "an error's value, in the runtime",
+        "runtime/errors.def",
+        "cudaErrorInvalidDeviceFunction, 98,",
+        "cudaErrorInvalidDeviceFunction, 99,",
+        "cudaErrorInvalidDeviceFunction: value",
+    ),
+    Mutation(
+        "the attribute behind a property",
+        "runtime/properties.def",
+        "cudaDevAttrWarpSize, 10)",
+        "cudaDevAttrWarpSize, 11)",
+        "cudaDevAttrWarpSize: value",
+    ),
+    Mutation(
+        "the order of two fields, in the runtime",
+        "runtime/structs.def",
+        "RT_FIELD(int, registers, numRegs)\nRT_FIELD(int, ptx_version, ptxVersion)\n",
+        "RT_FIELD(int, ptx_version, ptxVersion)\nRT_FIELD(int, registers, numRegs)\n",
+        "registers (numRegs): offset",
+    ),
 )
 
 
@@ -229,12 +258,16 @@ def compiler() -> list[str]:
     return [found]
 
 
+def package_folder(package: str, folder: str) -> Path:
+    try:
+        return Path(str(distribution(package).locate_file(folder)))
+    except PackageNotFoundError:
+        raise CannotCheckError(f"{package} is not installed: {INSTALL}") from None
+
+
 def installed() -> Iterator[Path]:
     for package, folder in PACKAGES.items():
-        try:
-            yield Path(str(distribution(package).locate_file(folder)))
-        except PackageNotFoundError:
-            raise CannotCheckError(f"{package} is not installed: {INSTALL}") from None
+        yield package_folder(package, folder)
 
 
 def read_headers(path: Path) -> Headers:
@@ -257,8 +290,13 @@ def declarations(sources: Path, file: str, macro: str, headers: Headers) -> list
 
 
 def compile_differences(sources: Path, headers: Headers) -> list[str]:
-    paths = [f"-I{sources}", "-isystem", str(headers.path), str(CHECK)]
-    command = [*compiler(), "-std=c++20", "-fsyntax-only", *paths]
+    return [difference for check in CHECKS for difference in compile_one(check, sources, headers)]
+
+
+def compile_one(check: Path, sources: Path, headers: Headers) -> list[str]:
+    more = package_folder(*COMPILER_PACKAGE)
+    paths = [f"-I{sources}", "-isystem", str(headers.path), "-isystem", str(more), str(check)]
+    command = [*compiler(), "-std=c++20", "-fsyntax-only", f"-DCUDART_MAJOR={headers.version // 1000}", *paths]
     try:
         run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     except OSError as error:
@@ -266,8 +304,8 @@ def compile_differences(sources: Path, headers: Headers) -> list[str]:
     if run.returncode == 0:
         return []
     errors = [line for line in run.stderr.splitlines() if "error:" in line]
-    # Each static_assert begins with the place of the declaration. Other errors about a declaration name the file first,
-    # and errors that only follow from another do not.
+    # Each static_assert begins with the place of the declaration. Other errors that are about a declaration
+    # name the file in front, and what only follows from one does not.
     found = [match[0].rstrip('"') for line in errors if (match := re.search(r"\w+\.(def|hpp):\d+.*", line))]
     return list(dict.fromkeys(found)) or errors or [run.stderr.strip()]
 
@@ -297,7 +335,8 @@ def count(headers: Headers) -> str:
 
     constants = number("results.def", "CU_RESULT") + number("constants.def", "CU_VALUE")
     functions, structs = number("functions.def", "CU_FUNCTION"), number("structs.def", "CU_STRUCT")
-    return f"{functions} functions, {structs} structs, {constants} constants"
+    runtime = number("runtime/functions.def", "RT_FUNCTION")
+    return f"{functions} functions of the driver and {runtime} of the runtime, {structs} structs, {constants} constants"
 
 
 def check(headers: Headers) -> bool:

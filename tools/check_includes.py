@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "trace": {"trace", "core", "driver", "base", "abi"},
     "bindings": {"bindings", "trace", "core", "driver", "base", "abi"},
     "cudasim": {"cudasim", "abi"},
+    "runtime": {"runtime", "abi"},
 }
 CORE_FOLDERS = ["streams", "space", "backing", "scopes", "blocks", "heap", "arena"]  # bottom-up
 PYTHON_HEADERS = ("Python.h", "pybind11")

@@ -82,6 +82,7 @@ def enable() -> None:
 
 def configure(
     *,
+    card: str | os.PathLike[str] | None = None,
     devices: int | None = None,
     memory: int | str | Sequence[int | str] | None = None,
     granularity: int | str | None = None,
@@ -106,6 +107,8 @@ def configure(
 
     Those that describe the machine can be changed until the driver is initialised, and again after :func:`reset`:
 
+    - ``card``: what the devices say they are: the path of a card's profile, or ``""`` for the one that is built in. Sets
+      ``memory`` and ``integrated``, too, unless they are given [``CUDASIM_CARD``, none]
     - ``devices``: how many there are [``CUDASIM_DEVICES``, 1]
     - ``memory``: bytes of each, or a list with one for each, which sets their number: ``8 << 30``, ``"80GiB"``,
       ``["8GiB", "24GiB"]`` [``CUDASIM_MEMORY``, 8GiB]. Host memory is used only for what is written to.
@@ -151,6 +154,7 @@ def configure(
     arena.errors.UsageError: prices: 'cheap' is not accepted; write a100, small, free, or the path of a file ...
     """
     given: dict[str, object] = {
+        "card": card,
         "memory": memory,
         "devices": devices,
         "granularity": granularity,
@@ -181,6 +185,7 @@ def settings() -> Settings:
     """Return the settings in force."""
     get = load().get
     return Settings(
+        card=get("card"),
         devices=int(get("devices")),
         memory=size_of_each(get("memory"), int(get("devices"))),
         granularity=int(get("granularity")),

@@ -25,6 +25,7 @@ using Library = struct LibraryTag*;
 using Kernel = struct KernelTag*;
 struct ExecAffinityParam;  // never looked into
 
+using Ints3 = int[3];
 using Bytes4 = unsigned char[4];
 using Bytes5 = unsigned char[5];
 using Bytes16 = unsigned char[16];

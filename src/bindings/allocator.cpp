@@ -91,7 +91,7 @@ std::array<Slot, 64>& default_slots() {
   return slots;
 }
 
-constexpr Bytes kLargestSize = PY_SSIZE_T_MAX;  // that is read; the core treats larger ones alike
+constexpr Bytes kLargestSize = PY_SSIZE_T_MAX;  // the core treats larger requests alike
 
 std::optional<Bytes> size_from(PyObject* given) {
   if (PyBool_Check(given)) return std::nullopt;

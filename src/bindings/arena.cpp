@@ -58,7 +58,7 @@ void free_block(Arena& arena, const py::object& block) {
   arena.free(address);
 }
 
-std::string shown(const py::handle& object) { return py::repr(object).cast<std::string>(); }
+std::string repr_of(const py::handle& object) { return py::repr(object).cast<std::string>(); }
 
 // The address that an object from upstream= names. What its own code raises is raised.
 std::uint64_t address_in(const py::object& memory, Bytes size) {
@@ -67,7 +67,7 @@ std::uint64_t address_in(const py::object& memory, Bytes size) {
     given = memory.attr("ptr");
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_AttributeError)) throw;
-    throw UsageError("upstream= gave " + shown(memory) + ", which has no address in .ptr");
+    throw UsageError("upstream= gave " + repr_of(memory) + ", which has no address in .ptr");
   }
   std::uint64_t address = 0;
   try {
@@ -75,12 +75,12 @@ std::uint64_t address_in(const py::object& memory, Bytes size) {
   } catch (const py::cast_error&) {  // not a number: reported below
   }
   if (address == 0 || address % kLeastAlignment != 0) {
-    throw UsageError("upstream= gave memory at " + shown(given) +
+    throw UsageError("upstream= gave memory at " + repr_of(given) +
                      ", which is not an address that is a multiple of 256");
   }
   if (size > ~address) {
-    throw UsageError("upstream= gave memory at " + shown(given) + ", after which there are no " + std::to_string(size) +
-                     " bytes");
+    throw UsageError("upstream= gave memory at " + repr_of(given) + ", after which there are no " +
+                     std::to_string(size) + " bytes");
   }
   return address;
 }
@@ -166,7 +166,8 @@ class Graph {
 void bind_graph(py::module_& module) {
   py::class_<Graph>(module, "Graph", "The core of arena.GraphMemory.")
       .def("end", &Graph::end, py::call_guard<WithoutGil>(), "Stop collecting what this thread allocates.")
-      .def("release", &Graph::release, py::call_guard<WithoutGil>(), "The graph will not be launched again.");
+      .def("release", &Graph::release, py::call_guard<WithoutGil>(),
+           "Release the memory: the graph is not launched again.");
 }
 
 py::dict scopes_of(const Arena& arena) {
@@ -184,13 +185,13 @@ py::dict scopes_of(const Arena& arena) {
 
 void bind_scope(py::module_& module) {
   py::class_<Scope, std::shared_ptr<Scope>>(module, "Scope", "The core of arena.Scope.")
-      .def_property_readonly("name", &Scope::name, "What it is called.")
-      .def_property_readonly("first", &Scope::first, "The lowest number that an allocation in it may have.")
-      .def_property_readonly("path", &Scope::path, "Its name after those of the scopes around it.")
+      .def_property_readonly("name", &Scope::name, "Its name.")
+      .def_property_readonly("first", &Scope::first, "The lowest serial that a block in it can have.")
+      .def_property_readonly("path", &Scope::path, "Its name, after those of the scopes around it.")
       .def_property_readonly("budget", &Scope::budget, "The most that may be live in it, if it has a budget.")
-      .def_property_readonly("live", &Scope::live, "Bytes that were allocated in it and live.")
+      .def_property_readonly("live", &Scope::live, "Live bytes that were allocated in it.")
       .def_property_readonly("peak", &Scope::peak, "The highest value of live so far.")
-      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.");
+      .def_property_readonly("blocks", &Scope::blocks, "Live allocations that were made in it.");
 }
 
 }  // namespace
@@ -265,15 +266,14 @@ void bind_arena(py::module_& module) {
       .def_property_readonly("addresses", locked(&Arena::addresses), "Bytes of addresses reserved for virtual memory.")
       .def_property_readonly("peers", locked(&Arena::peers), "The other devices that have access to virtual memory.")
       .def_property_readonly("rdma", locked(&Arena::rdma), "Whether memory is created for GPUDirect RDMA.")
-      .def_property_readonly("remark", locked(&Arena::remark), "What is not as usual on this device, and why.")
+      .def_property_readonly("remark", locked(&Arena::remark), "What is unusual on this device, and why.")
       .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")
       .def("live", &Arena::live, py::call_guard<WithoutGil>(), "Bytes in allocations, after rounding.")
-      .def(
-          "scopes", &scopes_of,
-          "Of all scopes so far, by path: bytes and allocations that live, the peak, how often it was entered, and the "
-          "last budget.")
+      .def("scopes", &scopes_of,
+           "All scopes so far, by path: live bytes, live allocations, the peak, how often it was entered, and the last "
+           "budget.")
       .def("cap", &Arena::cap, py::call_guard<WithoutGil>(), "The most that may be reserved.")
       .def(
           "enter_scope",

@@ -111,7 +111,7 @@ PyObject* free_now(PyObject* self, PyObject*) {
 
 void dealloc(PyObject* self) {
   auto& memory = *reinterpret_cast<BlockMemory*>(self);
-  // At the end of the interpreter nobody can be called, or waited for; the end of the process gives all back.
+  // While the interpreter shuts down no code can run and no thread can be waited for; the end of the process frees everything.
   if (is_finalizing()) {
     [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(memory.core));
   } else if (memory.core) {
@@ -251,7 +251,7 @@ bool is_unhooked() {
   was_asked = true;
   if (answer == 0) return true;
   may_have_hooks = true;
-  // Once a thread has had a hook CuPy keeps its dictionary, which may be empty.
+  // Once a thread had a hook, CuPy keeps its dictionary, which may be empty.
   const py::object hooks = answer == 1 ? hooks_of(cupy) : py::object();
   if (PyErr_Occurred() != nullptr) PyErr_Clear();
   return hooks && PyObject_Size(hooks.ptr()) == 0;

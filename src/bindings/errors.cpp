@@ -160,7 +160,7 @@ void bind_errors(py::module_& module) {
                       py::object(error.attr("__traceback__")).release().ptr());
         PyErr_WriteUnraisable(where.ptr());
       },
-      py::arg("error"), py::arg("where"), "Show an exception as those in __del__ are shown.");
+      py::arg("error"), py::arg("where"), "Show an exception as Python shows those in __del__.");
 }
 
 }  // namespace arena

@@ -6,7 +6,7 @@
 
 namespace arena::cupy {
 
-// Calls a method of each hook.
+// Calls a method on each hook.
 void call_hooks(const pybind11::object& hooks, const char* method, const pybind11::dict& facts);
 
 // malloc() where Python is needed: with hooks, before CuPy is connected, and for errors. `pool` is an arena.Arena; null for the

@@ -189,7 +189,7 @@ void bind_slow_path(py::module_& module) {
       .def_property_readonly("failure", &PendingRequest::failure, "Why the last attempt failed.");
   module.def(
       "slow_requests", [] { return slow_requests.load(std::memory_order_relaxed); },
-      "Requests of this process so far that were no hit on the quick path.");
+      "Requests of this process so far that the quick path could not serve.");
 }
 
 }  // namespace arena

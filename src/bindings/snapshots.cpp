@@ -26,7 +26,7 @@ const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines
   return it != known.end() ? it->second : known.emplace(id, lines::frames(id)).first->second;
 }
 
-// There may be hundreds of thousands: texts are made once each, and the tuples, of arena's Piece, filled by hand.
+// There may be hundreds of thousands of pieces: each text is made once, and the tuples of type Piece are filled directly.
 py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
   auto* const type = reinterpret_cast<PyTypeObject*>(lines::piece_class().ptr());
   const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
@@ -70,7 +70,7 @@ py::dict dict_of(const Snapshot& snapshot, std::int64_t now) {
                   "handles"_a = handles, "aliases"_a = aliases, "pieces"_a = pieces_of(snapshot, now));
 }
 
-// Its dictionaries and lists are made without any lock: they may run anything.
+// Its dictionaries and lists are made without a lock: that may run anything.
 void bind_watch(py::module_& module) {
   py::class_<Watch, std::shared_ptr<Watch>>(module, "Watch",
                                             "What was held at the peak of live bytes, and the account over time.")
@@ -95,9 +95,9 @@ void bind_watch(py::module_& module) {
 }
 
 void bind_stats(py::module_& module) {
-  py::class_<Stats>(module, "Stats", "What is reserved and why, in bytes, and what has happened so far.")
+  py::class_<Stats>(module, "Stats", "What is reserved and why, in bytes, and counts so far.")
 #define ARENA_STAT(name, text) .def_readonly(#name, &Stats::name, text)
-      ARENA_STAT(requested, "What the program asked for.")                                               //
+      ARENA_STAT(requested, "Bytes that the program requested.")                                         //
       ARENA_STAT(live, "Bytes in allocations, after rounding.")                                          //
       ARENA_STAT(reserved, "Bytes of physical memory taken from the driver.")                            //
       ARENA_STAT(rounding, "live - requested.")                                                          //
@@ -108,10 +108,9 @@ void bind_stats(py::module_& module) {
       ARENA_STAT(compactable, "Of stranded: whole granules, which re-backing frees.")                    //
       ARENA_STAT(spare, "Handles that are mapped nowhere.")                                              //
       ARENA_STAT(cap, "The most that may be reserved.")                                                  //
-      ARENA_STAT(headroom, "What is left free on the device.")                                           //
+      ARENA_STAT(headroom, "What must stay free on the device.")                                         //
       ARENA_STAT(device_total, "Bytes of memory the device has.")                                        //
-      ARENA_STAT(device_free,
-                 "Bytes free on the device when the driver was last asked, less what was taken here since.")
+      ARENA_STAT(device_free, "Bytes free on the device at the last query, less what the arena took since.")
           ARENA_STAT(largest, "The largest request that would pass now: one of the next two.")             //
       ARENA_STAT(largest_without_moving, "The largest request that would pass without moving live data.")  //
       ARENA_STAT(largest_with_moving, "The largest request that would pass with moving live data.")        //
@@ -119,14 +118,14 @@ void bind_stats(py::module_& module) {
       ARENA_STAT(peak_live, "The highest value of live so far.")                                           //
       ARENA_STAT(peak_reserved, "The highest value of reserved so far.")                                   //
       ARENA_STAT(allocations, "Allocations made so far.")                                                  //
-      ARENA_STAT(blocks, "Allocations that live.")                                                         //
-      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")                                   //
+      ARENA_STAT(blocks, "Live allocations.")                                                              //
+      ARENA_STAT(hits, "Allocations without a driver call.")                                               //
       ARENA_STAT(splits, "Allocations that took a part of a gap.")                                         //
-      ARENA_STAT(failures, "Requests that could not be met.")                                              //
+      ARENA_STAT(failures, "Requests that failed.")                                                        //
       ARENA_STAT(maps, "Handles mapped so far.")                                                           //
       ARENA_STAT(unmaps, "Handles unmapped so far.")                                                       //
       ARENA_STAT(rebacked, "Handles replaced under live data so far.")                                     //
-      ARENA_STAT(driver_calls, "Calls of the driver so far.")                                              //
+      ARENA_STAT(driver_calls, "Driver calls so far.")                                                     //
       ARENA_STAT(waits, "Waits of one stream for another so far.")
 #undef ARENA_STAT
           ;

@@ -17,6 +17,8 @@ extern "C" {
 /* Settings, by name, as text; each is also read from the environment variable CUDASIM_<NAME> when the library is loaded.
  *
  *   name           default  what
+ *   card                    path of the profile of a card (docs/cards.md): what the devices say they are. Sets memory and
+ *                           integrated, too, which can be set to something else afterwards
  *   devices        1        number of devices
  *   memory         8GiB     bytes per device, or a list that gives their number too: "8GiB", "8GiB,24GiB"
  *   granularity    2MiB     the unit of cuMemCreate and cuMemMap
@@ -39,7 +41,7 @@ extern "C" {
  *   fail           none     planned failures, FUNCTION:NTH:ERROR or FUNCTION:NTH:ERROR:TIMES with commas; read, those still
  *                           to come
  *
- * The first eight describe the machine: they can be set until cuInit, and again after cudasimReset. */
+ * The first nine describe the machine: they can be set until cuInit, and again after cudasimReset. */
 CUDASIM_API int cudasimSet(const char* setting, const char* value);
 CUDASIM_API size_t cudasimGet(const char* setting, char* text, size_t size);
 

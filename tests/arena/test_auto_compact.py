@@ -312,14 +312,14 @@ def wait():
     while True:
         waiting.get()
 start(wait)
-look = threads._look
-def look_and_wake():
-    found = look()
+inspect = threads._inspect
+def inspect_and_wake():
+    found = inspect()
     assert found.standstill
     waiting.put(None)
     time.sleep(0.02)
     return found
-threads._look = look_and_wake
+threads._inspect = inspect_and_wake
 """
     assert outcome(code) == REFUSED
 

@@ -68,7 +68,7 @@ print(say(lambda: pool.malloc(1 << 20)))
     assert done.stdout.splitlines() == [
         "1",
         "CuPy's current device is 0, and this arena's memory is on device 1; use it in `with cupy.cuda.Device(1):`, "
-        "make an arena of device 0, or give CuPy arena.malloc, which serves the current device",
+        "create an arena on device 0, or give CuPy arena.malloc, which serves the current device",
         "0",
         "1",
     ]
@@ -107,7 +107,7 @@ print(pool.stats().live)
 """
     done = run(code)
     line = (
-        "this arena is simulated, and CuPy runs on a real device, to which simulated addresses mean nothing; use an "
+        "this arena is simulated, and CuPy runs on a real device, where simulated addresses are invalid; use an "
         "arena of that device: arena.Arena(device=0), or arena.malloc without ARENA_DRIVER=sim"
     )
     assert done.stderr == ""

@@ -85,7 +85,7 @@ def test_without_a_limit_the_whole_device_is_available(make: MakeArena, off: dic
         ({"fraction": -0.1}, "fraction=-0.1 is not accepted"),
         ({"fraction": 1.1}, "fraction=1.1 is not accepted"),
         ({"fraction": float("nan")}, "fraction=nan is not accepted"),
-        ({"size": 1, "fraction": 0.1}, "cannot be given together"),
+        ({"size": 1, "fraction": 0.1}, "give either size or fraction, not both"),
     ],
     ids=str,
 )

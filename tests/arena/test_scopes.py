@@ -162,7 +162,7 @@ def test_a_scope_is_entered_once(make: MakeArena) -> None:
     with scope, pytest.raises(UsageError, match="scope 'once' was entered before"):
         scope.__enter__()
     for name in ("", 5, None):
-        with pytest.raises(UsageError, match="a scope needs a name"):
+        with pytest.raises(UsageError, match="a scope needs a printable name"):
             pool.scope(name)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="budget='x' is not a size"):
         pool.scope("x", budget="x")

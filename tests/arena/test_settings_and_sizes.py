@@ -235,7 +235,7 @@ def test_cupys_limit_is_read_as_cupy_reads_it(
 
 def test_a_default_arena_belongs_to_a_numbered_device() -> None:
     for device in ("sim:1GiB", True, None):
-        with pytest.raises(UsageError, match="a default arena is of a device with a number"):
+        with pytest.raises(UsageError, match="give the number of a device"):
             arena.default_arena(device)  # type: ignore[arg-type]
 
 

@@ -123,7 +123,7 @@ def test_invalid_arguments_raise_a_clear_error_and_leak_nothing(group: str) -> N
 
 def test_an_enormous_size_is_named_as_it_was_requested(make: MakeArena) -> None:
     with pytest.raises(
-        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes asked"
+        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes requested"
     ) as caught:
         make(cap="8MiB").allocate(1 << 70)
     assert (caught.value.requested, caught.value.largest) == (1 << 70, 8 * MIB)

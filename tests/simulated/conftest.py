@@ -12,6 +12,7 @@ from .. import findings
 from .cu import Cu
 
 DEFAULTS = {
+    "card": "",
     "memory": "8GiB",
     "devices": 1,
     "granularity": "2MiB",

@@ -51,7 +51,7 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
         ("CUDASIM_RDMA", "maybe", "0, 1, or broken"),
         ("CUDASIM_ADDRESS_SPACE", "all", "a number of bytes"),
         ("CUDASIM_PAGE_CACHE", "-1", "a number of bytes"),
-        ("CUDASIM_MEMROY", "8GiB", "the settings are devices, memory"),
+        ("CUDASIM_MEMROY", "8GiB", "the settings are card, devices, memory"),
         ("CUDASIM_MEMORY", "", "a number of bytes"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Giving CuPy the arena at the moment when it is imported, by whomever, whenever."""
+"""Installs the arena in CuPy as soon as the program imports it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["install", "whose_allocator"]
 
 
 def install() -> None:
-    """Have every array of CuPy made by the arena from now on, in all threads."""
+    """Make the arena CuPy's allocator from now on, in all threads."""
     after_import("cupy", give_arena)
 
 
 def whose_allocator() -> str:
-    """Whom CuPy asks for memory now: ``"arena"`` or ``"another"``; or it is ``"not imported"``, ``"not installed"``."""
+    """CuPy's current allocator: ``"arena"`` or ``"another"``; or CuPy is ``"not imported"`` or ``"not installed"``."""
     cupy: Any = sys.modules.get("cupy")
     if not isinstance(cupy, ModuleType):
         return "not imported" if is_installed("cupy") else "not installed"
@@ -28,5 +28,5 @@ def whose_allocator() -> str:
 
 
 def give_arena(cupy: Any) -> None:
-    with contextlib.suppress(AttributeError):  # somebody's stand-in
+    with contextlib.suppress(AttributeError):  # a stand-in for CuPy
         cupy.cuda.set_allocator(_core.malloc)

@@ -37,7 +37,7 @@ from .registry import remember
 from .scope import Scope
 from .settings import SETTINGS, check, check_peers, find_device, limit_of, resolve, validates
 from .threads import find_standstill, note_driver_threads, seems_alone, thread_ids
-from .watch import watch_if_asked
+from .watch import watch_if_enabled
 
 __all__ = ["Arena", "metrics_of"]
 
@@ -45,21 +45,21 @@ __all__ = ["Arena", "metrics_of"]
 class Arena(Shown, PoolMethods, _core.Allocator):
     """Device memory under a cap.
 
-    :param cap: the most that is ever reserved (default: all of the device)
+    :param cap: the most that is ever reserved (default: the whole device)
     :param reserve: what is reserved at once, and kept by :meth:`trim` (default: nothing)
-    :param headroom: what is left free on the device, whoever uses it (default: nothing)
+    :param headroom: what must stay free on the device, whoever uses the rest (default: nothing)
     :param growth: the largest piece taken from the driver at a time (default: 64 MiB)
     :param device: the number of a device, ``"sim"`` for the simulated one, or ``"sim:8GiB"`` for one of that size
-    :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it memory is
+    :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it, memory is
         taken in plain segments, which can neither be moved nor given back in parts
     :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
-        ``cupy.get_default_memory_pool().malloc``. All memory comes from it then, in plain segments; the object is
-        dropped to give it back
-    :param peers: the numbers of the other devices that may access the memory (default: all that can). A device
-        that may not faults when its kernels touch it, whether or not peer access was enabled by other means
+        ``cupy.get_default_memory_pool().malloc``. All memory then comes from it, in plain segments. The object is
+        dropped to give the memory back
+    :param peers: the numbers of the other devices that may access the memory (default: all that can). Kernels of any
+        other device fault when they touch it, even if peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
-        the GIL is held and every other thread is asleep where it cannot reach the device without the GIL; ``True`` if
-        you vouch that no other thread gives the device work; ``False`` never
+        the GIL is held and every other thread sleeps where it cannot reach the device without the GIL; ``True`` if
+        you guarantee that no other thread launches work; ``False`` never
 
     >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
     ...     buffer = pool.allocate(1000)
@@ -82,8 +82,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         if not isinstance(vmm, bool):
             raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
         if upstream is not None and not callable(upstream):
-            raise UsageError(f"upstream={upstream!r} cannot be called; give a function of a size")
-        if not isinstance(compact, bool) and compact != "auto":  # 0 is equal to False, but is not False
+            raise UsageError(f"upstream={upstream!r} cannot be called; give a function that takes a size")
+        if not isinstance(compact, bool) and compact != "auto":  # 0 equals False, but is not accepted
             raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
         warn_of_unknown()
         from_environment()
@@ -119,7 +119,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[Pressure] = []
         self._calling = threading.local()  # whether this thread runs an on_oom() function
-        self._recording: Recording | None = None  # what the environment asked for
+        self._recording: Recording | None = None  # the one that the environment requested
         self._recorded: dict[str, Recording] = {}  # the one under way, whoever started it
         self._number = core.id  # in order of creation
         self._expects_vmm = vmm and upstream is None and info.virtual_memory
@@ -131,23 +131,23 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             is_auto_compact=compact == "auto",
             expects_virtual_memory=self._expects_vmm,
         )
-        self._watched = watch_if_asked(self)
-        remember(self)  # last: from now on other threads may report it
+        self._watched = watch_if_enabled(self)
+        remember(self)  # last: other threads may report it from now on
         record_by_environment(self)
 
     @property
     def device(self) -> int:
-        """The number of the device that the memory is on."""
+        """The number of the device."""
         return self._device
 
     @property
     def is_simulated(self) -> bool:
-        """Whether that device is a simulated one."""
+        """Whether the device is simulated."""
         return self._driver.is_simulated
 
     @property
     def vmm(self) -> bool:
-        """Whether memory is virtual, and so free memory in pieces is never useless."""
+        """Whether memory is virtual, so that free memory is usable even in pieces."""
         return not self._open.is_plain
 
     @property
@@ -203,8 +203,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     def scope(self, name: str, budget: Size | None = None) -> Scope:
         """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
 
-        It counts what this thread allocates in it, and refuses what would exceed the budget. Scopes nest: what counts
-        in one counts in those around it.
+        A scope counts what this thread allocates inside it, and refuses what would exceed the budget. Scopes nest: an
+        allocation counts in all scopes around it.
 
         >>> pool = Arena(device="sim:1GiB")
         >>> with pool.scope("load", budget="1MiB") as s:
@@ -213,28 +213,28 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         (1024, 1024)
         """
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise UsageError(f"a scope needs a name, a text that can be printed, not {name!r}")
+            raise UsageError(f"a scope needs a printable name, not {name!r}")
         return Scope(self._open, name, None if budget is None else parse_size(budget, self._total, "budget"))
 
     def graph(self) -> GraphMemory:
         """Keep memory for a captured graph: ``with pool.graph() as memory:`` around the capture.
 
-        A graph uses the same addresses at every launch. Everything that this thread allocates in the block, temporaries
-        included, stays reserved for the graph until ``memory.release()``, or until ``memory`` is dropped; within the
-        capture it is reused. Without it a capture is safe, too: what it was given is kept until :meth:`release_graphs`.
+        A graph uses the same addresses at every launch. Everything this thread allocates in the block, temporaries
+        included, stays reserved for the graph until ``memory.release()``, or until ``memory`` is dropped. Within the
+        capture it is reused. A capture without this is safe too: its memory is kept until :meth:`release_graphs`.
         """
         return GraphMemory(self._open)
 
     def release_graphs(self) -> None:
-        """Release the memory of graphs captured outside of :meth:`graph`: you will not launch any of them again."""
+        """Release the memory of graphs captured outside of :meth:`graph`. Do not launch any of them again."""
         self._open.release_graphs()
 
     def pin(self, buffer: Any) -> None:
-        """Keep what backs a buffer: its pages do not change under it until :meth:`unpin`, or until it is freed.
+        """Keep the physical memory of a buffer until :meth:`unpin`, or until it is freed.
 
-        For memory whose pages somebody else knows: registered with RDMA or NCCL, or shared with another process. Takes
-        a :class:`Buffer`, CuPy's ``array.data``, or an address. While it is pinned, live data beside it stays in its
-        place too, so the memory around it may be stranded.
+        Pin memory that others know by its pages: registered with RDMA or NCCL, or shared with another process. Takes
+        a :class:`Buffer`, CuPy's ``array.data``, or an address. While it is pinned, live data beside it cannot be moved
+        either, so free memory around it may be stranded.
         """
         self._open.pin(address_of(buffer))
 
@@ -243,7 +243,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._open.unpin(address_of(buffer))
 
     def reserve(self, size: Size) -> None:
-        """Have at least so much reserved from now on, by taking what is missing in advance."""
+        """Reserve at least ``size`` from now on, taking what is missing from the device now."""
         core, bytes_ = self._open, parse_size(size, self._total, "size")
         self._rearm_pressure()
         failure = core.reserve(bytes_, may_move=self._would_compact())
@@ -254,28 +254,28 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._fire_pressure()
 
     def trim(self, *, compact: bool = False) -> None:
-        """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
+        """Give wholly free handles that no stream uses back to the device, down to what ``reserve=`` keeps.
 
-        With ``compact=True`` every granule goes back that no live block touches: data is moved under its pointers, for
-        which the conditions of the arena's own ``compact=`` must hold. While a stream is being captured nothing goes
-        back; with ``compact=True`` that is a :class:`UsageError`.
+        With ``compact=True``, every granule that no live block touches is given back: data is moved under its pointers,
+        if the arena's own ``compact=`` allows that now. While a stream is being captured nothing is given back; with
+        ``compact=True`` that is a :class:`UsageError`.
         """
         if not compact:
             self._open.trim()
         elif not self._open.compact(self._may_compact()):
             raise UsageError(
                 f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
-                "another thread could give the device work, or it was switched off"
+                "another thread could launch work, or moving is switched off"
             )
 
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
-        """Say that nothing launches work now: between batches, between requests, after a cell.
+        """Declare that no work is being launched now: between batches, between requests, after a cell.
 
-        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved for it,
-        that is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
-        need not. The next safe point goes on from there. Work in flight is waited for within the budget. Without
-        anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set free; 0
-        with ``compact=False``.
+        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved, live
+        data is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
+        find room. The next safe point continues from there. Work in flight is waited for within the budget. With
+        nothing to gain it takes less than a microsecond and calls no driver. Returns the bytes freed; 0 with
+        ``compact=False``.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     pool.safe_point(budget="5ms")
@@ -289,7 +289,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         return core.safe_point(parse_duration(budget, "budget"))
 
     def set_cap(self, cap: Size) -> None:
-        """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""
+        """Change the cap. Free memory above it is given back at once; live memory stays."""
         size = parse_size(cap, self._total, "cap")
         if size > self._total:
             raise UsageError(f"cap={size} is more than the device's {self._total} bytes; give at most that")
@@ -297,17 +297,17 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._limit = size
 
     def stats(self) -> _core.Stats:
-        """Return the account and the counts, in constant time: it can be called in a loop.
+        """Return the account and the counts, in constant time: you can call it in a loop.
 
-        Asks the driver nothing: ``device_free`` is what was free when it was last asked (by :meth:`snapshot`,
+        Does not call the driver. ``device_free`` is what was free at the last query (by :meth:`snapshot`,
         :meth:`report`, :meth:`metrics`, a request that failed, or with ``headroom=`` one that took more memory), less
         what the arena took since.
 
-        ``largest`` is what would pass by the rules in force now: ``largest_with_moving`` if live data may be moved
+        ``largest`` is what would pass under the current rules: ``largest_with_moving`` if live data may be moved
         (``compact=``), otherwise ``largest_without_moving``.
         """
-        core = self._core  # not by _open: a loop would notice
-        return core.stats(self._would_compact(afresh=False)) if core is not None else self._open.stats()
+        core = self._core  # not _open, which takes longer
+        return core.stats(self._would_compact(recheck=False)) if core is not None else self._open.stats()
 
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.
@@ -323,10 +323,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             return Snapshot._of(self._device, core.id, core.snapshot(may_move), may_move=may_move, moving=moving)
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
-        """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
+        """Return what is held and why, to print, to show in a notebook, or to ``save("report.html")``.
 
-        ``verdict`` and ``request`` say which request failed, if the report is made for that. With a ``timeline`` of
-        this arena it also shows how it came to that.
+        ``verdict`` and ``request`` name the request that failed, if the report is about one. With a ``timeline`` of
+        this arena it also shows how memory developed.
         """
         if timeline is not None and (not isinstance(timeline, Timeline) or timeline._pool is not self):
             raise UsageError(f"timeline={timeline!r} is not accepted; give an arena.Timeline of this arena")
@@ -347,10 +347,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         )
 
     def metrics(self, /, **labels: str | int) -> str:
-        """Return the account in Prometheus's text format, with labels of yours on every line: ``metrics(pool="a")``.
+        """Return the account in Prometheus's text format, with your labels on every line: ``metrics(pool="a")``.
 
-        All of it is what :meth:`stats` says once the driver was asked how much memory the device has left, and the
-        streams what they have done (some 10 µs): the same account as in a :meth:`report`.
+        First asks the driver for the device's free memory and polls the streams (some 10 µs). So the account is the
+        one of a :meth:`report`.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     print(pool.metrics(pool="train"))  # doctest: +ELLIPSIS
@@ -362,10 +362,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         return metrics_of([self], labels)
 
     def record(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Recording:
-        """Record what happens from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
+        """Record all requests from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
 
-        Refuses to overwrite a file unless told, and a second recording while one is under way. A disk that is full
-        ends the recording with a warning, not the program.
+        Refuses to overwrite a file without ``overwrite=True``, and to start a second recording. A full disk ends the
+        recording with a warning, not the program.
         """
         return Recording(self, path, overwrite=overwrite)
 
@@ -377,19 +377,19 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._open.validate()
 
     def close(self) -> None:
-        """Allocate no more, and give back what is free. Live buffers stay valid, and are given back when freed.
+        """Allocate no more, and give back what is free. Live buffers stay valid until they are freed.
 
-        A second call does nothing; all others are errors from now on.
+        A second call does nothing; all other calls are errors from now on.
         """
         self._detach()
         recording, core = self._recording, self._core
         try:
             if recording is not None:
                 recording.stop()
-        finally:  # its warning may be an error
+        finally:  # its warning may be raised as an error
             self._core = None
             if core is not None:
-                core.close()  # again does nothing, if another thread closes it too
+                core.close()  # does nothing if another thread has closed it
 
     def __enter__(self) -> Arena:
         return self
@@ -406,7 +406,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
 
     @property
     def _device_facts(self) -> dict[str, Any]:
-        """What a report says of the device."""
+        """The device, for reports."""
         return {"device_name": self._name, "simulated": self.is_simulated, "device_label": self._label}
 
     @property
@@ -459,9 +459,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             return bool(self._compact)
         return functools.partial(find_standstill, self._open.synchronize)
 
-    def _would_compact(self, *, afresh: bool = True) -> bool:
+    def _would_compact(self, *, recheck: bool = True) -> bool:
         """Whether a request made now may move live data, without waiting for anything."""
-        return seems_alone(afresh=afresh) if self._compact == "auto" else bool(self._compact)
+        return seems_alone(recheck=recheck) if self._compact == "auto" else bool(self._compact)
 
     def _moving_of(self, core: _core.Arena, failure: _core.Failure) -> str:
         """The mode of moving live data for a failed request; where it made no difference, the current one."""

@@ -12,6 +12,7 @@ from .._util.shown import Tabled
 class Settings(Tabled):
     """What the simulated machine is like, and how it behaves. See :func:`arena.sim.configure`."""
 
+    card: str
     devices: int
     memory: tuple[int, ...]
     granularity: int

@@ -10,12 +10,11 @@
 
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
+#include "cudasim/api/devices.hpp"
 #include "cudasim/machine/sparse.hpp"
 
 namespace cudasim {
 namespace {
-
-constexpr std::uint64_t kMaxPitch = 0x7fffffff;
 
 bool on_device(Machine& m, std::uint64_t address) {
   const Mapping* mapping = m.space->mapping_at(address);
@@ -185,7 +184,7 @@ Side described_side(Call& call, const GivenSide& given, const Copy& copy) {
   Side side{.address = host ? address_of(given.host) : given.device, .managed = false};
   side.pitch = given.pitch != 0 ? given.pitch : given.x + copy.width;
   const std::size_t height = given.height != 0 ? given.height : given.y + copy.height;
-  require(given.pitch <= kMaxPitch && side.pitch >= given.x + copy.width, kInvalidValue);
+  require(given.pitch <= static_cast<unsigned>(kMaxPitchBytes) && side.pitch >= given.x + copy.width, kInvalidValue);
   require(copy.depth <= 1 || height >= given.y + copy.height, kInvalidValue);
   side.slice = side.pitch * height;
   side.address += given.z * side.slice + given.y * side.pitch + given.x;
@@ -241,7 +240,8 @@ Copy described_copy(Call& call, const cu::Memcpy3D& given) {
 void check_fill(const Fill& fill) {
   require(fill.address % fill.unit == 0, kInvalidValue);
   if (fill.rows <= 1) return;
-  require(fill.pitch % fill.unit == 0 && fill.pitch >= fill.row && fill.pitch <= kMaxPitch, kInvalidValue);
+  require(fill.pitch % fill.unit == 0 && fill.pitch >= fill.row && fill.pitch <= static_cast<unsigned>(kMaxPitchBytes),
+          kInvalidValue);
   require(fill.rows <= (std::uint64_t{1} << 47) / std::max<std::uint64_t>(fill.pitch, 1), kInvalidValue);
 }
 

@@ -7,22 +7,23 @@
 namespace cudasim {
 namespace {
 
-using enum cu::FunctionAttribute;
-
 constexpr int kMostThreads = 1024;
 
 // The attributes that can be set, from kMaxDynamicShared on.
 bool can_be_set(cu::FunctionAttribute what) {
+  using enum cu::FunctionAttribute;
   return what == kMaxDynamicShared || what == kCarveout ||
          (cu::bits(what) >= cu::bits(kClusterWidth) && cu::bits(what) <= cu::bits(kClusterScheduling));
 }
 
 int default_of(const Card& card, const KernelInfo& kernel, cu::FunctionAttribute what) {
+  using enum cu::FunctionAttribute;
   if (what == kMaxDynamicShared) return std::max(0, card.shared_per_block - kernel.shared);
   return what == kCarveout ? -1 : 0;
 }
 
 int fixed_attribute(const Card& card, const KernelInfo& kernel, const Image& image, cu::FunctionAttribute what) {
+  using enum cu::FunctionAttribute;
   switch (what) {
     case kMaxThreadsPerBlock:
       return max_threads(card, kernel);
@@ -43,9 +44,12 @@ int fixed_attribute(const Card& card, const KernelInfo& kernel, const Image& ima
   }
 }
 
-bool is_attribute(cu::FunctionAttribute what) { return cu::bits(what) <= cu::bits(kClusterScheduling); }
+bool is_attribute(cu::FunctionAttribute what) {
+  return cu::bits(what) <= cu::bits(cu::FunctionAttribute::kClusterScheduling);
+}
 
 void check_value(const Card& card, const KernelInfo& kernel, cu::FunctionAttribute what, int value) {
+  using enum cu::FunctionAttribute;
   require(can_be_set(what), kInvalidValue);
   switch (what) {
     case kMaxDynamicShared:

@@ -5,12 +5,14 @@
 
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
+#include "cudasim/api/devices.hpp"
 #include "cudasim/api/pools.hpp"
 #include "cudasim/machine/submit.hpp"
 
 namespace cudasim {
 namespace {
 
+constexpr std::uint64_t kPitchUnit = 512;
 constexpr std::uint64_t kLargeAlignment = std::uint64_t{2} << 20;
 
 std::uint64_t alignment_for(std::uint64_t size) { return size >= kLargeAlignment ? kLargeAlignment : kPage; }
@@ -192,6 +194,19 @@ CUDASIM_EXPORT Result cuMemAllocManaged(cu::DevicePtr* ptr, std::size_t size, un
     const bool known = flags == cu::bits(cu::MemAttach::kGlobal) || flags == cu::bits(cu::MemAttach::kHost);
     require(known, kInvalidValue);
     return allocate(call, ptr, size, true, flags);
+  });
+}
+
+CUDASIM_EXPORT Result cuMemAllocPitch_v2(cu::DevicePtr* ptr, std::size_t* pitch, std::size_t width, std::size_t height,
+                                         unsigned element) {
+  return enter("cuMemAllocPitch", Need::kContext, [&](Call& call) {
+    require(pitch != nullptr && (element == 4 || element == 8 || element == 16), kInvalidValue);
+    require(width > 0 && height > 0 && width <= static_cast<unsigned>(kMaxPitchBytes), kInvalidValue);
+    const std::size_t row = round_up(width, kPitchUnit);
+    require(height <= kMaxDeviceMemory / row, kOutOfMemory);
+    allocate(call, ptr, row * height, false, 0);
+    *pitch = row;
+    return kSuccess;
   });
 }
 

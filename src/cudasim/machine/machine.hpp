@@ -2,6 +2,7 @@
 // stream is waited for or a task runs. The machine is never destroyed: worker threads may outlive main.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -47,6 +48,7 @@ struct DeviceState {
   std::shared_ptr<ContextState> primary;
   unsigned primary_users = 0;
   unsigned primary_flags = 0;
+  unsigned contexts = 0;  // alive: together they take what the card says
   PoolChoice pools;
 
   std::uint64_t bit() const { return std::uint64_t{1} << number; }
@@ -72,6 +74,8 @@ struct ContextState {
   std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
   std::vector<Mark> gates;                        // cuCtxWaitEvent's: all work from now on waits for them
   Clock gate_clock;
+  std::array<std::size_t, 7> limits{};  // cuCtxSetLimit's, by number
+  cu::FunctionCache cache = cu::FunctionCache::kNone;
 };
 using ContextRef = std::shared_ptr<ContextState>;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace cudasim {
 
@@ -23,11 +24,18 @@ struct Card {
   int clock_khz = 1'410'000;
   int memory_clock_khz = 1'215'000;
   int bus_width = 5120;
-  std::uint64_t context = 0;  // bytes that a context takes
+  bool integrated = false;
+  std::uint64_t context = 0;  // bytes that contexts take on a device
+  std::string path;           // of its profile; empty for the one that is built in
 
   int capability() const { return major * 10 + minor; }
   // What every block takes of shared memory beside its own.
   int reserved_shared() const { return major >= 8 ? 1024 : 0; }
 };
+
+// The card of a profile, by its path; the one that is built in for an empty text. Throws std::invalid_argument that says
+// what is wrong with which line. A profile that was read before and is gone gives what it had, so that a setting that was
+// in force can always be put back.
+Card find_card(std::string_view path);
 
 }  // namespace cudasim
