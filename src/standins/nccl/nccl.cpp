@@ -9,10 +9,10 @@ namespace {
 
 using namespace standins;
 
-constexpr int kNoHandle = 4;      // ncclInvalidArgument
-constexpr int kBadArgument = 4;   // ncclInvalidArgument
+constexpr int kNoHandle = 4;       // ncclInvalidArgument
+constexpr int kBadArgument = 4;    // ncclInvalidArgument
 constexpr int kUnhandledCuda = 1;  // ncclUnhandledCudaError
-constexpr int kInvalidUsage = 5;  // ncclInvalidUsage
+constexpr int kInvalidUsage = 5;   // ncclInvalidUsage
 constexpr int kVersion = 23007;
 constexpr int kFirstOwnOperation = 5;  // after the five of ncclRedOp_t
 constexpr int kNoColor = -1;           // NCCL_SPLIT_NOCOLOR
@@ -60,7 +60,7 @@ int fill_id(UniqueId* id) {
 }
 
 template <class T>
-int answer(Word communicator, T Communicator::*member, Word address) {
+int answer(Word communicator, T Communicator::* member, Word address) {
   const auto* const object = find<Communicator>(communicator);
   if (object == nullptr) return kNoHandle;
   return write(address, object->*member) ? 0 : kBadArgument;
@@ -92,7 +92,9 @@ STANDIN_EXPORT int ncclGetUniqueId(UniqueId* id) { return fill_id(id); }
 STANDIN_EXPORT int ncclCommGetUniqueId(Word communicator, UniqueId* id) {
   return find<Communicator>(communicator) == nullptr ? kNoHandle : fill_id(id);
 }
-STANDIN_EXPORT int ncclCommInitRank(Word* communicator, int size, UniqueId, int rank) { return make(communicator, size, rank); }
+STANDIN_EXPORT int ncclCommInitRank(Word* communicator, int size, UniqueId, int rank) {
+  return make(communicator, size, rank);
+}
 STANDIN_EXPORT int ncclCommInitRankConfig(Word* communicator, int size, UniqueId, int rank, void*) {
   return make(communicator, size, rank);
 }
