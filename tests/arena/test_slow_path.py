@@ -165,7 +165,7 @@ def test_the_error_of_a_saved_report_says_where_it_is_after_pickling_too(
     assert len(built) == 1
     (page,) = tmp_path.glob("*.html")
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
-        assert error.holders[-1] == f"The whole report: {page}"
+        assert error.holders[-1] == f"Full report: {page}"
 
 
 def test_an_interrupt_while_room_is_made_leaves_no_memory_behind(make: MakeArena) -> None:

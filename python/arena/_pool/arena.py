@@ -89,9 +89,6 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         from_environment()
         self._compact = compact
         driver, number = find_device(device)
-        count = _core.device_count(driver)
-        if number >= count:
-            raise UsageError(f"device={device!r}: there is no such device; there are {count}, counted from 0")
         info = _core.describe_device(driver, number)
         given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
         sizes = {name: resolve(name, given[name], info.total) for name in SETTINGS}
@@ -110,7 +107,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             **sizes,
             vmm=vmm,
             moves=compact is True,
-            peers=check_peers(peers, number, count),
+            peers=check_peers(peers, number, _core.device_count(driver)),
             upstream=upstream,
             validates=validates(),
         )
