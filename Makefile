@@ -33,17 +33,17 @@ SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 
   LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/asan)" PYTHONPATH=build/asan/package $(BIN)/python
 # Not again with another CuPy: that is Python alone.
 CHECKED_TESTS := tests/arena --ignore=tests/arena/test_cupy13.py
-SANITIZED_TESTS := $(CHECKED_TESTS) tests/trace/test_trace.py tests/fuzz
+SANITIZED_TESTS := $(CHECKED_TESTS) $(addprefix tests/trace/test_,recording.py replay.py damaged_files.py other_formats.py) tests/fuzz
 # Those in which threads meet. One has more arenas at once than the sanitizer leaves addresses for; one is the random work on
 # plain segments, of one thread, and takes long. The other files of tests/arena have one thread, or their threads are in
 # programs of their own. Commands that replay, in tests/trace, lack addresses again. Of tests/simulated/test_processes.py some
 # count mappings of the kernel, which the sanitizer adds to, end in the middle of work, or look at how a child dies, which it
 # changes.
 THREADED_TESTS := tests/arena/test_free_threading.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
-  tests/arena/test_stream_objects.py tests/arena/test_plain.py tests/simulated/test_streams.py tests/simulated/test_capture.py \
+  tests/arena/test_stream_objects.py tests/arena/test_plain_segments.py tests/arena/test_upstream.py tests/simulated/test_streams.py tests/simulated/test_capture.py \
   tests/simulated/test_machines.py \
-  --deselect tests/arena/test_free_threading.py::test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own \
-  --deselect tests/arena/test_plain.py::test_blocks_live_on_plain_segments_under_the_cap
+  --deselect tests/arena/test_free_threading.py::test_arenas_made_by_several_threads_are_recorded_to_separate_files \
+  --deselect tests/arena/test_plain_segments.py::test_blocks_live_on_plain_segments_under_the_cap
 
 ##@ Every day
 

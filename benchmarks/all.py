@@ -1,10 +1,10 @@
-"""All benchmarks, one after the other, into docs/benchmarks.md and its pictures.
+"""Run all benchmarks, and write docs/benchmarks.md and its pictures.
 
     python benchmarks/all.py [--cupy-python PYTHON] [--free-threaded-python PYTHON] [--out FOLDER]
 
-Each question has a script of its own; this runs them and writes what they say. CuPy's own pool needs a CUDA runtime:
-where the CuPy of this Python has none, another Python can be named that has one, and arena. What threads do without a
-GIL is asked of a free-threaded Python that has arena, if one is named.
+Each question has its own script; this runs them and writes their results. CuPy's own pool needs a CUDA runtime: if the
+CuPy of this Python has none, name another Python that has one, and arena. The thread benchmark without a GIL needs a
+free-threaded Python with arena.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
     make build/core_benchmark && python benchmarks/core.py [--json FILE]
 
-Runs the program that core.cpp becomes, and prints nanoseconds a pair, the best of several rounds:
+Runs the program built from core.cpp, and prints nanoseconds per pair, the best of several rounds:
 
-- one size over and over, a block that is there already (hot);
+- the same size over and over, always a cache hit (hot);
 - the same with up to a million live blocks, or free holes, of other sizes (crowded), and with up to 64 streams in turn;
-- sizes that seldom come twice, with 16, 256 and 4,096 blocks alive (mixed);
-- pairs a second of one thread, and of two on two streams: a machine with two free cores is needed for that;
-- 1 GiB taken granule by granule, and given back, beside the same driver calls alone (slow);
-- what an event costs while a recording is under way.
+- sizes that rarely repeat, with 16, 256 and 4,096 live blocks (mixed);
+- pairs per second of one thread, and of two on two streams, which needs a machine with two free cores;
+- 1 GiB taken granule by granule, and returned, beside the same driver calls alone (slow);
+- what an event costs while a recording is running.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ask(program: Path, *questions: str) -> Rows:
 
 
 def bounds(rows: Rows) -> list[tuple[str, float, str, bool]]:
-    """(what, the figure, the bound, whether it is kept)."""
+    """(what, the figure, the bound, whether it holds)."""
     by = lambda question, **wanted: [  # noqa: E731
         row for row in rows if row["question"] == question and all(row[k] == v for k, v in wanted.items())
     ]

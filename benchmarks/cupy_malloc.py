@@ -2,9 +2,9 @@
 
     python benchmarks/cupy_malloc.py [--rounds N] [--json FILE]
 
-Prints nanoseconds for one malloc and its release, and for one cupy.empty and its end: of one size over and over, and of
-mixed sizes in turn with 256 of them alive. The two take turns, and figures are the best of several rounds. All memory
-is there after the first round: what is measured is bookkeeping, not the driver.
+Prints nanoseconds for one malloc and its release, and for creating and dropping one cupy.empty: with the same size over
+and over, and with mixed sizes in turn and 256 of them live. The two pools take turns, and figures are the best of
+several rounds. All memory is reserved after the first round, so this measures bookkeeping, not the driver.
 
 CuPy's own pool needs a CUDA runtime: a GPU with its driver, or a CuPy whose runtime runs on the host. Without one, only
 the arena's figures are printed.

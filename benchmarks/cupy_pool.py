@@ -3,7 +3,7 @@
     python benchmarks/cupy_pool.py [TRACE ...]
 
 Prints for each trace the smallest device that the model needs ÷ the peak of live bytes, beside the figure of another
-model (traces/README.md), and the range over twelve orders by chance: of several free chunks of one size CuPy takes any.
+model (traces/README.md), and the range over twelve random orders: of several free chunks of one size, CuPy takes any.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the simulated driver's memory calls cost, beside the bare system calls that they rest on.
+"""What the simulated driver's memory calls cost, beside the bare system calls they are built on.
 
     python benchmarks/driver_calls.py [--rounds N] [--json FILE]
 
-Prints, for handles of 2 MiB and of 64 MiB that nobody has touched, the cost of create, map, set access, unmap and
-release, and in the same run that of mapping and hiding the same range with mmap alone. Figures are the best of several
-rounds. The question it answers: are map and unmap at most 5 times as dear as the bare mmap?
+Prints, for untouched handles of 2 MiB and of 64 MiB, the cost of create, map, set access, unmap and release, and in the
+same run that of mapping and hiding the same range with mmap alone. Figures are the best of several rounds. The question
+it answers: do map and unmap cost at most 5 times the bare mmap?
 """
 
 from __future__ import annotations

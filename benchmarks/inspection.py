@@ -1,8 +1,9 @@
-"""What it costs to look: stats(), snapshots, reports, remembering lines, recording.
+"""What inspection costs: stats(), snapshots, reports, tracing lines, recording.
 
     python benchmarks/inspection.py [--json FILE]
 
-Best of several rounds on the simulated driver. Lines are compared with the same calls without, in one run.
+Best of several rounds on the simulated driver. Calls with traced lines are compared with the same calls without, in one
+run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Figure = tuple[str, float, str]
 
 
 def best(function: Callable[[], object], calls: int, rounds: int = 7) -> float:
-    """Seconds a call."""
+    """Seconds per call."""
     found = []
     for _ in range(rounds):
         begin = time.perf_counter()

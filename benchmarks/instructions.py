@@ -2,10 +2,10 @@
 
     make build/core_benchmark && python benchmarks/instructions.py [--record]
 
-Counts the instructions of a pair of allocate and free, of one size over and over (hot) and of sizes that seldom come
-twice (mixed), as the difference between two runs of different length. Compares them with those in instructions.json,
-and fails if one has risen by more than 5 %. `--record` writes that file anew. Another compiler makes other
-instructions: what was recorded with one is not compared with another, and that is said.
+Counts the instructions of a pair of allocate and free, for the same size over and over (hot) and for sizes that rarely
+repeat (mixed), as the difference between two runs of different length. Compares them with instructions.json, and fails
+if one has risen by more than 5 %. `--record` rewrites that file. Counts recorded with another compiler are not
+compared, and the output says so.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def instructions(program: Path, question: str) -> float:
 
 
 def compiler(program: Path) -> str:
-    """What the program was made by: compilers leave a note in it."""
+    """The compiler that built the program, from the note it left there."""
     return next(iter(re.findall(rb"GCC: \([^)]*\) [\d.]+|clang version [\d.]+", program.read_bytes())), b"?").decode()
 
 

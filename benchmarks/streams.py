@@ -4,15 +4,15 @@
 
 Runs on the simulated driver. Three questions:
 
-- Two independent streams with work in flight, far below the cap: how many of 4,000 allocations made one stream wait
-  for the other? None should. The price of that is shown beside it: how much more is reserved than is live.
-- What does a request that needs more memory cost with 4,000 known streams, compared with one? At most twice as much.
-  In time, the best of several rounds, and in calls of the driver. `all used`: there is no free memory. `pending`: there
-  is some, and a stream still works on it.
+- Two independent streams with work in flight, far below the cap: how many of 4,000 allocations made one stream wait for
+  the other? None should. The price is shown beside it: how much more is reserved than is live.
+- What does a request that needs more memory cost with 4,000 known streams, compared with one? At most twice as much. In
+  time, the best of several rounds, and in driver calls. `all used`: there is no free memory. `pending`: there is some,
+  and a stream still works on it.
 - What does a hit cost on an explicit stream, compared with the default stream?
 
-Each is asked for streams passed as numbers and as objects. `--against` names a Python with another build of arena, to
-compare with in the same run.
+Each is measured for streams passed as numbers and as objects. `--against` names a Python with another build of arena,
+to compare with in the same run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Bench:
         return owners, list(owners) if kind == "object" else [owner.__cuda_stream__()[1] for owner in owners]
 
     def count_waits(self, kind: str) -> Figures:
-        """Two streams, each with blocks of its own, and a queue of work that the device is always behind with."""
+        """Two streams, each with its own blocks, and a queue of work that the device never finishes."""
         rng = random.Random(self.seed)
         owners, passed = self.streams(2, kind)
         live: list[list[arena.Buffer]] = [[], []]
@@ -96,7 +96,7 @@ class Bench:
         }
 
     def grow(self, known: int, kind: str, state: str) -> Figures:
-        """Requests one after the other, each for new memory, while so many streams have a live block."""
+        """Requests one after the other, each for new memory, while that many streams have a live block."""
         owners, passed = self.streams(known, kind)
         pool = arena.Arena(cap="64GiB", growth="2MiB", compact=False)
         held = [pool.allocate(512, stream) for stream in passed]

@@ -1,14 +1,15 @@
-"""What threads cost each other: pairs of allocate and free through Python, of one thread, and of two on two streams.
+"""How threads slow each other down: pairs of allocate and free in Python, with one thread, and with two on two streams.
 
     python benchmarks/threads.py [--rounds N] [--json FILE]
 
-Each thread uses a stream of its own, the driver's per-thread default stream, and one size over and over: a block that
-is there already. Figures are the best of many short rounds, in some of which nobody else may want the cores. Where
-Python has a GIL, two threads take turns and do no more than one; on a free-threaded Python, with two free cores, they
-should do 1.6 times as much. It says which it was.
+Each thread uses its own stream, the driver's per-thread default stream, and the same size over and over: always a cache
+hit. Figures are the best of many short rounds, in some of which nothing else may use the cores. With a GIL, two threads
+take turns and do no more than one; on a free-threaded Python with two free cores, they should do 1.6 times as much. The
+output says which it was.
 
-The method is bound once, as by whoever is given an allocator, or looked up for each call: then threads of free-threaded
-Python 3.13 get in each other's way, most likely because the owners of the one arena are counted at each call.
+The method is bound once, as by a library that is given an allocator, or looked up for each call. In the second case,
+threads of free-threaded Python 3.13 slow each other down, most likely because each call counts a reference to the one
+arena.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def pairs_per_second(work: Work, pool: arena.Arena, threads: int, count: int) ->
     begin, times = threading.Barrier(threads), list[float]()
 
     def run() -> None:
-        work(pool, 100)  # the block, and all else that comes once
+        work(pool, 100)  # the block, and everything else that happens once
         begin.wait()
         times.append(time.perf_counter())
         work(pool, count)

@@ -5,8 +5,8 @@
 Replays recorded traces of real programs (see traces/README.md) through arena.Arena on the simulated driver and prints,
 for each: the smallest cap that works ÷ the peak of live bytes, and the priced driver time at a cap of 1.2 × that peak,
 each beside the best of CuPy's pool, PyTorch with and without expandable segments, TensorFlow's BFC and RMM's two pools.
-Twice: without moving live data, as in programs with threads, and with, as in programs of one thread.
-The streams of a trace are streams here, idle ones: what is measured is memory and driver calls, not overlap.
+Twice: without moving live data, as in programs with threads, and with moving, as in single-threaded programs. The
+streams of a trace are idle streams here: this measures memory and driver calls, not overlap.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 def load_shards(pool: arena.Arena, sizes: list[int]) -> list[arena.Buffer]:
-    """The code under test: all shards, or none of them."""
+    """The code under test: loads all shards, or none of them."""
     shards: list[arena.Buffer] = []
     try:
         for size in sizes:
@@ -37,7 +37,7 @@ def test_a_failed_load_leaves_nothing_behind() -> None:
         sim.clear_planned()
     assert pool.stats().live == 0
     assert sim.findings() == []
-    assert len(load_shards(pool, [60 * MIB] * 4)) == 4  # the same works when there is memory again
+    assert len(load_shards(pool, [60 * MIB] * 4)) == 4  # it works once there is memory again
     pool.close()
 
 

@@ -17,7 +17,7 @@ history: list[Any] = []
 def step(number: int) -> None:
     activations = [cupy.empty(1 << 20, "f4") for _ in range(4)]
     loss = cupy.empty(1024, "f4")
-    history.append(loss[:1])  # one number, but it is a view: it keeps all 4 KiB
+    history.append(loss[:1])  # one number, but a view: it keeps all 4 KiB alive
     if number == 2:
         history.append(activations[0])  # the leak that hurts
 

@@ -15,7 +15,7 @@ cupy.cuda.set_allocator(pool.malloc)
 
 weights = cupy.empty((4096, 4096), dtype="float32")
 batch = cupy.empty((256, 3, 224, 224), dtype="float16")
-crop = batch[:, :, 16:208, 16:208]  # a view: it keeps the memory of the whole batch
+crop = batch[:, :, 16:208, 16:208]  # a view keeps the memory of the whole batch alive
 del batch
 
 print(pool)

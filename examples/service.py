@@ -34,7 +34,7 @@ class Service:
                 self.caches.append(self.pool.allocate(2 * MIB))
 
     def read(self) -> None:
-        """Read a prompt, which takes a while and no memory of the device."""
+        """Read a prompt, which takes a while and no device memory."""
         zlib.compress(os.urandom(8 * MIB))
 
     def answer(self, size: int) -> int:

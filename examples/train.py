@@ -1,6 +1,6 @@
 """The memory of a training run, made with CuPy arrays: weights, activations, an optimizer, a cache of samples.
 
-It knows nothing of arena. Run it with the arena, and see where its memory goes:
+It does not import arena. Run it with the arena, and see where its memory goes:
 
 arena run --device sim:2GiB --cap 512MiB --report train.html --record train.arena examples/train.py
 

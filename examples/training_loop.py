@@ -23,7 +23,7 @@ LAYERS, STEPS = 12, 20
 
 def load(batches: queue.Queue[int | None]) -> None:
     for number in range(STEPS):
-        zlib.compress(os.urandom(MIB))  # stands for what makes a batch ready
+        zlib.compress(os.urandom(MIB))  # stands for the preparation of a batch
         batches.put(number)
     batches.put(None)
 

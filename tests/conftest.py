@@ -1,4 +1,4 @@
-"""For all tests: none leaves an unexpected finding of the simulated driver; the garbage collector is spared work."""
+"""For all tests: no test may leave an unexpected finding of the simulated driver. Also speeds up garbage collection."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _no_unexpected_findings(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _spare_the_collector() -> Iterator[None]:
-    """Every request that fails collects garbage, and so does the end of most tests; pytest keeps a lot that is none."""
-    if gc.get_freeze_count():  # by a process that becomes a new one for each test, and ends with it
+    """Failing requests and most tests' ends collect garbage, and pytest keeps many live objects: exclude those."""
+    if gc.get_freeze_count():  # set by a process that forks another for each test
         yield
         return
     gc.collect()

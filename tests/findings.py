@@ -2,7 +2,8 @@
 
 A test that misuses the driver on purpose says so, in one of two ways:
 
-- ``expect("dead stream", "race")`` right after the misuse: exactly these findings, in this order, and forgets them;
+- ``expect("dead stream", "race")`` right after the misuse requires exactly these findings, in this order, and clears
+  them;
 - ``@pytest.mark.findings("dead event")`` allows any number of findings of these kinds; without kinds, any findings.
 """
 
@@ -18,14 +19,14 @@ _kept: list[Finding] = []
 
 
 def expect(*kinds: str) -> list[Finding]:
-    """Check that the findings so far are of these kinds, forget them, and return them."""
+    """Check that the findings so far are of these kinds, clear them, and return them."""
     found = take()
     assert [finding.kind for finding in found] == list(kinds), "\n".join(map(str, found))
     return found
 
 
 def keep() -> None:
-    """Remember the findings beyond a reset of the driver. Loads no library, and none of arena's modules."""
+    """Keep the findings across a reset of the driver. Loads no library, and none of arena's modules."""
     library, sim = sys.modules.get("arena._sim.library"), sys.modules.get("arena.sim")
     if library is None or sim is None or not library.is_loaded() or sim.finding_count() == 0:
         return
@@ -34,7 +35,7 @@ def keep() -> None:
 
 
 def take() -> list[Finding]:
-    """Return the findings so far, and forget them."""
+    """Return the findings so far, and clear them."""
     keep()
     found = _kept.copy()
     _kept.clear()

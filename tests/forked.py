@@ -1,6 +1,6 @@
-"""Programs in a process that has imported for them, and becomes a new one for each: fresh, and without that time.
+"""Run programs in forks of a process that has already imported what they need, which saves the import time.
 
-Nothing is opened or set before the fork. What must be seen from its very first moment on starts by `programs.run`.
+Nothing is opened or set before the fork. A program that must be observed from its very start uses `programs.run`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 
 from .programs import ROOT, clean_environment
 
-# Threads of a numerical library would be there at the fork, and its copy would not have them.
+# The threads of a numerical library would not exist in the fork.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Server:
-    """The other end: a child that takes lines, and answers with lines."""
+    """The parent's side: a child process that takes lines, and answers with lines."""
 
     def __init__(self, *command: str, **environment: str) -> None:
         self._process = subprocess.Popen(
@@ -73,11 +73,11 @@ def run(
 
 
 def main() -> dict[str, Any]:
-    """Become the process of a request, again and again; return in each of these alone."""
+    """Fork a process for each request. Returns only in those."""
     for name in sys.argv[1:]:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # so that what is here already is not looked through in every child
+    gc.freeze()  # so that children do not scan what exists already
     for line in sys.stdin:
         child = os.fork()
         if not child:
@@ -87,7 +87,7 @@ def main() -> dict[str, Any]:
 
 
 def become(request: dict[str, Any]) -> dict[str, Any]:
-    """In the child: what a new process would find."""
+    """In the child: set up what a new process would find."""
     for number, name in enumerate((os.devnull, *request["files"])):
         file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(file, number)
@@ -101,4 +101,4 @@ def become(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    exec(main()["code"], vars(sys.modules["__main__"]))  # at whose end the interpreter ends, as it always does
+    exec(main()["code"], vars(sys.modules["__main__"]))  # after this the interpreter exits as usual

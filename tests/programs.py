@@ -1,4 +1,4 @@
-"""Programs of their own, for tests of what ends a process or must not share one."""
+"""Run code in a new process, for tests that end their process or need a fresh one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def clean_environment() -> dict[str, str]:
-    """The variables of this process, without those that would change the driver, an arena or a client.
+    """This process's environment without the variables that would change the driver, an arena or a client.
 
     A program that uses a dead handle aborts, as it may on a card.
     """

@@ -1,7 +1,7 @@
-"""Which driver is opened, what is said when none can be, and what a driver tells about itself.
+"""Which driver is opened, what the error says if none can be, and how a driver describes itself.
 
-Drivers with something wrong are compiled here from stubs/driver.c. Where the state of the whole process
-matters, a test runs a program of its own, with a library path in which libcuda.so.1 is what the test says.
+Faulty drivers are compiled here from stubs/driver.c. Where the state of the whole process matters, a test runs a
+program in a new process, with a library path in which libcuda.so.1 is what the test provides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 import arena
 from arena import Driver, DriverError, UsageError
 
-from .installed import nothing_installed
+from .installed_driver import nothing_installed
 
 STUB = Path(__file__).with_name("stubs") / "driver.c"
 NEEDED = [
@@ -123,7 +123,7 @@ def test_a_word_that_names_no_driver_is_a_usage_error(text: str, monkeypatch: py
         Driver.open(text)
 
 
-def test_a_missing_library_is_named_with_the_reason_of_the_system() -> None:
+def test_a_missing_library_is_named_with_the_systems_reason() -> None:
     error = refusal("/nowhere/libcuda.so.1", r"/nowhere/libcuda\.so\.1 could not be opened: .*No such file")
     assert (error.call, error.code, error.name) == ("dlopen", 0, "")
 
@@ -146,7 +146,7 @@ def test_an_optional_function_may_be_missing(stub: MakeStub, symbol: str) -> Non
     assert Driver.open(stub(without=symbol)).version == 13000
 
 
-def test_a_driver_that_is_too_old_is_told_what_is_needed(stub: MakeStub) -> None:
+def test_the_error_for_an_old_driver_says_what_is_needed(stub: MakeStub) -> None:
     path = stub(VERSION=11010, without="cuMemMap")
     refusal(path, rf"{path} is too old: it is for CUDA 11\.1, and CUDA 11\.2 is needed\. Update the driver")
     assert Driver.open(stub("oldest.so", VERSION=11020)).version == 11020
@@ -159,7 +159,7 @@ def test_a_driver_without_a_device_is_refused(stub: MakeStub, wrong: dict[str, i
     assert (error.code, error.name) == (100, "CUDA_ERROR_NO_DEVICE")
 
 
-def test_a_driver_that_does_not_start_gives_its_reason(stub: MakeStub) -> None:
+def test_the_error_for_a_driver_that_does_not_start_has_its_reason(stub: MakeStub) -> None:
     path = stub(INIT_RESULT=803)
     error = refusal(path, rf"^cuInit failed in {path}: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH \(803\), kernel module")
     assert (error.call, error.code) == ("cuInit", 803)
@@ -184,7 +184,7 @@ def test_functions_are_found(stub: MakeStub, how: dict[str, object]) -> None:
     assert repr(driver) == f"<arena.Driver CUDA 13.0, {path}>"
 
 
-def test_a_function_is_missing_only_if_neither_lookup_has_it(stub: MakeStub) -> None:
+def test_a_function_is_missing_only_if_neither_lookup_finds_it(stub: MakeStub) -> None:
     refusal(stub(hidden=True, unknown="cuMemCreate"), r"does not have cuMemCreate \(version 10020\)")
 
 
@@ -204,7 +204,7 @@ def test_the_path_is_the_file_that_was_really_loaded(stub: MakeStub, tmp_path: P
         (3 << 40, "3 TiB"),
     ],
 )
-def test_sizes_are_written_for_people(stub: MakeStub, total: int, text: str) -> None:
+def test_sizes_are_printed_readably(stub: MakeStub, total: int, text: str) -> None:
     [device] = Driver.open(stub(TOTAL=f"{total}ULL")).devices()
     assert repr(device) == f"<arena.DeviceInfo 0: , 512 B of {text} free, no virtual memory>"
 
@@ -227,7 +227,7 @@ def test_a_refused_call_is_named_and_leaves_no_context_behind(stub: MakeStub, co
     assert ctypes.c_int.in_dll(library, "stub_contexts_current").value == 0
 
 
-def test_other_threads_run_while_the_driver_is_asked(stub: MakeStub) -> None:
+def test_other_threads_run_during_a_driver_query(stub: MakeStub) -> None:
     driver = Driver.open(stub(SLEEP_MICROSECONDS=300_000))
     asking = threading.Thread(target=driver.devices)
     asking.start()
@@ -246,19 +246,19 @@ def test_errors_pickle_and_copy_with_their_attributes(again: Callable[[Exception
         assert (type(twin), str(twin), vars(twin)) == (type(error), str(error), vars(error))
 
 
-def test_errors_are_the_built_in_ones_too() -> None:
+def test_errors_are_also_the_built_in_ones() -> None:
     assert DriverError.__mro__[1:3] == (arena.ArenaError, RuntimeError)
     assert UsageError.__mro__[1:3] == (arena.ArenaError, ValueError)
 
 
-def test_opening_can_be_tried_again_after_a_failure(stub: MakeStub) -> None:
+def test_opening_can_be_retried_after_a_failure(stub: MakeStub) -> None:
     path = stub(without="cuMemMap")
     refusal(path, "does not have cuMemMap")
     os.replace(stub("good.so"), path)
     assert Driver.open(path).version == 13000
 
 
-def test_the_default_driver_is_one_and_can_be_tried_again(stub: MakeStub) -> None:
+def test_the_default_driver_is_shared_and_can_be_retried(stub: MakeStub) -> None:
     program = """
         from concurrent.futures import ThreadPoolExecutor
         try:
@@ -274,7 +274,7 @@ def test_the_default_driver_is_one_and_can_be_tried_again(stub: MakeStub) -> Non
 
 
 @pytest.mark.parametrize("choice", ["", "auto", "cuda"])
-def test_a_real_driver_with_a_device_is_taken_in_silence(stub: MakeStub, tmp_path: Path, choice: str) -> None:
+def test_a_real_driver_with_a_device_is_used_without_a_message(stub: MakeStub, tmp_path: Path, choice: str) -> None:
     path = stub("libcuda.so.1")
     assert run(OPEN_DEFAULT, LD_LIBRARY_PATH=str(tmp_path), ARENA_DRIVER=choice) == (path, "")
 
@@ -293,7 +293,7 @@ def test_auto_names_both_drivers_when_neither_can_be_used() -> None:
     assert err == ""
 
 
-# What is wrong with the libcuda.so.1 on the library path, and what is said about it.
+# What is wrong with the libcuda.so.1 on the library path, and what the error says.
 BROKEN = {
     "no device": ({"INIT_RESULT": 100}, r"has no device\. Check that nvidia-smi lists a device"),
     "no device, counted": ({"COUNT": 0}, r"has no device\. Check that nvidia-smi lists a device"),
@@ -332,7 +332,7 @@ def test_auto_never_simulates_in_place_of_a_driver_whose_own_libraries_are_missi
     assert err == ""
 
 
-def test_devices_that_are_hidden_are_no_reason_to_simulate(stub: MakeStub, tmp_path: Path) -> None:
+def test_hidden_devices_are_no_reason_to_simulate(stub: MakeStub, tmp_path: Path) -> None:
     stub("libcuda.so.1", INIT_RESULT=100)
     out, _ = run(OPEN_DEFAULT, LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="-1")
     assert re.search(r"has no device\. CUDA_VISIBLE_DEVICES='-1' may hide.* or set ARENA_DRIVER=sim", out), out
@@ -365,7 +365,7 @@ WARNING = r"SimulatedDriverWarning: working on simulated memory, because no NVID
 
 
 @nothing_installed
-def test_auto_warns_once_at_the_line_of_the_program_that_it_simulates() -> None:
+def test_auto_warns_once_at_the_programs_line_that_it_simulates() -> None:
     program = """
         def make():
             return arena.Arena(cap="1GiB")
@@ -403,7 +403,7 @@ def test_the_warning_as_an_error_leaves_no_driver_open() -> None:
         ("ctypes.CDLL(arena.sim.library())", False),
     ],
 )
-def test_only_a_program_that_asks_for_a_simulation_is_spared_the_warning(before: str, is_told: bool) -> None:
+def test_only_a_program_that_requests_a_simulation_gets_no_warning(before: str, is_told: bool) -> None:
     out, err = run(f"{before}\nprint(arena.driver().is_simulated)")
     assert out == "True"
     assert bool(re.search(WARNING, err)) == is_told, err
@@ -415,7 +415,7 @@ def test_sim_is_silent(without_cuda: dict[str, str]) -> None:
     assert err == ""
 
 
-def test_the_name_stays_with_a_real_driver_which_is_not_started(stub: MakeStub, tmp_path: Path) -> None:
+def test_a_real_driver_keeps_its_name_and_is_not_started(stub: MakeStub, tmp_path: Path) -> None:
     stub("libcuda.so.1")
     program = """
         simulated = arena.Driver.open("sim")
@@ -444,7 +444,7 @@ def test_cuda_is_refused_when_the_simulated_driver_has_its_name(without_cuda: di
     ],
     ids=["a bad setting", "no device", "an old version", "a planned failure"],
 )
-def test_what_is_wrong_with_the_simulated_driver_is_told(variables: dict[str, str], pattern: str) -> None:
+def test_what_is_wrong_with_the_simulated_driver_is_reported(variables: dict[str, str], pattern: str) -> None:
     out, _ = run(OPEN_DEFAULT, ARENA_DRIVER="sim", **variables)
     assert re.match(pattern, out), out
 

@@ -1,16 +1,15 @@
-"""The examples run and print what they should; those of safe points run by the line that they are about."""
+"""The examples run and print what they should; the safe-point examples fail without the line they are about."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from queue import Empty
-from typing import Any
 
 import pytest
 
-from .programs import ROOT, clean_environment, run
+from .notebook import run_cells
+from .programs import ROOT, run
 
 OUTPUT = {
     "training_loop": ["evaluated: 200 MiB in one piece", "20 steps; moving live data set 96 MiB free"],
@@ -19,7 +18,7 @@ OUTPUT = {
 
 
 @pytest.mark.parametrize("name", OUTPUT)
-def test_an_example_of_a_safe_point_runs(name: str) -> None:
+def test_a_safe_point_example_runs(name: str) -> None:
     done = run((ROOT / "examples" / f"{name}.py").read_text(), check=True)
     assert (done.stdout.splitlines(), done.stderr) == (OUTPUT[name], "")
 
@@ -31,17 +30,17 @@ def test_without_its_safe_point_an_example_is_out_of_memory(name: str) -> None:
     done = run(code)
     asked = re.search(r"\d+ MiB in one piece", "\n".join(OUTPUT[name]))
     assert asked
-    assert f"out of memory: {asked[0].split()[0]} MiB asked, re-backing not allowed" in done.stderr
+    assert f"out of memory: {asked[0].split()[0]} MiB requested, re-backing not allowed" in done.stderr
     assert "Next: call pool.safe_point(" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", OUTPUT)
-def test_the_documents_name_the_examples_of_safe_points(name: str) -> None:
+def test_the_documents_name_the_safe_point_examples(name: str) -> None:
     assert f"examples/{name}.py" in (ROOT / "docs" / "streams.md").read_text()
     assert f"examples/{name}.py" in (ROOT / "README.md").read_text()
 
 
-# A part of what each prints. Those of safe points are above; "report" is in test_documents.py.
+# A part of what each prints. The safe-point examples are above; "report" is in test_documents.py.
 PRINTED = {
     "quickstart": ["137.5 MiB live, 192 MiB of 1 GiB reserved", "77,070,336  quickstart.py:17 in <module>"],
     "find_a_leak": ["step 2: 16,781,312 bytes at its peak, 4,198,400 outlived it", "4 KiB        1  find_a_leak.py:"],
@@ -62,7 +61,7 @@ def test_an_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_the_program_for_arena_run_fits_the_cap_of_its_docstring(tmp_path: Path) -> None:
+def test_the_program_for_arena_run_fits_the_cap_in_its_docstring(tmp_path: Path) -> None:
     text = (ROOT / "examples/train.py").read_text()
     command = re.search(r"^arena (run .+?) --report", text, re.M)
     assert command
@@ -79,40 +78,17 @@ def test_every_example_is_listed_and_tested() -> None:
     assert set(there) == {*OUTPUT, *PRINTED, "train", "report", "tour"}
 
 
-def printed_by(client: Any, source: str) -> str:
-    """Run a cell in a kernel, and return what it prints; an error of it fails the test."""
-    message, text = client.execute(source), ""
-    while True:
-        try:
-            reply = client.get_iopub_msg(timeout=60)
-        except Empty:
-            pytest.fail(f"the kernel says nothing more: {source}")
-        if reply["parent_header"].get("msg_id") != message:
-            continue
-        kind, content = reply["msg_type"], reply["content"]
-        assert kind != "error", "\n".join(content["traceback"])
-        text += content["text"] if kind == "stream" else ""
-        if kind == "status" and content["execution_state"] == "idle":
-            return text
-
-
 def in_either_mode(text: str) -> str:
-    """What passes without moving comes first: which does is a matter of what the kernel's threads do."""
+    """Put what passes without moving first: which comes first depends on the kernel's threads."""
     sizes = r"(\S+ [KMG]iB) {} moving( live data)?,\s+(\S+ [KMG]iB) {} moving( live data)?"
     return re.sub(sizes.format("with", "without"), r"\3 without moving live data, \1 with moving", text)
 
 
-def test_the_notebook_runs_and_prints_what_is_stored_in_it() -> None:
-    from jupyter_client.manager import start_new_kernel
-
+def test_the_notebook_prints_its_stored_output(tmp_path: Path) -> None:
     cells = json.loads((ROOT / "examples/tour.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert len(code) > 5
-    manager, client = start_new_kernel(env=clean_environment())
-    try:
-        for cell in code:
-            stored = "".join("".join(o["text"]) for o in cell["outputs"] if o["output_type"] == "stream")
-            assert in_either_mode(printed_by(client, "".join(cell["source"]))) == in_either_mode(stored)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    outputs = run_cells(tmp_path, *("".join(cell["source"]) for cell in code))
+    for cell, output in zip(code, outputs, strict=True):
+        stored = "".join("".join(o["text"]) for o in cell["outputs"] if o["output_type"] == "stream")
+        assert in_either_mode(output.text) == in_either_mode(stored)

@@ -11,7 +11,7 @@ import arena
 
 from .programs import clean_environment, run
 
-# Each takes longer to import than all that `import arena` needs.
+# Each takes longer to import than everything that `import arena` needs.
 HEAVY = {
     "asyncio",
     "cupy",
@@ -27,12 +27,12 @@ HEAVY = {
 
 
 def imported(code: str) -> set[str]:
-    """The modules that code brings, beyond those that Python begins with."""
+    """The modules that code imports, beyond those that Python starts with."""
     before = "import sys; before = set(sys.modules); "
     return set(run(f"{before}{code}\nprint(*set(sys.modules) - before)", check=True).stdout.split())
 
 
-def test_import_arena_brings_neither_reports_nor_the_version() -> None:
+def test_importing_arena_imports_neither_reports_nor_the_version() -> None:
     brought = imported("import arena")
     ours = {name for name in brought if name.startswith("arena.")}
     words = ("_words", "_words.account", "_words.advice", "_words.format", "_words.moving", "_words.verdicts")
@@ -41,7 +41,7 @@ def test_import_arena_brings_neither_reports_nor_the_version() -> None:
     assert not brought & HEAVY
 
 
-def test_help_brings_no_command_and_nothing_that_commands_need() -> None:
+def test_help_imports_no_command_and_nothing_that_commands_need() -> None:
     code = (
         "import sys; sys.argv = ['arena', '--help']\nimport arena._cli\ntry: arena._cli.main()\nexcept SystemExit: pass"
     )
@@ -54,7 +54,7 @@ def test_help_brings_no_command_and_nothing_that_commands_need() -> None:
     assert not brought & {"arena._pool.arena", "arena._report", "arena._trace", "rich", "plotly", "numpy"}
 
 
-def test_every_public_name_is_there_when_it_is_asked_for() -> None:
+def test_every_public_name_is_available_on_demand() -> None:
     for name in arena.__all__:
         assert getattr(arena, name) is getattr(arena, name)
         assert name in dir(arena)
@@ -62,7 +62,7 @@ def test_every_public_name_is_there_when_it_is_asked_for() -> None:
     assert arena.load_ipython_extension.__module__ == "arena._pool.ipython"
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error_as_of_any_module() -> None:
+def test_a_name_that_does_not_exist_is_an_attribute_error_as_in_any_module() -> None:
     with pytest.raises(AttributeError, match=r"^module 'arena' has no attribute 'Areena'$"):
         arena.Areena  # type: ignore[attr-defined]  # noqa: B018
 
@@ -73,12 +73,12 @@ def test_the_version_is_that_of_the_installed_package() -> None:
     assert done.stdout == "True\n", done.stderr
 
 
-def test_the_compiled_arena_makes_buffers_though_nothing_else_was_imported() -> None:
+def test_the_compiled_arena_makes_buffers_without_any_other_import() -> None:
     program = """
 import arena
 driver = arena.Driver.open("sim")
 core = arena._core.Arena(driver, 0, cap=64 << 20, reserve=0, headroom=0, growth=64 << 20)
-buffer = core.allocate(1 << 20, 0, False)
+buffer = core.allocate(1 << 20)
 assert type(buffer).__name__ == "Buffer" and buffer.nbytes == 1 << 20
 core.free(buffer)
 """

@@ -1,4 +1,4 @@
-"""Installing arena: few dependencies, and a clear sentence if something is missing."""
+"""Installing arena: few dependencies, and a clear message if something is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(name: str) -> str:
 
 
 def configure(folder: Path, *definitions: str, **environment: str) -> str:
-    """What CMake says when it refuses; with no more programs in the path than it needs itself."""
+    """CMake's error, with no more programs in the path than CMake needs itself."""
     programs = folder / "bin"
     programs.mkdir()
     for name in ("cmake", "ninja"):

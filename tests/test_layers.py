@@ -1,4 +1,4 @@
-"""The parts of the Python package import downwards only, and tools/check_imports.py finds where they do not."""
+"""The parts of the Python package import downwards only, and tools/check_imports.py finds violations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_import_of_the_package_goes_down_without_cycles(checker: ModuleTyp
     assert checker.find_problems(ROOT / "python") == []
 
 
-def test_a_package_in_which_all_is_well_has_no_problems(checker: ModuleType, tmp_path: Path) -> None:
+def test_a_correct_package_has_no_problems(checker: ModuleType, tmp_path: Path) -> None:
     assert found(checker, tmp_path, {}) == []
 
 
@@ -62,7 +62,7 @@ def test_a_package_in_which_all_is_well_has_no_problems(checker: ModuleType, tmp
         ("_other/__init__.py", "", "does not know the part '_other'"),
     ],
 )
-def test_what_breaks_a_rule_is_found(checker: ModuleType, tmp_path: Path, name: str, text: str, problem: str) -> None:
+def test_a_broken_rule_is_found(checker: ModuleType, tmp_path: Path, name: str, text: str, problem: str) -> None:
     problems = found(checker, tmp_path, {name: text})
     assert problems, "nothing was found"
     assert problem in problems[0]

@@ -1,4 +1,4 @@
-"""What holds the project together: the Makefile, what CI runs, and the files that others look for first."""
+"""The project's files: the Makefile, what CI runs, the citation and the changelog."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def help_texts() -> dict[str, str]:
 
 
 def recipes() -> dict[str, str]:
-    """The lines of each target, with those that it depends on."""
+    """The lines of each target, including those of its dependencies."""
     found = re.findall(r"^([\w./%$()-]+):(?!=) ?(.*)\n((?:\t.*\n|  .*\n)*)", MAKEFILE, re.M)
     texts: dict[str, str] = {}
     for target, prerequisites, lines in found:
@@ -44,7 +44,7 @@ def test_make_help_explains_every_target_in_one_line() -> None:
 
 
 @needs_make
-def test_every_target_that_a_document_names_exists() -> None:
+def test_every_make_target_in_a_document_exists() -> None:
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("tests/*/*.md")]
     text = "\n".join(path.read_text() for path in documents)
     named = set(re.findall(r"(?:^    |`)make (?:-\S+ )*([a-z][a-z-]*)(?![\w/.])", text, re.M))
@@ -87,7 +87,7 @@ def test_some_tests_are_slow_and_most_are_not() -> None:
     assert 0 < len(slow) < 40
 
 
-def test_every_version_of_python_is_named_in_the_classifiers_tested_and_built() -> None:
+def test_every_python_version_in_the_classifiers_is_tested_and_built() -> None:
     named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PYPROJECT)
     minimum = re.search(r'^requires-python = ">=(3\.\d+)"$', PYPROJECT, re.M)
     built = re.search(r"^\[tool\.cibuildwheel\]\nbuild = \[(.*)\]$", PYPROJECT, re.M)

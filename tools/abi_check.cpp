@@ -59,14 +59,21 @@ PAIR(cu::GraphTag, CUgraph_st)
 PAIR(cu::GraphExecTag, CUgraphExec_st)
 PAIR(cu::GraphNodeTag, CUgraphNode_st)
 PAIR(cu::MemPoolTag, CUmemPoolHandle_st)
+PAIR(cu::ArrayTag, CUarray_st)
+PAIR(cu::ModuleTag, CUmod_st)
+PAIR(cu::FunctionTag, CUfunc_st)
+PAIR(cu::LibraryTag, CUlib_st)
+PAIR(cu::KernelTag, CUkern_st)
 PAIR(cu::ExecAffinityParam, CUexecAffinityParam)
 
 #define CU_STRUCT(ours, theirs) PAIR(cu::ours, theirs)
+#define CU_UNION CU_STRUCT
 #define CU_FIELD(type, ours, theirs)
 #define CU_PAD(type, ours)
 #define CU_END(ours)
 #include "abi/structs.def"
 #undef CU_STRUCT
+#undef CU_UNION
 #undef CU_FIELD
 #undef CU_PAD
 #undef CU_END
@@ -116,7 +123,8 @@ static_assert(kSame<cu::StreamCallback, CUstreamCallback> && !kSame<cu::HostFunc
 template <typename Ours, typename Theirs>
 inline constexpr bool kSameField = kSame<Ours, Theirs> || (std::is_same_v<Ours, void*> && std::is_pointer_v<Theirs>);
 template <typename Ours, typename Theirs, std::size_t kLength>
-inline constexpr bool kSameField<Ours[kLength], Theirs[kLength]> = sizeof(Ours) == 1 && sizeof(Theirs) == 1;
+inline constexpr bool kSameField<Ours[kLength], Theirs[kLength]> =
+    kSame<Ours, Theirs> || (sizeof(Ours) == 1 && sizeof(Theirs) == 1);
 
 namespace values {
 
@@ -166,6 +174,7 @@ namespace layouts {
     static_assert(alignof(Ours) == alignof(Theirs), HERE #ours " (" #theirs "): alignment"); \
     static_assert(std::is_standard_layout_v<Ours> && std::is_standard_layout_v<Theirs>,      \
                   HERE #ours " (" #theirs "): is no plain C struct");
+#define CU_UNION CU_STRUCT
 #define CU_FIELD(type, ours, theirs)                                                                              \
   static_assert(offsetof(Ours, ours) == offsetof(Theirs, theirs), HERE #ours " (" #theirs "): offset");           \
   static_assert(sizeof(Ours::ours) == sizeof(std::declval<Theirs&>().theirs), HERE #ours " (" #theirs "): size"); \
@@ -175,6 +184,7 @@ namespace layouts {
 #define CU_END(ours) }
 #include "abi/structs.def"
 #undef CU_STRUCT
+#undef CU_UNION
 #undef CU_FIELD
 #undef CU_PAD
 #undef CU_END

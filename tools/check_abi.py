@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Prove that src/abi declares the CUDA driver's binary interface as NVIDIA's headers do.
 
-Compiles tools/abi_check.cpp, which holds only compile-time checks, against each directory of headers:
-those named on the command line, or else those of the installed PyPI packages. Compares with them, too, the list of
-errors that the tests make the driver's functions fail with (tools/check_errors.py). A difference exits with 1,
-missing headers or a missing compiler with 2.
+Compiles tools/abi_check.cpp, which holds only compile-time checks, against each directory of headers: those named on
+the command line, or else those of the installed PyPI packages. Also compares the list of errors that the tests inject
+into the driver's functions (tools/check_errors.py). A difference exits with 1, missing headers or a missing compiler
+with 2.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from pathlib import Path
 import check_errors
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECK = ROOT / "tools" / "abi_check.cpp"
+CHECKS = (ROOT / "tools" / "abi_check.cpp", ROOT / "tools" / "runtime_check.cpp")  # the driver, the runtime
 SOURCES = ROOT / "src"
 
 PACKAGES = {
     "nvidia-cuda-runtime": "nvidia/cu13/include",
     "nvidia-cuda-runtime-cu12": "nvidia/cuda_runtime/include",
 }
-INSTALL = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-runtime-cu12==12.9.*'"
+COMPILER_PACKAGE = ("nvidia-cuda-crt", "nvidia/cu13/include")  # headers that those of the runtime include, of any version
+INSTALL = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-runtime-cu12==12.9.*' 'nvidia-cuda-crt==13.*'"
 
 
 class CannotCheckError(Exception):
-    """Something that the check needs is not there."""
+    """Something that the check needs is missing."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Headers:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake in src/abi, and a part of the message that has to come of it."""
+    """A mistake in src/abi, and a part of the message that it must cause."""
 
     mistake: str
     file: str
@@ -217,6 +218,34 @@ MUTATIONS = (
         "cuEventQuery, kDefaultStream,",
         "cuEventQuery: is not kDefaultStream",
     ),
+    Mutation(
+        "a parameter's type, in the runtime",
+        "runtime/functions.def",
+        "cudaMallocHost, kNone, (void** ptr, std::size_t size)",
+        "cudaMallocHost, kNone, (void** ptr, unsigned size)",
+        "cudaMallocHost: missing, or another prototype",
+    ),
+    Mutation(
+        "an error's value, in the runtime",
+        "runtime/errors.def",
+        "cudaErrorInvalidDeviceFunction, 98,",
+        "cudaErrorInvalidDeviceFunction, 99,",
+        "cudaErrorInvalidDeviceFunction: value",
+    ),
+    Mutation(
+        "the attribute behind a property",
+        "runtime/properties.def",
+        "cudaDevAttrWarpSize, 10)",
+        "cudaDevAttrWarpSize, 11)",
+        "cudaDevAttrWarpSize: value",
+    ),
+    Mutation(
+        "the order of two fields, in the runtime",
+        "runtime/structs.def",
+        "RT_FIELD(int, registers, numRegs)\nRT_FIELD(int, ptx_version, ptxVersion)\n",
+        "RT_FIELD(int, ptx_version, ptxVersion)\nRT_FIELD(int, registers, numRegs)\n",
+        "registers (numRegs): offset",
+    ),
 )
 
 
@@ -229,12 +258,16 @@ def compiler() -> list[str]:
     return [found]
 
 
+def package_folder(package: str, folder: str) -> Path:
+    try:
+        return Path(str(distribution(package).locate_file(folder)))
+    except PackageNotFoundError:
+        raise CannotCheckError(f"{package} is not installed: {INSTALL}") from None
+
+
 def installed() -> Iterator[Path]:
     for package, folder in PACKAGES.items():
-        try:
-            yield Path(str(distribution(package).locate_file(folder)))
-        except PackageNotFoundError:
-            raise CannotCheckError(f"{package} is not installed: {INSTALL}") from None
+        yield package_folder(package, folder)
 
 
 def read_headers(path: Path) -> Headers:
@@ -248,7 +281,7 @@ def read_headers(path: Path) -> Headers:
 
 
 def declarations(sources: Path, file: str, macro: str, headers: Headers) -> list[tuple[int, list[str]]]:
-    """The line and the leading arguments of each use of `macro` that these headers are to know."""
+    """The line and the leading arguments of each use of `macro` that these headers should know."""
     newer = "(?:_13)?" if headers.version >= 13000 else ""
     pattern = re.compile(rf"{macro}{newer}\((.*)")
     lines = (sources / "abi" / file).read_text().splitlines()
@@ -257,8 +290,13 @@ def declarations(sources: Path, file: str, macro: str, headers: Headers) -> list
 
 
 def compile_differences(sources: Path, headers: Headers) -> list[str]:
-    paths = [f"-I{sources}", "-isystem", str(headers.path), str(CHECK)]
-    command = [*compiler(), "-std=c++20", "-fsyntax-only", *paths]
+    return [difference for check in CHECKS for difference in compile_one(check, sources, headers)]
+
+
+def compile_one(check: Path, sources: Path, headers: Headers) -> list[str]:
+    more = package_folder(*COMPILER_PACKAGE)
+    paths = [f"-I{sources}", "-isystem", str(headers.path), "-isystem", str(more), str(check)]
+    command = [*compiler(), "-std=c++20", "-fsyntax-only", f"-DCUDART_MAJOR={headers.version // 1000}", *paths]
     try:
         run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     except OSError as error:
@@ -275,7 +313,7 @@ def compile_differences(sources: Path, headers: Headers) -> list[str]:
 def order_differences(sources: Path, headers: Headers) -> list[str]:
     """Check that the k-th version of a name goes with the k-th symbol: name, name_v2, name_v3.
 
-    The compiler cannot tell versions apart that have the same prototype.
+    The compiler cannot distinguish versions that have the same prototype.
     """
     typedefs = (headers.path / "cudaTypedefs.h").read_text(errors="replace")
     differences = []
@@ -297,7 +335,8 @@ def count(headers: Headers) -> str:
 
     constants = number("results.def", "CU_RESULT") + number("constants.def", "CU_VALUE")
     functions, structs = number("functions.def", "CU_FUNCTION"), number("structs.def", "CU_STRUCT")
-    return f"{functions} functions, {structs} structs, {constants} constants"
+    runtime = number("runtime/functions.def", "RT_FUNCTION")
+    return f"{functions} functions of the driver and {runtime} of the runtime, {structs} structs, {constants} constants"
 
 
 def check(headers: Headers) -> bool:
@@ -320,7 +359,7 @@ def mutated_copy(folder: Path, mutations: Iterable[Mutation]) -> None:
 
 
 def self_test(headers: Headers) -> bool:
-    """Whether the check fails, and for the right reasons, for a list of mistakes, made all at once."""
+    """Whether the check fails, and for the right reasons, for a list of mistakes made all at once."""
     with tempfile.TemporaryDirectory() as folder:
         mutated_copy(Path(folder), MUTATIONS)
         found = differences(Path(folder), headers)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prove that tests/reliability/documented.py lists the errors that NVIDIA's headers document, function by function.
+"""Prove that tests/reliability/documented_errors.py lists the errors that NVIDIA's headers document for each function.
 
-cuda.h has them in the comment above each function. tools/check_abi.py runs this on the headers that it has found.
+cuda.h has them in the comment above each function. tools/check_abi.py runs this on the headers it finds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import runpy
 from collections.abc import Mapping
 from pathlib import Path
 
-LIST = Path(__file__).resolve().parent.parent / "tests" / "reliability" / "documented.py"
+LIST = Path(__file__).resolve().parent.parent / "tests" / "reliability" / "documented_errors.py"
 
 _COMMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*CUresult\s+CUDAAPI\s+(\w+)\(", re.S)
 # "Note that this function may also return error codes from previous, asynchronous launches."
@@ -23,18 +23,18 @@ def listed() -> dict[str, set[str]]:
 
 
 def documented(header: str) -> dict[str, set[str]]:
-    """The errors of every function that a cuda.h has a comment for."""
+    """The errors of every function that has a comment in a cuda.h."""
     found: dict[str, set[str]] = {}
     for comment, name in _COMMENTED.findall(header):
         returned = comment.partition(r"\return")[2].partition(r"\sa")[0]
         found[name] = set(re.findall(r"::CUDA_ERROR_(\w+)", returned))
         if _EARLIER_WORK in returned:
-            found[name].add("LAUNCH_FAILED")  # stands for all that work may have met
+            found[name].add("LAUNCH_FAILED")  # stands for all errors of earlier work
     return found
 
 
 def differences(headers: list[str], ours: Mapping[str, set[str]]) -> list[str]:
-    """What is not as in the headers together: a newer one documents what an older one did not."""
+    """The differences from all headers together: a newer one documents what an older one did not."""
     found = [documented(header) for header in headers]
     wrong = []
     for name, errors in ours.items():
@@ -55,7 +55,7 @@ def check(headers: list[str]) -> bool:
 
 
 def self_test(headers: list[str]) -> bool:
-    """Whether one error more and one less are noticed, for every function."""
+    """Whether one more error and one less are noticed, for every function."""
     ours = listed()
     noticed = 0
     for name, errors in ours.items():

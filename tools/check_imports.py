@@ -2,13 +2,13 @@
 
 The parts are listed here bottom-up; ARCHITECTURE.md says what each is for. Rules:
 
-- An import at the top of a module goes downwards, or to a module of the same part, there without cycles.
+- An import at the top of a module goes downwards, or to a module of the same part without a cycle.
 - An import inside a function may go anywhere, and has its reason beside it: `late_import("what cannot be done")` around
   it, where the interpreter may be shutting down, or a comment `# late: why`.
 - No module assigns a global of another one: it calls a function of it.
 - Packages are private, so their modules need no second underscore; each says in a docstring what it is for.
 
-What stands under `if TYPE_CHECKING:` is never run, and may name any class.
+Code under `if TYPE_CHECKING:` never runs, and may name any class.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ LAYERS = (
     "_words",
     "errors",
     "_util",
+    "_cards",
     "_sim",
     "sim",
     "_inspect",
@@ -33,14 +34,16 @@ LAYERS = (
     "_trace",
     "_pool",
     "_cupy",
+    "torch",
     "_analysis",
     "_show",
     "_demo",
     "_run",
+    "_dryrun",
     "_cli",
     "__main__",
 )
-# `import arena` brings these and no more: all other names come when they are asked for.
+# `import arena` imports these and no more: all other names are imported on demand.
 ROOT_IMPORTS = {"_core", "_util", "errors"}
 
 
@@ -59,7 +62,7 @@ class Module(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its file, from ``arena/`` on."""
+        """Its file, relative to ``arena/``."""
         return f"arena/{'/'.join(self.path.parts[-len(self.package) - 1 :])}"
 
     @property
@@ -174,7 +177,7 @@ def problems_of_name(module: Module) -> list[str]:
 
 
 def find_cycles(modules: dict[str, Module]) -> list[str]:
-    """Cycles of imports at the top of modules, each with its modules in order."""
+    """Import cycles at the top of modules, each with its modules in order."""
     known = {*modules, "_core"}
     below: dict[str, list[str]] = {}
     for name, module in modules.items():

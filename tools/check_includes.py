@@ -1,8 +1,8 @@
 """Check that each layer of src/ includes only those below it, and that the core never sees Python.
 
-The layers are listed here bottom-up; ARCHITECTURE.md says what each is for. `cudasim` and `standins` stand beside the
-others: they are libraries of their own, and share nothing with them but the declarations of the driver's interface.
-The core's folders are layers, too.
+The layers are listed here bottom-up; ARCHITECTURE.md says what each is for. `cudasim`, `runtime` and `standins` are
+separate: they are libraries of their own, and share only the declarations of CUDA's interfaces with the others. The
+core's folders are layers, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "trace": {"trace", "core", "driver", "base", "abi"},
     "bindings": {"bindings", "trace", "core", "driver", "base", "abi"},
     "cudasim": {"cudasim", "abi"},
+    "runtime": {"runtime", "abi"},
     "standins": {"standins", "abi"},
 }
 CORE_FOLDERS = ["streams", "space", "backing", "scopes", "blocks", "heap", "arena"]  # bottom-up

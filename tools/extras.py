@@ -1,4 +1,4 @@
-"""Print the requirements of the package's extras, one a line: what `pip install .[NAME]` adds, without a build."""
+"""Print the requirements of the package's extras, one per line: what `pip install .[NAME]` adds, without a build."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def requirements(name: str) -> list[str]:
-    # tomllib is in Python 3.11 and later only, and this runs before anything is installed.
+    # tomllib exists only in Python 3.11 and later, and this runs before anything is installed.
     text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
     found = re.search(rf"^{re.escape(name)} = \[(.*?)\]$", text, re.MULTILINE)
     if found is None:

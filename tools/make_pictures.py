@@ -1,7 +1,7 @@
 """Make the pictures of the documents from real output, in light and dark: `make pictures`, into docs/pictures.
 
-A program of examples/ is run with the arena on the simulated driver; its report, a comparison of two caps and what the
-commands print are then photographed in a browser without a window. Each picture must stay below 300 KB.
+Runs a program of examples/ with the arena on the simulated driver, and takes screenshots of its report, of a comparison
+of two caps, and of what the commands print, in a headless browser. Each picture must stay below 300 KB.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ b {{ font-weight: 600; color: light-dark(#0550ae, #79c0ff); }}
 
 
 def arena(folder: Path, *arguments: str) -> str:
-    """Run a command, and return what a terminal would show: the command line, and what it prints."""
+    """Run a command, and return what a terminal would show: the command line and its output."""
     done = subprocess.run(
         [sys.executable, "-m", "arena", *arguments],
         cwd=folder,
@@ -78,7 +78,7 @@ def of_section(title: str) -> Callable[[Any, str], None]:
     return shoot
 
 
-# Tables and help, left out of the first picture so that it fits a screen.
+# Tables and help are left out of the first picture so that it fits a screen.
 LEFT_OUT = """section[aria-labelledby=account-title] .wide, #timeline-about, #timeline-details, #timeline-help,
 section[aria-labelledby=timeline-title] details, #map-about { display: none }"""
 

@@ -1,4 +1,4 @@
-"""Print the JSON schema of reports, made from the dataclasses that they are.
+"""Print the JSON schema of reports, generated from their dataclasses.
 
 python tools/report_schema.py > python/arena/_report/report.schema.json
 """

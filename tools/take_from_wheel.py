@@ -1,4 +1,4 @@
-"""Take one file out of a wheel, which pip downloads and this forgets.
+"""Extract one file from a wheel that pip downloads to a temporary folder.
 
 take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py HERE
 """

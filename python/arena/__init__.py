@@ -31,7 +31,7 @@ from .errors import (
 # Not typing's, whose import takes as long as half of what is imported here. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import sim
+    from . import sim, torch
     from ._analysis.batch import LargestBatch, largest_batch
     from ._analysis.compare import Comparison, compare
     from ._analysis.fit.answer import Fit, fit
@@ -89,6 +89,7 @@ __all__ = [
     "report",
     "safe_point",
     "sim",
+    "torch",
     "trace_lines",
 ]
 
@@ -113,13 +114,15 @@ _LATER = {
     "trace_lines": "_inspect.lines",
 }
 
+_MODULES = ("sim", "torch")  # imported when they are first used, too
+
 if not TYPE_CHECKING:  # or every name would pass as one of arena's
 
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if name == "sim":
-            return import_module(".sim", __name__)
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(import_module(f".{_LATER[name]}", __name__), name)

@@ -19,16 +19,19 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import _core
+from ._cards import Card, find_card, read_cards
 from ._sim.library import library, load, name_of, number_of, size_of_each, text_of, texts_of
 from ._sim.types import Access, Census, Finding, PriceTable, Race, Settings, Stalls
-from ._util.sizes import parse_size
+from ._util.sizes import Size, parse_size
 from .errors import UsageError
 
 __all__ = [
     "Access",
+    "Card",
     "Census",
     "Finding",
     "PriceTable",
@@ -38,12 +41,15 @@ __all__ = [
     "add_device",
     "call_table",
     "calls",
+    "card",
+    "cards",
     "census",
     "clear_findings",
     "clear_planned",
     "clear_races",
     "clock",
     "configure",
+    "dryrun",
     "enable",
     "fail",
     "finding_count",
@@ -76,6 +82,7 @@ def enable() -> None:
 
 def configure(
     *,
+    card: str | os.PathLike[str] | None = None,
     devices: int | None = None,
     memory: int | str | Sequence[int | str] | None = None,
     granularity: int | str | None = None,
@@ -100,6 +107,8 @@ def configure(
 
     Those that describe the machine can be changed until the driver is initialised, and again after :func:`reset`:
 
+    - ``card``: what the devices say they are: the path of a card's profile, or ``""`` for the one that is built in. Sets
+      ``memory`` and ``integrated``, too, unless they are given [``CUDASIM_CARD``, none]
     - ``devices``: how many there are [``CUDASIM_DEVICES``, 1]
     - ``memory``: bytes of each, or a list with one for each, which sets their number: ``8 << 30``, ``"80GiB"``,
       ``["8GiB", "24GiB"]`` [``CUDASIM_MEMORY``, 8GiB]. Host memory is used only for what is written to.
@@ -145,6 +154,7 @@ def configure(
     arena.errors.UsageError: prices: 'cheap' is not accepted; write a100, small, free, or the path of a file ...
     """
     given: dict[str, object] = {
+        "card": card,
         "memory": memory,
         "devices": devices,
         "granularity": granularity,
@@ -175,6 +185,7 @@ def settings() -> Settings:
     """Return the settings in force."""
     get = load().get
     return Settings(
+        card=get("card"),
         devices=int(get("devices")),
         memory=size_of_each(get("memory"), int(get("devices"))),
         granularity=int(get("granularity")),
@@ -416,3 +427,40 @@ def races() -> list[Race]:
 def clear_races() -> None:
     """Forget the races found so far; :func:`findings` no longer lists them either."""
     load().lib.cudasimClearRaces()
+
+
+def cards() -> tuple[Card, ...]:
+    """Return the profiles of cards that come with arena, the smallest memory first. ``arena cards`` lists them.
+
+    >>> [card.key for card in cards() if card.memory > 100 << 30]
+    ['h200-141', 'b200']
+    """
+    return read_cards()
+
+
+def card(name: str | os.PathLike[str]) -> Card:
+    """Return the profile of a card: one of :func:`cards`, or the TOML file at a path.
+
+    >>> card("rtx4090").multiprocessors
+    128
+    """
+    return find_card(name)
+
+
+def dryrun(card: str | os.PathLike[str] = "rtx4090", memory: Size | None = None) -> AbstractContextManager[Card]:
+    """Give this process a simulated GPU on which PyTorch and CuPy run, for tests: kernels are skipped.
+
+    Enter it before anything imports ``torch`` or ``cupy``, and in a test suite once, in ``conftest.py``::
+
+        @pytest.fixture(scope="session", autouse=True)
+        def gpu():
+            with arena.sim.dryrun(card="t4"):
+                yield
+
+    Raises :class:`ArenaError` if NVIDIA's own libraries are loaded already. The device stays simulated afterwards: what
+    a framework found it keeps. At the end of the ``with`` block memory that frameworks cached is returned. A process
+    has one card; ``memory`` changes its size. ``docs/dryrun.md`` says what to expect.
+    """
+    from ._dryrun.in_process import dryrun as run  # late: _dryrun is above the simulated driver, which it uses
+
+    return run(card, memory)

@@ -18,12 +18,19 @@ using Graph = struct GraphTag*;
 using GraphExec = struct GraphExecTag*;
 using GraphNode = struct GraphNodeTag*;
 using MemPool = struct MemPoolTag*;
+using Array = struct ArrayTag*;
+using Module = struct ModuleTag*;
+using Function = struct FunctionTag*;
+using Library = struct LibraryTag*;
+using Kernel = struct KernelTag*;
 struct ExecAffinityParam;  // never looked into
 
+using Ints3 = int[3];
 using Bytes4 = unsigned char[4];
 using Bytes5 = unsigned char[5];
 using Bytes16 = unsigned char[16];
 using Bytes54 = unsigned char[54];
+using Bytes64 = unsigned char[64];
 
 enum class Result : unsigned {
 #define CU_RESULT(ours, theirs, value, text) ours = value,
@@ -42,6 +49,7 @@ enum class Result : unsigned {
 #undef CU_END_ENUM
 
 #define CU_STRUCT(ours, theirs) struct ours {
+#define CU_UNION(ours, theirs) union ours {
 #define CU_FIELD(type, ours, theirs) type ours;
 #define CU_PAD(type, ours) type ours;
 #define CU_END(ours) \
@@ -49,12 +57,14 @@ enum class Result : unsigned {
   ;
 #include "abi/structs.def"
 #undef CU_STRUCT
+#undef CU_UNION
 #undef CU_FIELD
 #undef CU_PAD
 #undef CU_END
 
 using HostFunction = void (*)(void* data);
 using StreamCallback = void (*)(Stream stream, Result status, void* data);
+using BlockToSharedSize = std::size_t (*)(int block_size);
 
 // One function type per exported symbol: fn::cuMemAlloc_v2 and so on.
 namespace fn {

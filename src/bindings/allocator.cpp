@@ -1,6 +1,7 @@
-// What is called for memory: `allocate` of every arena.Arena, and by CuPy its `malloc`, and arena.malloc. Plain functions
-// of the C API, because they are called for every array. They do what is quick, a block that is there already. All else,
-// errors included, is done by the Python method or function of the same purpose.
+// The functions that programs call for memory: `allocate` and `malloc` of every arena.Arena, and arena.malloc. They are plain
+// functions of the C API, because they are called for every array. The quick path serves hits. Everything else, errors
+// included, is left to the slow path (slow_path.hpp), and unusual arguments to Python.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
@@ -10,24 +11,18 @@
 #include "bindings/cupy.hpp"
 #include "bindings/hooks.hpp"
 #include "bindings/lines.hpp"
+#include "bindings/slow_path.hpp"
 #include "bindings/stream_argument.hpp"
+#include "core/arena/trimming.hpp"
 
 namespace py = pybind11;
 
 namespace arena {
 namespace {
 
-struct Source {
-  std::shared_ptr<Arena> core;  // null while there is none: before the arena is made, and after it was closed
-  int device = 0;
-  bool is_simulated = false;
-  bool is_watched = false;  // somebody wants to know of every malloc, too
-};
-
-// A source that one thread may take away while another allocates.
+// A source that one thread may remove while another allocates.
 #ifdef Py_GIL_DISABLED
-// Threads have copies of it, each with a lock and a count of owners of its own: if they shared those, they would spend
-// their time on handing them to each other.
+// Threads use copies of it, each with a lock and a reference count of its own: shared ones would bounce between processors.
 class Slot {
  public:
   Source get() {
@@ -41,7 +36,7 @@ class Slot {
       Source other = source.core ? counted_apart(source) : Source{};
       const Guard guard(copy.mutex);
       std::swap(copy.source, other);
-    }  // what was there, if it is the last of it, ends without the guard
+    }  // the previous source is destroyed after the guard
   }
   void forget(const std::shared_ptr<Arena>& core) {
     for (Copy& copy : copies_) {
@@ -52,7 +47,7 @@ class Slot {
   }
 
  private:
-  static constexpr std::size_t kCopies = 16, kLine = 64;  // bytes that a processor has, or has not, for itself
+  static constexpr std::size_t kCopies = 16, kLine = 64;  // bytes in a cache line
   struct Guard {
     explicit Guard(PyMutex& mutex) : mutex(mutex) { PyMutex_Lock(&mutex); }
     ~Guard() { PyMutex_Unlock(&mutex); }
@@ -66,18 +61,21 @@ class Slot {
     std::shared_ptr<Arena> core;
   };
   static Source counted_apart(const Source& source) {
-    const auto owner = std::make_shared<Owner>(Owner{source.core});
-    return {std::shared_ptr<Arena>(owner, source.core.get()), source.device, source.is_simulated, source.is_watched};
+    Source copy = source;
+    copy.core = std::shared_ptr<Arena>(std::make_shared<Owner>(Owner{source.core}), source.core.get());
+    return copy;
   }
 
   static inline std::atomic<std::size_t> next_{0};
-  std::vector<Copy> copies_ = std::vector<Copy>(kCopies);  // elsewhere: Python's objects may begin within a line
+  std::vector<Copy> copies_ = std::vector<Copy>(kCopies);  // not inline: Python's objects need not be aligned to a line
 };
 #else
 class Slot {
  public:
   const Source& get() const { return source_; }
-  void set(Source source) { std::swap(source_, source); }  // what ends, ends when it is no longer in here
+  void set(Source source) {
+    std::swap(source_, source);
+  }  // the previous source is destroyed when the slot no longer has it
   void forget(const std::shared_ptr<Arena>& core) {
     if (source_.core == core) set({});
   }
@@ -87,11 +85,13 @@ class Slot {
 };
 #endif
 
-// The default arenas by device. Never destroyed: they are emptied by those whose they are.
+// The default arenas by device. Never destroyed: arenas clear their slots when they are closed or dropped.
 std::array<Slot, 64>& default_slots() {
   static auto& slots = *new std::array<Slot, 64>;
   return slots;
 }
+
+constexpr Bytes kLargestSize = PY_SSIZE_T_MAX;  // the core treats larger requests alike
 
 std::optional<Bytes> size_from(PyObject* given) {
   if (PyBool_Check(given)) return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<cu::Stream> stream_for(const Source& source) {
   return cupy::current_stream(source.device);
 }
 
-// Whether the memory is for CuPy's current device, as far as that can be told without a runtime.
+// Whether the memory is on CuPy's current device, as far as that is known without a runtime.
 bool is_for_current_device(const Source& source) {
   if (source.is_simulated && cupy::has_no_runtime()) return true;
   const std::optional<int> device = cupy::current_device();
@@ -115,81 +115,98 @@ bool is_for_current_device(const Source& source) {
 }
 
 enum class Serves { kOneDevice, kCurrentDevice };
-enum class Watched { kLeft, kTaken };  // what is asked of an arena that is watched
 
-// Null without an error when it is not a matter of taking what is there.
-template <Watched watched = Watched::kLeft>
+// CuPy's current stream, if it may be given memory of the source; nothing if Python has to find that out.
+std::optional<cu::Stream> cupy_stream(const Source& source, Serves serves) {
+  if (!source.core || (source.is_simulated && !cupy::may_simulate())) return std::nullopt;
+  if (serves == Serves::kOneDevice && !is_for_current_device(source)) return std::nullopt;
+  return stream_for(source);
+}
+
+// Null without an exception if it is not a hit.
 PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   try {
     const std::optional<Bytes> size = size_from(given);
     if (!size || !cupy::is_unhooked()) return nullptr;
     Source source = slot.get();
-    if (!source.core || (source.is_simulated && !cupy::may_simulate())) return nullptr;
-    if (source.is_watched && watched == Watched::kLeft) return nullptr;
-    if (serves == Serves::kOneDevice && !is_for_current_device(source)) return nullptr;
-    const std::optional<cu::Stream> stream = stream_for(source);
+    if (source.watched == Watched::kAll) return nullptr;
+    const std::optional<cu::Stream> stream = cupy_stream(source, serves);
     if (!stream) return nullptr;
     Block* block = source.core->try_allocate(*size, *stream, lines::current());
     if (block == nullptr) return nullptr;
     PyObject* made = cupy::new_pointer(std::move(source.core), *block, *size, source.device);
     if (made == nullptr) PyErr_Clear();
     return made;
-  } catch (const std::exception&) {  // it will come again where it can be told
+  } catch (const std::exception&) {  // the slow path will report it
     return nullptr;
   }
 }
 
-// Tells the arena of a request, before or after; false with an error set if a callback was interrupted.
-bool notice(std::uint64_t arena, PyObject* is_before) {
-  PyObject* module = PyImport_ImportModule("arena._pool.registry");
-  PyObject* done = module != nullptr ? PyObject_CallMethod(module, "notice_pressure", "KO",
-                                                           static_cast<unsigned long long>(arena), is_before)
-                                     : nullptr;
-  Py_XDECREF(module);
-  Py_XDECREF(done);
-  return done != nullptr;
+// A stream as an argument. The object's own code may raise.
+struct StreamArgument {
+  cu::Stream stream = nullptr;
+  PyObject* object = nullptr;  // null for a number, and for a default stream
+};
+
+std::optional<StreamArgument> stream_argument(PyObject* given) {
+  const std::optional<cu::Stream> stream = read_stream(given);
+  if (!stream) return std::nullopt;
+  return StreamArgument{.stream = *stream, .object = is_default(*stream) ? nullptr : given};
 }
 
-// What malloc does if it was not quick: it may be, of an arena that is watched.
-[[gnu::noinline]] PyObject* malloc_watched(Slot& slot, PyObject* pool, PyObject* size, Serves serves) {
-  const Source source = slot.get();
-  if (!source.core || !source.is_watched) return cupy::malloc_slowly(pool, size);
-  const std::uint64_t arena = source.core->id();
-  if (!notice(arena, Py_True)) return nullptr;
-  PyObject* made = malloc_quickly<Watched::kTaken>(slot, size, serves);
-  if (made == nullptr) return cupy::malloc_slowly(pool, size);  // which tells it itself
-  if (notice(arena, Py_False)) return made;
-  Py_DECREF(made);
-  return nullptr;
+// Asks CuPy for the object of its current stream, which keeps the stream alive, unless it is a default stream.
+PyObject* malloc_missed_on(const Source& source, PyObject* pool, Bytes size, cu::Stream stream) {
+  py::object object;
+  StreamArgument argument{.stream = stream};
+  if (!is_default(stream)) {
+    object = cupy::current_stream_object(source.device);
+    const std::optional<StreamArgument> found = stream_argument(object.ptr());
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    if (found) argument = *found;
+  }
+  const Wanted wanted{.size = size, .stream = argument.stream, .stream_object = argument.object};
+  return allocate_slowly(source, pool, wanted, Product::kCupyPointer);
+}
+
+// `pool` is null for the default arena.
+[[gnu::noinline]] PyObject* malloc_missed(Slot& slot, PyObject* pool, PyObject* given, Serves serves) {
+  try {
+    const std::optional<Bytes> size = size_from(given);
+    if (size && cupy::is_unhooked()) {
+      const Source source = slot.get();
+      if (const std::optional<cu::Stream> stream = cupy_stream(source, serves)) {
+        return malloc_missed_on(source, pool, *size, *stream);
+      }
+    }
+  } catch (const std::exception&) {
+    raise_thrown();
+    return nullptr;
+  }
+  return cupy::malloc_by_python(pool, given);
 }
 
 struct Allocator {
   PyObject_HEAD Slot slot;
-  std::atomic<bool> is_watched;  // somebody wants to know of every allocate()
 };
+
+PyTypeObject* allocator_type = nullptr;  // from when the module is imported
 
 Slot& slot_of(PyObject* self) { return reinterpret_cast<Allocator*>(self)->slot; }
 
 PyObject* allocator_malloc(PyObject* self, PyObject* size) {
-  if (!cupy::is_connected()) return cupy::malloc_slowly(self, size);
+  if (!cupy::is_connected()) return cupy::malloc_by_python(self, size);
   if (PyObject* made = malloc_quickly(slot_of(self), size, Serves::kOneDevice)) return made;
-  return malloc_watched(slot_of(self), self, size, Serves::kOneDevice);
+  return malloc_missed(slot_of(self), self, size, Serves::kOneDevice);
 }
 
-struct Wanted {
-  Bytes size;
-  cu::Stream stream;
-  PyObject* owner;  // of the stream; null for a number, and for a default stream
-};
-
-// Apart from the rest, which is to be short for a number.
+// In a function of its own, so that the path for a number stays short.
 [[gnu::noinline]] std::optional<Wanted> wanted_on_object(Bytes size, PyObject* given) {
-  const std::optional<cu::Stream> stream = read_stream(given);
-  if (!stream) return std::nullopt;
-  return Wanted{size, *stream, is_default(*stream) ? nullptr : given};
+  const std::optional<StreamArgument> argument = stream_argument(given);
+  if (!argument) return std::nullopt;
+  return Wanted{.size = size, .stream = argument->stream, .stream_object = argument->object};
 }
 
-// What allocate() is asked for; nothing if that takes more than a look. Raises what the stream's own code raises.
+// The arguments of allocate(); nothing if they are unusual, or wrong. Raises what the stream's own code raises.
 std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   if (names != nullptr && PyTuple_GET_SIZE(names) > 0) {
     if (count != 1 || PyTuple_GET_SIZE(names) != 1) return std::nullopt;
@@ -199,86 +216,128 @@ std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, Py
   if (count < 1 || count > 2 || !PyLong_CheckExact(arguments[0])) return std::nullopt;
   const std::optional<Bytes> size = size_from(arguments[0]);
   if (!size) return std::nullopt;
-  if (count == 1) return Wanted{*size, nullptr, nullptr};
+  if (count == 1) return Wanted{.size = *size};
   PyObject* given = arguments[1];
   if (!PyLong_CheckExact(given)) return wanted_on_object(*size, given);
   const auto stream = PyLong_AsUnsignedLongLong(given);
   if (stream != ~0ULL || PyErr_Occurred() == nullptr) {
-    return Wanted{*size, reinterpret_cast<cu::Stream>(stream), nullptr};
+    return Wanted{.size = *size, .stream = reinterpret_cast<cu::Stream>(stream)};
   }
   PyErr_Clear();
   return std::nullopt;
 }
 
-// Null without an error when it is not a matter of taking what is there.
-PyObject* allocate_quickly(Allocator& allocator, const Wanted& wanted) {
+// Null without an exception if it is not a hit.
+PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
   try {
-    if (allocator.is_watched.load(std::memory_order_relaxed)) return nullptr;
-    Source source = allocator.slot.get();
-    if (!source.core) return nullptr;
-    Block* block = wanted.owner == nullptr
+    Source source = slot.get();
+    if (!source.core || source.watched != Watched::kNone) return nullptr;
+    Block* block = wanted.stream_object == nullptr
                        ? source.core->try_allocate(wanted.size, wanted.stream, lines::current())
-                       : source.core->try_allocate(wanted.size, wanted.stream, wanted.owner, lines::current());
+                       : source.core->try_allocate(wanted.size, wanted.stream, wanted.stream_object, lines::current());
     if (block == nullptr) return nullptr;
     PyObject* made = buffers::new_buffer(std::move(source.core), *block, wanted.size, source.device);
     if (made == nullptr) PyErr_Clear();
     return made;
-  } catch (const std::exception&) {  // it will come again where it can be told
+  } catch (const std::exception&) {  // the slow path will report it
+    return nullptr;
+  }
+}
+
+// Unusual arguments, read by a method of arena.Arena that returns (size, number of the stream, its object or None).
+[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, Product product) {
+  const py::int_ exact = parsed[0];
+  const py::object object = parsed[2];
+  const std::optional<Bytes> size = size_from(exact.ptr());
+  const auto stream = reinterpret_cast<cu::Stream>(parsed[1].cast<std::uint64_t>());
+  const Wanted wanted{.size = size.value_or(kLargestSize),
+                      .stream = stream,
+                      .stream_object = object.is_none() || is_default(stream) ? nullptr : object.ptr(),
+                      .huge_size = size ? nullptr : exact.ptr()};
+  return allocate_slowly(slot_of(self).get(), self, wanted, product);
+}
+
+[[gnu::noinline]] PyObject* allocate_unusual(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                                             PyObject* names, Product product) {
+  try {
+    const auto parse = py::reinterpret_steal<py::object>(PyObject_GetAttrString(self, "_parse_request"));
+    if (!parse) return nullptr;
+    const auto parsed = py::reinterpret_steal<py::tuple>(
+        PyObject_Vectorcall(parse.ptr(), arguments, static_cast<std::size_t>(count), names));
+    if (!parsed) return nullptr;
+    return allocate_parsed(self, parsed, product);
+  } catch (const std::exception&) {
+    raise_thrown();
     return nullptr;
   }
 }
 
 PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  if (const std::optional<Wanted> wanted = wanted_by(arguments, count, names)) {
-    if (PyObject* made = allocate_quickly(*reinterpret_cast<Allocator*>(self), *wanted)) return made;
-  } else if (PyErr_Occurred() != nullptr) {
-    return nullptr;
+  const std::optional<Wanted> wanted = wanted_by(arguments, count, names);
+  if (wanted) {
+    if (PyObject* made = allocate_quickly(slot_of(self), *wanted)) return made;
+    return allocate_slowly(slot_of(self).get(), self, *wanted, Product::kBuffer);
   }
-  PyObject* slowly = PyObject_GetAttrString(self, "_allocate_slowly");
-  if (slowly == nullptr) return nullptr;
-  PyObject* made = PyObject_Vectorcall(slowly, arguments, static_cast<std::size_t>(count), names);
-  Py_DECREF(slowly);
-  return made;
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return allocate_unusual(self, arguments, count, names, Product::kBuffer);
 }
 
-PyObject* watch(PyObject* self, PyObject*) {
-  reinterpret_cast<Allocator*>(self)->is_watched = true;
-  Py_RETURN_NONE;
+// For arena._cupy.bridge, where malloc() could not do it alone.
+PyObject* allocate_for_cupy(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  return allocate_unusual(self, arguments, count, nullptr, Product::kCupyPointer);
 }
 
-PyObject* watch_malloc(PyObject* self, PyObject*) {
+void set_watched(PyObject* self, Watched watched) {
   Source source = slot_of(self).get();
-  if (!source.core) Py_RETURN_NONE;
-  source.is_watched = true;
+  if (!source.core) return;
+  source.watched = std::max(source.watched, watched);
   for (Slot& slot : default_slots()) {
     if (slot.get().core == source.core) slot.set(source);
   }
   slot_of(self).set(source);
+}
+
+PyObject* watch_misses(PyObject* self, PyObject*) {
+  set_watched(self, Watched::kMisses);
   Py_RETURN_NONE;
 }
 
-PyObject* give_core(PyObject* self, PyObject* arguments) {
+PyObject* watch_all(PyObject* self, PyObject*) {
+  set_watched(self, Watched::kAll);
+  Py_RETURN_NONE;
+}
+
+PyObject* attach(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  static const char* const names[] = {"core", "device", "is_simulated", "is_auto_compact", "expects_virtual_memory",
+                                      nullptr};
   PyObject* core = nullptr;
-  int device = 0, is_simulated = 0;
-  if (PyArg_ParseTuple(arguments, "Oip", &core, &device, &is_simulated) == 0) return nullptr;
+  int device = 0, is_simulated = 0, is_auto_compact = 0, expects_virtual_memory = 0;
+  if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O$ippp", const_cast<char**>(names), &core, &device,
+                                  &is_simulated, &is_auto_compact, &expects_virtual_memory) == 0) {
+    return nullptr;
+  }
   try {
-    slot_of(self).set({py::cast<std::shared_ptr<Arena>>(py::handle(core)), device, is_simulated != 0, false});
+    slot_of(self).set({.core = py::cast<std::shared_ptr<Arena>>(py::handle(core)),
+                       .device = device,
+                       .is_simulated = is_simulated != 0,
+                       .is_auto_compact = is_auto_compact != 0,
+                       .expects_virtual_memory = expects_virtual_memory != 0});
   } catch (const py::cast_error&) {
-    PyErr_SetString(PyExc_TypeError, "_give_core takes the core of an arena");
+    PyErr_SetString(PyExc_TypeError, "_attach takes the core of an arena");
     return nullptr;
   }
   Py_RETURN_NONE;
 }
 
-void forget_core(PyObject* self) {
+void detach_core(PyObject* self) {
   const Source source = slot_of(self).get();
   if (!source.core) return;
   slot_of(self).forget(source.core);
   for (Slot& slot : default_slots()) slot.forget(source.core);
 }
 
-PyObject* take_core(PyObject* self, PyObject*) {
-  forget_core(self);
+PyObject* detach(PyObject* self, PyObject*) {
+  detach_core(self);
   Py_RETURN_NONE;
 }
 
@@ -286,38 +345,48 @@ PyObject* allocator_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = type->tp_alloc(type, 0);
   if (self == nullptr) return nullptr;
   new (&slot_of(self)) Slot;
-  new (&reinterpret_cast<Allocator*>(self)->is_watched) std::atomic<bool>(false);
   return self;
 }
 
 void allocator_dealloc(PyObject* self) {
-  forget_core(self);
+  detach_core(self);
   slot_of(self).~Slot();
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
 }
 
+// Methods have several signatures, which the C API casts to one.
+template <typename Function>
+PyCFunction function_of(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 PyObject* new_allocator_type() {
-  static char doc[] = "What arena.Arena gets its malloc from. It has none of its own to give: arena.Arena has.";
+  static char doc[] = "The base class of arena.Arena, which gives it allocate() and malloc().";
   static PyMethodDef methods[] = {
-      {"allocate", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&allocator_allocate)),
-       METH_FASTCALL | METH_KEYWORDS,
+      {"allocate", function_of(&allocator_allocate), METH_FASTCALL | METH_KEYWORDS,
        "allocate($self, size, stream=0)\n--\n\n"
        "Return a buffer of ``size`` bytes, or of a size such as ``\"200MiB\"``, for use on a stream.\n\n"
        "Raises :class:`OutOfMemoryError`.\n\n"
-       "A stream is the number of one, 0 for the default stream, or an object that has one: CuPy's or cuda-core's."},
+       "A stream is a number, 0 for the default stream, or an object that has one, such as CuPy's or cuda-core's."},
       {"malloc", &allocator_malloc, METH_O,
        "malloc($self, size, /)\n--\n\n"
        "Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.\n\n"
-       "It is used on CuPy's current stream. An array keeps its memory through its views, and gives it back with the\n"
-       "last of them."},
-      {"_give_core", &give_core, METH_VARARGS,
-       "_give_core($self, core, device, is_simulated, /)\n--\n\nSay where memory comes from."},
-      {"_take_core", &take_core, METH_NOARGS, "_take_core($self, /)\n--\n\nSay that no more memory comes."},
-      {"_watch_malloc", &watch_malloc, METH_NOARGS,
-       "_watch_malloc($self, /)\n--\n\nHave notice_pressure() called before and after every malloc()."},
-      {"_watch", &watch, METH_NOARGS, "_watch($self, /)\n--\n\nHave _allocate_slowly() called by every allocate()."},
+       "It is used on CuPy's current stream. An array and its views keep the memory, and give it back when the last\n"
+       "of them is gone."},
+      {"_allocate_for_cupy", function_of(&allocate_for_cupy), METH_FASTCALL,
+       "_allocate_for_cupy($self, size, stream, /)\n--\n\n"
+       "Return memory as CuPy's MemoryPointer; as a Buffer, if CuPy's types are not as expected."},
+      {"_attach", function_of(&attach), METH_VARARGS | METH_KEYWORDS,
+       "_attach($self, core, *, device, is_simulated, is_auto_compact, expects_virtual_memory)\n--\n\n"
+       "Set where memory comes from."},
+      {"_detach", &detach, METH_NOARGS, "_detach($self, /)\n--\n\nGive out no more memory."},
+      {"_watch_misses", &watch_misses, METH_NOARGS,
+       "_watch_misses($self, /)\n--\n\n"
+       "Call _rearm_pressure() and _fire_pressure() around each allocate(), and each malloc() that is a miss."},
+      {"_watch_all", &watch_all, METH_NOARGS,
+       "_watch_all($self, /)\n--\n\nCall _rearm_pressure() and _fire_pressure() around each request."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&allocator_new)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(&allocator_dealloc)},
@@ -340,9 +409,9 @@ Slot* current_slot() {
 
 PyObject* malloc_by_default(PyObject*, PyObject* size) {
   Slot* slot = current_slot();
-  if (slot == nullptr) return cupy::malloc_slowly(nullptr, size);
+  if (slot == nullptr) return cupy::malloc_by_python(nullptr, size);
   if (PyObject* made = malloc_quickly(*slot, size, Serves::kCurrentDevice)) return made;
-  return malloc_watched(*slot, nullptr, size, Serves::kCurrentDevice);
+  return malloc_missed(*slot, nullptr, size, Serves::kCurrentDevice);
 }
 
 PyObject* new_malloc() {
@@ -357,20 +426,27 @@ PyObject* new_malloc() {
 
 }  // namespace
 
+Source source_of(PyObject* pool) {
+  if (allocator_type == nullptr || PyObject_TypeCheck(pool, allocator_type) == 0) {
+    throw py::type_error("an arena.Arena is needed");
+  }
+  const Source source = slot_of(pool).get();
+  if (!source.core) throw_closed();
+  return source;
+}
+
 void bind_allocator(py::module_& module) {
-  intern_stream_names();
   const auto type = py::reinterpret_steal<py::object>(new_allocator_type());
+  allocator_type = reinterpret_cast<PyTypeObject*>(type.ptr());
   module.attr("Allocator") = type;
   module.attr("malloc") = py::reinterpret_steal<py::object>(new_malloc());
   module.def(
       "set_default",
-      [type = type.ptr()](std::size_t device, const py::object& allocator) {
-        if (PyObject_TypeCheck(allocator.ptr(), reinterpret_cast<PyTypeObject*>(type)) == 0) {
-          throw py::type_error("set_default takes an Allocator");
-        }
-        if (device < default_slots().size()) default_slots()[device].set(slot_of(allocator.ptr()).get());
+      [](std::size_t device, const py::object& allocator) {
+        if (device < default_slots().size()) default_slots()[device].set(source_of(allocator.ptr()));
       },
-      py::arg("device"), py::arg("allocator"), "Say where arena.malloc gets memory on a device, until it is closed.");
+      py::arg("device"), py::arg("allocator"),
+      "Set the arena that arena.malloc uses for a device, until it is closed.");
 }
 
 }  // namespace arena

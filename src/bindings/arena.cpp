@@ -1,18 +1,18 @@
-// The core's Arena for Python. What people call is arena.Arena, which is written in Python on top of this.
+// The core's Arena for Python. Programs use arena.Arena, which is written in Python on top of this.
 #include "core/arena/arena.hpp"
 
 #include <pybind11/stl.h>
 
 #include <chrono>
-#include <iterator>
 #include <memory>
 #include <string>
-#include <unordered_map>
 
 #include "bindings/bindings.hpp"
 #include "bindings/buffer.hpp"
+#include "bindings/failure.hpp"
 #include "bindings/lines.hpp"
-#include "bindings/standstill.hpp"
+#include "bindings/moving.hpp"
+#include "bindings/snapshots.hpp"
 #include "trace/recorder.hpp"
 
 namespace py = pybind11;
@@ -20,62 +20,32 @@ namespace py = pybind11;
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kLeastAlignment = 256;  // of what other allocators give
-
-Moving moving_if(bool may_move) { return may_move ? Moving::kAllowed : Moving::kForbidden; }
+constexpr std::uint64_t kLeastAlignment = 256;  // of addresses from other allocators
 
 cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Stream>(number); }
 
-// Finds a moment in which live data may be moved, or nothing. The GIL is held from then on until the data has moved: no
-// thread that needs it can give the device work. What is queued by then is waited for before, without the GIL: a function
-// of the program's may be among it, which needs that. So the other threads are looked at before that wait, and must have
-// slept all the while. `may_move` is a bool for those who need not look, or else what looks.
-std::optional<QuiescenceCheck> find_moment(Arena& arena, const py::object& may_move) {
-  constexpr int kTries = 5;
-  const auto wait = [&] {
-    const WithoutGil without_gil;
-    arena.synchronize();
-  };
-  if (py::isinstance<py::bool_>(may_move)) {
-    if (!may_move.cast<bool>()) return std::nullopt;
-    wait();
-    return QuiescenceCheck{};
-  }
-  for (int i = 0; i < kTries; ++i) {
-    const py::object found = may_move();
-    if (found.is_none()) break;
-    const auto standstill = found.cast<std::shared_ptr<Standstill>>();
-    wait();
-    if (standstill->holds()) return [standstill] { return standstill->holds(); };
-  }
-  return std::nullopt;
-}
-
-bool is_compactable(Arena& arena) {
-  const WithoutGil without_gil;
-  return arena.is_compactable();
-}
-
-// A buffer, made before anybody else runs: an exception of a signal handler finds it owned.
-py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream, const py::object& may_reback,
-                    bool is_last) {
-  const lines::Id line = lines::current();
-  AllocateOptions options{.line = line, .is_last = is_last};
-  const bool is_asked = !may_reback.is(py::handle(Py_False)) && is_compactable(*arena);
-  const std::optional<QuiescenceCheck> moment = is_asked ? find_moment(*arena, may_reback) : std::nullopt;
+// One attempt, without moving live data. arena.Arena.allocate() does more: see slow_path.hpp.
+py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream) {
+  const AllocateOptions options{.line = lines::current()};
   Block* block = nullptr;
-  if (moment) {
-    options.moving = Moving::kAllowed;
-    options.is_quiescent = *moment ? &*moment : nullptr;
-    block = &arena->allocate(size, stream_from(stream), options);
-  } else {
+  {
     const WithoutGil without_gil;
-    if (is_asked) arena->expect_moving(false);
     block = &arena->allocate(size, stream_from(stream), options);
   }
   PyObject* made = buffers::new_buffer(arena, *block, size, arena->device().number());
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
+}
+
+// A failure is a value, so that Python builds its error once.
+std::optional<RequestFailure> reserve(Arena& arena, Bytes size, bool may_move) {
+  try {
+    const WithoutGil without_gil;
+    arena.reserve(size, moving_if(may_move));
+    return std::nullopt;
+  } catch (const OutOfMemory& error) {
+    return RequestFailure{.failure = error.failure()};
+  }
 }
 
 void free_block(Arena& arena, const py::object& block) {
@@ -88,45 +58,36 @@ void free_block(Arena& arena, const py::object& block) {
   arena.free(address);
 }
 
-// In any thread. What the function has when it runs Python must need no GIL to be dropped.
-template <typename Function>
-auto with_gil(const Function& function) {
-  return or_stay([&] {
-    const py::gil_scoped_acquire gil;
-    return or_stay(function);
-  });
-}
+std::string repr_of(const py::handle& object) { return py::repr(object).cast<std::string>(); }
 
-std::string shown(const py::handle& object) { return py::repr(object).cast<std::string>(); }
-
-// What it says of itself; an error in saying so is its own.
+// The address that an object from upstream= names. What its own code raises is raised.
 std::uint64_t address_in(const py::object& memory, Bytes size) {
   py::object given;
   try {
     given = memory.attr("ptr");
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_AttributeError)) throw;
-    throw UsageError("upstream= gave " + shown(memory) + ", which has no address in .ptr");
+    throw UsageError("upstream= gave " + repr_of(memory) + ", which has no address in .ptr");
   }
   std::uint64_t address = 0;
   try {
     address = given.cast<std::uint64_t>();
-  } catch (const py::cast_error&) {  // it is no number: told below
+  } catch (const py::cast_error&) {  // not a number: reported below
   }
   if (address == 0 || address % kLeastAlignment != 0) {
-    throw UsageError("upstream= gave memory at " + shown(given) +
+    throw UsageError("upstream= gave memory at " + repr_of(given) +
                      ", which is not an address that is a multiple of 256");
   }
   if (size > ~address) {
-    throw UsageError("upstream= gave memory at " + shown(given) + ", after which there are no " + std::to_string(size) +
-                     " bytes");
+    throw UsageError("upstream= gave memory at " + repr_of(given) + ", after which there are no " +
+                     std::to_string(size) + " bytes");
   }
   return address;
 }
 
-// Memory that a function of the user's gives: an object with an address, which is kept until it is not needed any more.
+// Memory from a function of the user. The object it returns has an address, and is kept until the memory is given back.
 PlainSource from_python(py::object function) {
-  // Dropped with the GIL, or, when there is no interpreter left to drop it, not at all.
+  // Released with the GIL, or leaked if the interpreter has ended.
   const auto drop = [](PyObject* object) {
     if (Py_IsInitialized() != 0) with_gil([&] { Py_DECREF(object); });
   };
@@ -134,7 +95,7 @@ PlainSource from_python(py::object function) {
   return [held, drop](Bytes size) -> std::optional<PlainMemory> {
     return with_gil([&]() -> std::optional<PlainMemory> {
       try {
-        // Not by pybind11, whose objects would be dropped if the thread ended in there.
+        // Without pybind11: its objects would be dropped if the thread ended during the call.
         PyObject* given = PyObject_CallFunction(held.get(), "K", static_cast<unsigned long long>(size));
         if (given == nullptr) throw py::error_already_set();
         auto memory = py::reinterpret_steal<py::object>(given);
@@ -149,16 +110,8 @@ PlainSource from_python(py::object function) {
   };
 }
 
-// An object of Python's that is kept, and dropped with the GIL; not at all when the interpreter has ended.
-std::shared_ptr<void> kept(py::object object) {
-  const auto drop = [](PyObject* held) {
-    if (Py_IsInitialized() != 0 && !is_finalizing()) with_gil([&] { Py_DECREF(held); });
-  };
-  return std::shared_ptr<PyObject>(object.release().ptr(), drop);
-}
-
 void keep_stream(Arena& arena, std::uint64_t stream, py::object owner) {
-  std::shared_ptr<void> held = owner.is_none() ? nullptr : kept(std::move(owner));
+  std::shared_ptr<void> held = owner.is_none() ? nullptr : keep_alive(std::move(owner));
   const WithoutGil without_gil;
   arena.keep_stream(stream_from(stream), std::move(held));
 }
@@ -168,169 +121,37 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
   if (!upstream.is_none()) settings.upstream = from_python(upstream);
   const WithoutGil without_gil;
   const auto end = [](Arena* arena) {
-    if (arena->is_inherited()) return;  // all that it has is the parent's
+    if (arena->is_inherited()) return;  // everything in it belongs to the parent process
     if (PyGILState_Check() == 0) return delete arena;
-    // The end of an arena waits for the device, which may be running a function that needs the GIL.
+    // The destructor waits for the device, which may be running a host function that needs the GIL.
     WithoutGil without_gil;
     delete arena;
   };
   return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
 }
 
-// Quick where nobody else has the lock: the GIL is let go only to wait for it.
-Stats read_stats(Arena& arena, bool may_reback) {
-  if (const std::optional<Stats> stats = arena.try_stats(moving_if(may_reback))) return *stats;
+// Fast if the lock is free: the GIL is released only to wait for the lock.
+Stats read_stats(Arena& arena, bool may_move) {
+  if (const std::optional<Stats> stats = arena.try_stats(moving_if(may_move))) return *stats;
   const WithoutGil without_gil;
-  return arena.stats(moving_if(may_reback));
+  return arena.stats(moving_if(may_move));
 }
 
-// A property that takes the lock. Releases the GIL first: the thread that holds the lock may wait for Python code.
+// A property that takes the lock. Releases the GIL first: the thread that holds the lock may be waiting for the GIL.
 template <typename Value>
 py::cpp_function locked(Value (Arena::*get)() const) {
   return py::cpp_function(get, py::call_guard<WithoutGil>());
 }
 
-std::int64_t steady_now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
-
-PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
-  return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
-}
-
-const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines::Id id) {
-  const auto it = known.find(id);
-  return it != known.end() ? it->second : known.emplace(id, lines::frames(id)).first->second;
-}
-
-// There may be hundreds of thousands: texts are made once each, and the tuples, of arena's Piece, filled by hand.
-py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
-  auto* const type = reinterpret_cast<PyTypeObject*>(lines::piece_class().ptr());
-  const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
-  std::unordered_map<std::string, py::str> scopes;
-  std::unordered_map<lines::Id, py::tuple> frames;
-  py::list rows(snapshot.pieces.size());
-  py::ssize_t row = 0;
-  for (const Snapshot::Piece& p : snapshot.pieces) {
-    PyObject* const fields[] = {PyLong_FromUnsignedLongLong(p.address),
-                                PyLong_FromUnsignedLongLong(p.size),
-                                py::str(states[static_cast<int>(p.state)]).release().ptr(),
-                                PyLong_FromUnsignedLongLong(p.requested),
-                                PyLong_FromUnsignedLongLong(p.stream),
-                                PyLong_FromUnsignedLongLong(p.serial),
-                                py::str(scopes.try_emplace(p.scope, p.scope).first->second).release().ptr(),
-                                py::bool_(p.pinned).release().ptr(),
-                                py::tuple(frame_of(frames, p.line)).release().ptr(),
-                                age_of(p, now)};
-    PyObject* tuple = type->tp_alloc(type, py::ssize_t{std::size(fields)});
-    if (tuple == nullptr) throw py::error_already_set();
-    for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple, i, fields[i]);
-    PyList_SET_ITEM(rows.ptr(), row++, tuple);
-  }
-  return rows;
-}
-
-// `now` is when it was taken, on the steady clock.
-py::dict dict_of(const Snapshot& snapshot, std::int64_t now) {
-  using py::literals::operator""_a;
-  py::list segments, handles, aliases;
-  for (const Snapshot::Segment& s : snapshot.segments) segments.append(py::make_tuple(s.address, s.size));
-  for (const Snapshot::Handle& h : snapshot.handles) handles.append(py::make_tuple(h.address, h.size));
-  for (const Snapshot::Alias& a : snapshot.aliases) aliases.append(py::make_tuple(a.address, a.handle, a.size));
-  return py::dict("stats"_a = snapshot.stats, "largest_free"_a = snapshot.largest_free, "peak"_a = snapshot.peak.stats,
-                  "peak_largest_free"_a = snapshot.peak.largest_free, "granule"_a = snapshot.granule,
-                  "plain"_a = snapshot.plain, "addresses"_a = snapshot.addresses, "peers"_a = snapshot.peers,
-                  "remark"_a = snapshot.remark, "next_serial"_a = snapshot.next_serial, "segments"_a = segments,
-                  "handles"_a = handles, "aliases"_a = aliases, "pieces"_a = pieces_of(snapshot, now));
-}
-
-py::dict snapshot_of(Arena& arena, bool may_reback) {
+py::dict snapshot_of(Arena& arena, bool may_move) {
   const Snapshot snapshot = [&] {
     const WithoutGil without_gil;
-    return arena.snapshot(moving_if(may_reback));
+    return arena.snapshot(moving_if(may_move));
   }();
   return dict_of(snapshot, steady_now());
 }
 
-void bind_failure(py::module_& module) {
-  py::class_<Failure>(module, "Failure", "What the core knows of a request that failed, beyond what its error says.")
-      .def_readonly("could_move", &Failure::could_move, "Whether live data could be moved for it.")
-      .def_property_readonly(
-          "in_scope",
-          [](const Failure& failure) -> std::optional<std::vector<std::uint64_t>> {
-            if (!failure.budget) return std::nullopt;
-            return failure.budget->serials;
-          },
-          "The serials of the blocks in the scope whose budget was reached; None if it was not that.")
-      .def(
-          "snapshot",
-          [](const Failure& failure) -> py::object {
-            return failure.snapshot ? py::object(dict_of(*failure.snapshot, steady_now())) : py::none();
-          },
-          "Everything there was at that moment; None if the request was tried again.");
-}
-
-// Its dictionaries and lists are made without any lock: they may run anything.
-void bind_watch(py::module_& module) {
-  py::class_<Watch, std::shared_ptr<Watch>>(module, "Watch",
-                                            "What was held at the peak of live bytes, and the account over time.")
-      .def(py::init<>())
-      .def_property_readonly(
-          "samples",
-          [](const Watch& watch) {
-            py::list rows;
-            for (const Watch::Sample& sample : watch.samples()) rows.append(py::make_tuple(sample.at, sample.stats));
-            return rows;
-          },
-          "Nanoseconds since the beginning, and the account then.")
-      .def_property_readonly(
-          "peak",
-          [](const Watch& watch) -> py::object {
-            const std::shared_ptr<const Watch::Moment> moment = watch.moment();
-            if (!moment) return py::none();
-            return py::make_tuple(moment->at, dict_of(moment->snapshot, moment->clock));
-          },
-          "Nanoseconds since the beginning, and everything there was then; None if nothing was ever live.")
-      .def_property_readonly("now", &Watch::now, "Nanoseconds since the beginning.");
-}
-
-void bind_stats(py::module_& module) {
-  py::class_<Stats>(module, "Stats", "What is reserved and why, in bytes, and what has happened so far.")
-#define ARENA_STAT(name, text) .def_readonly(#name, &Stats::name, text)
-      ARENA_STAT(requested, "What the program asked for.")                                               //
-      ARENA_STAT(live, "Bytes in allocations, after rounding.")                                          //
-      ARENA_STAT(reserved, "Bytes of physical memory taken from the driver.")                            //
-      ARENA_STAT(rounding, "live - requested.")                                                          //
-      ARENA_STAT(pending, "Freed, but a stream may still be using it.")                                  //
-      ARENA_STAT(captured, "Freed, but kept for a captured graph, which writes there at every launch.")  //
-      ARENA_STAT(releasable, "Wholly free handles: trim() would return them.")                           //
-      ARENA_STAT(stranded, "Free pieces of handles that a live block also sits on.")                     //
-      ARENA_STAT(compactable, "Of stranded: whole granules, which re-backing frees.")                    //
-      ARENA_STAT(spare, "Handles that are mapped nowhere.")                                              //
-      ARENA_STAT(cap, "The most that may be reserved.")                                                  //
-      ARENA_STAT(headroom, "What is left free on the device.")                                           //
-      ARENA_STAT(device_total, "Bytes of memory the device has.")                                        //
-      ARENA_STAT(device_free,
-                 "Bytes free on the device when the driver was last asked, less what was taken here since.")
-          ARENA_STAT(largest, "The largest request that would pass now: one of the next two.")             //
-      ARENA_STAT(largest_without_moving, "The largest request that would pass without moving live data.")  //
-      ARENA_STAT(largest_with_moving, "The largest request that would pass with moving live data.")        //
-      ARENA_STAT(peak_requested, "The highest value of requested so far.")                                 //
-      ARENA_STAT(peak_live, "The highest value of live so far.")                                           //
-      ARENA_STAT(peak_reserved, "The highest value of reserved so far.")                                   //
-      ARENA_STAT(allocations, "Allocations made so far.")                                                  //
-      ARENA_STAT(blocks, "Allocations that live.")                                                         //
-      ARENA_STAT(hits, "Allocations that needed nothing of the driver.")                                   //
-      ARENA_STAT(splits, "Allocations that took a part of a gap.")                                         //
-      ARENA_STAT(failures, "Requests that could not be met.")                                              //
-      ARENA_STAT(maps, "Handles mapped so far.")                                                           //
-      ARENA_STAT(unmaps, "Handles unmapped so far.")                                                       //
-      ARENA_STAT(rebacked, "Handles replaced under live data so far.")                                     //
-      ARENA_STAT(driver_calls, "Calls of the driver so far.")                                              //
-      ARENA_STAT(waits, "Waits of one stream for another so far.")
-#undef ARENA_STAT
-          ;
-}
-
-// The memory of a graph, with the arena that it is of.
+// The memory of a graph, and its arena.
 class Graph {
  public:
   explicit Graph(std::shared_ptr<Arena> arena) : arena_(std::move(arena)), memory_(arena_->begin_graph()) {}
@@ -344,8 +165,9 @@ class Graph {
 
 void bind_graph(py::module_& module) {
   py::class_<Graph>(module, "Graph", "The core of arena.GraphMemory.")
-      .def("end", &Graph::end, py::call_guard<WithoutGil>(), "What this thread allocates is not the graph's any more.")
-      .def("release", &Graph::release, py::call_guard<WithoutGil>(), "The graph will not be launched again.");
+      .def("end", &Graph::end, py::call_guard<WithoutGil>(), "Stop collecting what this thread allocates.")
+      .def("release", &Graph::release, py::call_guard<WithoutGil>(),
+           "Release the memory: the graph is not launched again.");
 }
 
 py::dict scopes_of(const Arena& arena) {
@@ -363,23 +185,20 @@ py::dict scopes_of(const Arena& arena) {
 
 void bind_scope(py::module_& module) {
   py::class_<Scope, std::shared_ptr<Scope>>(module, "Scope", "The core of arena.Scope.")
-      .def_property_readonly("name", &Scope::name, "What it is called.")
-      .def_property_readonly("first", &Scope::first, "The lowest number that an allocation in it may have.")
-      .def_property_readonly("path", &Scope::path, "Its name after those of the scopes around it.")
+      .def_property_readonly("name", &Scope::name, "Its name.")
+      .def_property_readonly("first", &Scope::first, "The lowest serial that a block in it can have.")
+      .def_property_readonly("path", &Scope::path, "Its name, after those of the scopes around it.")
       .def_property_readonly("budget", &Scope::budget, "The most that may be live in it, if it has a budget.")
-      .def_property_readonly("live", &Scope::live, "Bytes that were allocated in it and live.")
+      .def_property_readonly("live", &Scope::live, "Live bytes that were allocated in it.")
       .def_property_readonly("peak", &Scope::peak, "The highest value of live so far.")
-      .def_property_readonly("blocks", &Scope::blocks, "Allocations that were made in it and live.");
+      .def_property_readonly("blocks", &Scope::blocks, "Live allocations that were made in it.");
 }
 
 }  // namespace
 
 void bind_arena(py::module_& module) {
-  bind_stats(module);
   bind_scope(module);
   bind_graph(module);
-  bind_failure(module);
-  bind_watch(module);
   py::class_<Arena, std::shared_ptr<Arena>>(module, "Arena", "The core of arena.Arena.")
       .def(py::init([](std::shared_ptr<Driver> driver, int device, Bytes cap, Bytes reserve, Bytes headroom,
                        Bytes growth, bool vmm, bool moves, Peers peers, const py::object& upstream, bool validates) {
@@ -392,45 +211,44 @@ void bind_arena(py::module_& module) {
                                     .moves = moves,
                                     .validates = validates,
                                     .upstream = {}};
-             py::module_::import("arena._pool.buffer");  // says what blocks become; `import arena` leaves it for later
+             py::module_::import("arena._pool.buffer");  // registers the type of buffers; `import arena` does not
              return make_arena(std::move(driver), device, std::move(settings), upstream);
            }),
            py::arg("driver"), py::arg("device"), py::arg("cap"), py::arg("reserve"), py::arg("headroom"),
            py::arg("growth"), py::arg("vmm") = true, py::arg("moves") = false, py::arg("peers") = py::none(),
            py::arg("upstream") = py::none(), py::arg("validates") = false)
-      .def("allocate", &allocate, py::arg("size"), py::arg("stream"), py::arg("may_reback"), py::arg("is_last") = true,
-           "A new block, as an arena.Buffer.")
-      .def("expect_moving", &Arena::expect_moving, py::arg("moves"), "Say whether live data may be moved if need be.")
+      .def("allocate", &allocate, py::arg("size"), py::arg("stream") = 0,
+           "A new block, as an arena.Buffer: one attempt, without moving live data.")
       .def("keep_stream", &keep_stream, py::arg("stream"), py::arg("owner"),
-           "Keep what owns a stream until its memory is done with. None: the stream lives for ever.")
+           "Keep the owner of a stream until its memory is no longer used. None: the stream is never destroyed.")
       .def("free", &free_block, py::arg("block"), "Give a block back: a Buffer, or the address of a live one.")
       .def(
           "record_stream",
           [](Arena& arena, std::uint64_t address, std::uint64_t stream) {
             arena.record_stream(address, stream_from(stream));
           },
-          py::arg("address"), py::arg("stream"), py::call_guard<WithoutGil>(), "Say that a stream uses a block too.")
+          py::arg("address"), py::arg("stream"), py::call_guard<WithoutGil>(), "Note that a stream also uses a block.")
       .def(
           "begin_graph",
           [](const std::shared_ptr<Arena>& arena) {
             const WithoutGil without_gil;
             return Graph(arena);
           },
-          "What this thread allocates from now on is a captured graph's.")
+          "Collect what this thread allocates from now on for a captured graph.")
       .def("release_graphs", &Arena::release_graphs, py::call_guard<WithoutGil>(),
-           "No graph that was captured without begin_graph() will be launched again.")
-      .def("pin", &Arena::pin, py::arg("address"), py::call_guard<WithoutGil>(), "Keep what backs a block.")
+           "Release the memory of graphs that were captured without begin_graph().")
+      .def("pin", &Arena::pin, py::arg("address"), py::call_guard<WithoutGil>(), "Keep the physical memory of a block.")
       .def("unpin", &Arena::unpin, py::arg("address"), py::call_guard<WithoutGil>(), "Undo one pin().")
-      .def("close", &Arena::close, py::call_guard<WithoutGil>(), "Allocate no more, give back the rest.")
+      .def("close", &Arena::close, py::call_guard<WithoutGil>(), "Allocate no more, and give back what is free.")
       .def("trim", &Arena::trim, py::call_guard<WithoutGil>(), "Give back what is wholly free.")
       .def(
           "compact",
-          [](Arena& arena, const py::object& may_reback) {
-            const std::optional<QuiescenceCheck> moment = find_moment(arena, may_reback);
+          [](Arena& arena, const py::object& may_move) {
+            const std::optional<QuiescenceCheck> moment = find_moment(arena, may_move);
             if (moment) arena.compact(*moment);
             return moment.has_value();
           },
-          py::arg("may_reback"),
+          py::arg("may_move"),
           "Give back every granule that no block touches, if live data may be moved now. Holds the GIL.")
       .def("needs_safe_point", &Arena::needs_safe_point, "Whether safe_point() would have something to do.")
       .def(
@@ -438,28 +256,24 @@ void bind_arena(py::module_& module) {
           [](Arena& arena, double seconds) {
             return arena.safe_point(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
           },
-          py::arg("seconds"), "Move live data until the time is up; the bytes that it set free. Holds the GIL.")
-      .def("is_compactable", &Arena::is_compactable, py::call_guard<WithoutGil>(),
-           "Whether a request could gain anything by moving live data.")
+          py::arg("seconds"), "Move live data until the time is up. Returns the bytes freed. Holds the GIL.")
       .def("synchronize", &Arena::synchronize, py::call_guard<WithoutGil>(), "Wait for the device.")
-      .def(
-          "reserve", [](Arena& arena, Bytes size, bool may_reback) { arena.reserve(size, moving_if(may_reback)); },
-          py::arg("size"), py::arg("may_reback"), py::call_guard<WithoutGil>(), "Have at least so much reserved.")
+      .def("reserve", &reserve, py::arg("size"), py::kw_only(), py::arg("may_move"),
+           "Reserve at least so much. Returns why that failed, or None.")
       .def("set_cap", &Arena::set_cap, py::arg("cap"), py::call_guard<WithoutGil>(), "Change the cap.")
-      .def_property_readonly("id", &Arena::id, "A number of its own.")
+      .def_property_readonly("id", &Arena::id, "A number that no other arena of the process has.")
       .def_property_readonly("is_plain", &Arena::is_plain, "Whether it works on plain segments.")
       .def_property_readonly("addresses", locked(&Arena::addresses), "Bytes of addresses reserved for virtual memory.")
       .def_property_readonly("peers", locked(&Arena::peers), "The other devices that have access to virtual memory.")
       .def_property_readonly("rdma", locked(&Arena::rdma), "Whether memory is created for GPUDirect RDMA.")
-      .def_property_readonly("remark", locked(&Arena::remark), "What is not as usual on this device, and why.")
+      .def_property_readonly("remark", locked(&Arena::remark), "What is unusual on this device, and why.")
       .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")
       .def("live", &Arena::live, py::call_guard<WithoutGil>(), "Bytes in allocations, after rounding.")
-      .def(
-          "scopes", &scopes_of,
-          "Of all scopes so far, by path: bytes and allocations that live, the peak, how often it was entered, and the "
-          "last budget.")
+      .def("scopes", &scopes_of,
+           "All scopes so far, by path: live bytes, live allocations, the peak, how often it was entered, and the last "
+           "budget.")
       .def("cap", &Arena::cap, py::call_guard<WithoutGil>(), "The most that may be reserved.")
       .def(
           "enter_scope",
@@ -474,19 +288,19 @@ void bind_arena(py::module_& module) {
             const WithoutGil without_gil;
             arena.observe(std::move(recorder));
           },
-          py::arg("recorder").none(true), "Have what happens recorded, or, with None, no more.")
+          py::arg("recorder").none(true), "Set the recorder; None stops recording.")
       .def("watch", &Arena::watch, py::arg("watch").none(true), py::call_guard<WithoutGil>(),
-           "Have the peak and the account over time kept, or, with None, no more.")
+           "Set the watch, which keeps the peak and the account over time; None stops that.")
       .def("update_watch", &Arena::update_watch, py::call_guard<WithoutGil>(), "Bring the watch up to this moment.")
       .def("end_scope", &Arena::end_scope, py::arg("scope"), py::call_guard<WithoutGil>(),
-           "Count no more allocations in a scope.")
-      .def("snapshot", &snapshot_of, py::arg("may_reback") = true, "Everything there is, at one moment.")
-      .def("stats", &read_stats, py::arg("may_reback") = true, "The account.")
+           "Stop counting allocations in a scope.")
+      .def("snapshot", &snapshot_of, py::arg("may_move") = true, "Everything there is, at one moment.")
+      .def("stats", &read_stats, py::arg("may_move") = true, "The account.")
       .def(
           "stats_after_asking",
-          [](Arena& arena, bool may_reback) { return arena.stats_after_asking(moving_if(may_reback)); },
-          py::arg("may_reback"), py::call_guard<WithoutGil>(),
-          "The account, after asking the device what it has left and the streams what they have done.")
+          [](Arena& arena, bool may_move) { return arena.stats_after_asking(moving_if(may_move)); },
+          py::arg("may_move"), py::call_guard<WithoutGil>(),
+          "The account, after asking the device what is free and the streams what they have finished.")
       .def("validate", &Arena::validate, py::call_guard<WithoutGil>(), "Check every invariant.");
 }
 

@@ -4,7 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <chrono>
-#include <string>
+#include <memory>
 #include <thread>
 
 #if __has_include(<bits/cxxabi_forced.h>)
@@ -14,9 +14,9 @@
 
 namespace arena {
 
-// For what takes the GIL, or runs Python. In a thread that outlives the interpreter that ends the thread, by an unwinding
-// in which destructors would do without the GIL what needs it, or end the process because they are noexcept. So the
-// thread stays where it is until the process ends, as with Python 3.14 and later. It must not hold a lock.
+// Wraps code that takes the GIL or runs Python. In a thread that outlives the interpreter, CPython ends the thread by a forced
+// unwind. Destructors would then use Python without the GIL, or terminate the process because they are noexcept. So the
+// thread sleeps until the process ends, as with Python 3.14 and later. The caller must not hold a lock.
 template <typename Function>
 auto or_stay(const Function& function) {
 #ifdef ARENA_FORCED_UNWIND
@@ -30,7 +30,7 @@ auto or_stay(const Function& function) {
 #endif
 }
 
-// Lets other Python threads run while it lives.
+// Releases the GIL for its lifetime.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -44,14 +44,23 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-// Whether the interpreter is ending: nobody can be called, or waited for.
+// Runs a function with the GIL, in any thread. If the function calls Python, everything it owns must be safe to drop without
+// the GIL.
+template <typename Function>
+auto with_gil(const Function& function) {
+  return or_stay([&] {
+    const pybind11::gil_scoped_acquire gil;
+    return or_stay(function);
+  });
+}
+
+// Whether the interpreter is shutting down: no Python code can run, and no thread can be waited for.
 bool is_finalizing();
 
-// The arena.OutOfMemoryError of a request that failed.
-struct Failure;
-pybind11::object out_of_memory(const std::string& text, const Failure& failure);
+// Keeps a Python object alive. It is released with the GIL, or leaked if the interpreter has ended.
+std::shared_ptr<void> keep_alive(pybind11::object object);
 
-// The C++ exception that is being handled, as Python's. For functions that pybind11 does not call.
+// Sets the Python exception for the C++ exception being handled. For functions that pybind11 does not call.
 void raise_thrown();
 
 void bind_errors(pybind11::module_& module);
@@ -61,7 +70,12 @@ void bind_lines(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
 void bind_threads(pybind11::module_& module);
 void bind_signals(pybind11::module_& module);
+void bind_streams(pybind11::module_& module);
+void bind_stats(pybind11::module_& module);
+void bind_watch(pybind11::module_& module);
+void bind_failure(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
+void bind_slow_path(pybind11::module_& module);
 void bind_allocator(pybind11::module_& module);
 
 namespace buffers {

@@ -1,5 +1,5 @@
-// What arena.Buffer, which is written in Python, gets from here: the block that it owns, and the end of that. A plain
-// type of the C API: threads that use one arena share no object by it whose owners would have to be counted for all.
+// The base class of arena.Buffer, which is written in Python: it owns the block and frees it. A plain type of the C API, so that
+// threads that use one arena share no reference count.
 #include "bindings/buffer.hpp"
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace {
 
 struct BlockOwner {
   PyObject_HEAD std::shared_ptr<Arena> core;
-  std::atomic<Block*> block;  // null if it is freed: of several threads that free it, one finds it
+  std::atomic<Block*> block;  // null once freed: of several threads that free it, one gets it
   std::uint64_t address;
   Bytes requested;
   int device;
@@ -51,7 +51,7 @@ PyObject* free_now(PyObject* self, PyObject*) {
 void dealloc(PyObject* self) {
   BlockOwner& owner = owner_of(self);
   Block* block = owner.block.exchange(nullptr);
-  // At the end of the interpreter nobody can be waited for; the end of the process gives all back.
+  // While the interpreter shuts down no thread can be waited for; the end of the process frees everything.
   if (is_finalizing()) {
     [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(owner.core));
   } else if (block != nullptr) {
@@ -73,13 +73,13 @@ PyObject* get_core(PyObject* self, void*) {
 }
 
 PyTypeObject* new_owner_type() {
-  static char doc[] = "What arena.Buffer gets its memory from. Arena.allocate() makes them.";
+  static char doc[] = "The base class of arena.Buffer. Arena.allocate() makes them.";
   static PyMethodDef methods[] = {
       {"free", &free_now, METH_NOARGS, "free($self, /)\n--\n\nGive the memory back. A second call does nothing."},
       {nullptr, nullptr, 0, nullptr}};
   static PyGetSetDef properties[] = {
       {"ptr", &get_ptr, nullptr, "The address, a multiple of 512; of 256, if ``upstream=`` gives no better.", nullptr},
-      {"nbytes", &get_nbytes, nullptr, "The bytes that were asked for.", nullptr},
+      {"nbytes", &get_nbytes, nullptr, "The bytes that were requested.", nullptr},
       {"_device", &get_device, nullptr, "The number of the device that it is on.", nullptr},
       {"_core", &get_core, nullptr, "The core of its arena; None if it was freed.", nullptr},
       {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -103,6 +103,12 @@ void free_quietly(Arena& core, Block& block) {
   quietly([&] { return core.free(block), true; });
 }
 
+Block& take_block(PyObject* buffer) {
+  Block* block = owner_of(buffer).block.exchange(nullptr);
+  if (block == nullptr) throw UsageError("the buffer was freed already");
+  return *block;
+}
+
 PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device) {
   PyObject* made = buffer_type->tp_alloc(buffer_type, 0);
   if (made == nullptr) {
@@ -118,12 +124,6 @@ PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested,
   return made;
 }
 
-Disowned disown(py::handle buffer) {
-  if (PyObject_TypeCheck(buffer.ptr(), owner_type) == 0) throw py::type_error("this is no arena.Buffer");
-  BlockOwner& owner = owner_of(buffer.ptr());
-  return {owner.core, owner.block.exchange(nullptr), owner.requested, owner.device};
-}
-
 void bind(py::module_& module) {
   owner_type = new_owner_type();
   module.attr("BlockOwner") = py::handle(reinterpret_cast<PyObject*>(owner_type));
@@ -135,7 +135,7 @@ void bind(py::module_& module) {
         }
         buffer_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
       },
-      py::arg("type"), "Say what a block becomes. Called once, when arena is imported.");
+      py::arg("type"), "Set the type of buffers. Called once, when arena is imported.");
 }
 
 }  // namespace arena::buffers

@@ -8,20 +8,14 @@
 
 namespace arena::buffers {
 
-// A block as an arena.Buffer, which owns it from now on. Null with an error set when there is no host memory: the block
-// is given back then.
+// A block as an arena.Buffer, which owns it from now on. Null with an exception set if there is no host memory: the block is
+// given back then.
 PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device);
 
-// What a Buffer owned, and no longer owns; the block is null if it was freed before.
-struct Disowned {
-  std::shared_ptr<Arena> core;
-  Block* block;
-  Bytes requested;
-  int device;
-};
-Disowned disown(pybind11::handle buffer);
+// The block of a live arena.Buffer, which is the caller's from now on: the buffer counts as freed.
+Block& take_block(PyObject* buffer);
 
-// Gives a block back whatever happens. It can be only that the driver is gone, and the memory with it.
+// Gives a block back and ignores errors: they mean that the driver is gone, and the memory with it.
 void free_quietly(Arena& core, Block& block);
 
 }  // namespace arena::buffers

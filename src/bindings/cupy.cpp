@@ -15,7 +15,7 @@ using buffers::free_quietly;
 
 namespace {
 
-// The objects of CuPy's extension types, as far as we write them. connect() looks whether they are still like this.
+// The layouts of CuPy's extension types, as far as they are written here. connect() checks them.
 struct BaseMemory {
   PyObject_HEAD std::intptr_t ptr;
   std::size_t size;
@@ -28,17 +28,17 @@ struct MemoryPointer {
   PyObject* mem;
 };
 
-// A BaseMemory that owns a block. CuPy's fields can be written by anybody, so what it frees is its own.
+// A BaseMemory that owns a block. Programs can write CuPy's fields, so it frees by its own.
 struct BlockMemory {
   BaseMemory base;
   std::shared_ptr<Arena> core;
   Block* block;
 };
 
-// How a MemoryPointer is made: by writing its fields, or by calling its type, which takes longer.
+// How a MemoryPointer is made: by writing its fields, or by calling its type, which is slower.
 enum class Way { kWritten, kCalled };
 
-// What was found in CuPy. Made once, and never destroyed: memory may be freed until the very end.
+// What was found in CuPy. Created once and never destroyed: memory may be freed until the process ends.
 struct Found {
   PyTypeObject* block_memory;
   PyTypeObject* pointer;
@@ -52,16 +52,17 @@ struct Found {
 };
 
 std::atomic<const Found*> found{nullptr};
+std::atomic<PyObject*> error_class{nullptr};  // never dropped
 std::atomic<bool> no_runtime{false};
 std::atomic<bool> is_simulation_allowed{false};
-// Asking CuPy takes as long as all the rest, so it is not asked before there may be a hook: one that was registered
-// before we came, in any thread, or later, which notice_hooks() tells.
+// Asking CuPy for hooks takes as long as the rest of a hit. So each thread asks once, for hooks registered before arena was
+// imported; notice_hooks() reports later ones.
 std::atomic<bool> may_have_hooks{false};
 thread_local bool was_asked = false;
 
 bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
 
-// CuPy's hooks of this thread, in a dictionary; null if it cannot be asked.
+// CuPy's hooks of this thread, in a dictionary; null if that fails.
 py::object hooks_of(const Found& cupy) {
   auto hooks = py::reinterpret_steal<py::object>(cupy.hooks(0));
   if (PyErr_Occurred() != nullptr) PyErr_Clear();
@@ -81,18 +82,18 @@ void call_free_hooks(const char* method, const BlockMemory& memory, std::uint64_
   }
 }
 
-// In the midst of anything, an exception included, which must be there afterwards.
+// May be called while an exception is set, which must survive.
 void give_back(const BlockMemory& memory, Arena& core) {
   if (need_not_ask()) return free_quietly(core, *memory.block);
   const py::error_scope pending;
   if (is_unhooked()) return free_quietly(core, *memory.block);
-  const std::uint64_t address = memory.block->address;  // once it is freed, the block may be another's
+  const std::uint64_t address = memory.block->address;  // once it is freed, the block may be reused
   call_free_hooks("free_preprocess", memory, address);
   free_quietly(core, *memory.block);
   call_free_hooks("free_postprocess", memory, address);
 }
 
-// As CuPy's PooledMemory does it: its address is 0 from then on, and to do it again does nothing.
+// Like CuPy's PooledMemory: the address is 0 afterwards, and a second call does nothing.
 PyObject* free_now(PyObject* self, PyObject*) {
   auto& memory = *reinterpret_cast<BlockMemory*>(self);
   std::shared_ptr<Arena> core;
@@ -110,7 +111,7 @@ PyObject* free_now(PyObject* self, PyObject*) {
 
 void dealloc(PyObject* self) {
   auto& memory = *reinterpret_cast<BlockMemory*>(self);
-  // At the end of the interpreter nobody can be called, or waited for; the end of the process gives all back.
+  // While the interpreter shuts down no code can run and no thread can be waited for; the end of the process frees everything.
   if (is_finalizing()) {
     [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(memory.core));
   } else if (memory.core) {
@@ -123,10 +124,10 @@ void dealloc(PyObject* self) {
 }
 
 PyTypeObject* new_type(const py::object& base) {
-  static char doc[] = "A block of an arena. It goes back when the last array that views it goes.";
+  static char doc[] = "A block of an arena. It is given back when the last array that views it is gone.";
   static PyMethodDef methods[] = {
       {"free", &free_now, METH_NOARGS,
-       "free($self, /)\n--\n\nGive the memory back now. Arrays that view it must not be used any more."},
+       "free($self, /)\n--\n\nGive the memory back now. Arrays that view it must not be used afterwards."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(&dealloc)}, {Py_tp_methods, methods}, {Py_tp_doc, doc}, {0, nullptr}};
@@ -137,7 +138,7 @@ PyTypeObject* new_type(const py::object& base) {
   return reinterpret_cast<PyTypeObject*>(type);
 }
 
-// Takes the reference to the memory over.
+// Steals the reference to the memory.
 PyObject* written_pointer(const Found& cupy, PyObject* memory) {
   PyObject* made = cupy.pointer->tp_new(cupy.pointer, cupy.no_arguments, nullptr);
   if (made == nullptr) {
@@ -167,25 +168,29 @@ Function* function(const py::dict& capsules, const char* name, const char* signa
   return reinterpret_cast<Function*>(PyCapsule_GetPointer(capsule, signature));
 }
 
-bool has_size(PyTypeObject* type, std::size_t size, bool collected) {
+enum class Collected { kNo, kYes };  // by the garbage collector
+
+bool has_layout(PyTypeObject* type, std::size_t size, Collected collected) {
+  const bool is_collected = PyType_HasFeature(type, Py_TPFLAGS_HAVE_GC) != 0;
   return type->tp_basicsize == static_cast<Py_ssize_t>(size) && type->tp_itemsize == 0 &&
-         PyType_HasFeature(type, Py_TPFLAGS_HAVE_GC) == static_cast<int>(collected);
+         is_collected == (collected == Collected::kYes);
 }
 
 constexpr std::intptr_t kSampleAddress = 0x123456000;
 constexpr std::size_t kSampleSize = 0x777;
 constexpr int kSampleDevice = 3;
 
-// Reads the fields of one that CuPy made.
+// Reads the fields of an object that CuPy made.
 bool is_as_expected(const py::object& base, const py::object& sample) {
-  if (!has_size(reinterpret_cast<PyTypeObject*>(base.ptr()), sizeof(BaseMemory), false)) return false;
+  if (!has_layout(reinterpret_cast<PyTypeObject*>(base.ptr()), sizeof(BaseMemory), Collected::kNo)) return false;
   const auto& memory = *reinterpret_cast<const BaseMemory*>(sample.ptr());
   return memory.ptr == kSampleAddress && memory.size == kSampleSize && memory.device_id == kSampleDevice;
 }
 
-// Reads the fields of one that CuPy made, and has CuPy read those of one that we wrote.
+// Reads the fields of an object that CuPy made, and lets CuPy read those of one written here.
 bool can_be_written(const Found& cupy, const py::object& sample) {
-  if (!has_size(cupy.pointer, sizeof(MemoryPointer), true) || cupy.pointer->tp_new == nullptr) return false;
+  if (!has_layout(cupy.pointer, sizeof(MemoryPointer), Collected::kYes) || cupy.pointer->tp_new == nullptr)
+    return false;
   const py::object called = py::handle(reinterpret_cast<PyObject*>(cupy.pointer))(sample, 16);
   const auto& fields = *reinterpret_cast<const MemoryPointer*>(called.ptr());
   if (fields.ptr != kSampleAddress + 16 || fields.device_id != kSampleDevice || fields.mem != sample.ptr()) {
@@ -198,7 +203,7 @@ bool can_be_written(const Found& cupy, const py::object& sample) {
          written.attr("device_id").cast<int>() == kSampleDevice && written.attr("mem").ptr() == sample.ptr();
 }
 
-std::unique_ptr<Found> look(const py::object& memory_module, const py::dict& capsules) {
+std::unique_ptr<Found> inspect(const py::object& memory_module, const py::dict& capsules) {
   constexpr const char* plain = "int (int __pyx_skip_dispatch)";
   auto cupy = std::make_unique<Found>();
   cupy->has_hooks = function<int(int)>(capsules, "_has_memory_hooks", plain);
@@ -219,23 +224,16 @@ std::unique_ptr<Found> look(const py::object& memory_module, const py::dict& cap
   return cupy;
 }
 
-std::string connect(const py::object& memory_module, const py::dict& capsules) {
+std::string connect(const py::object& memory_module, const py::dict& capsules, py::object out_of_memory_error) {
+  error_class = out_of_memory_error.release().ptr();
   if (!is_connected()) {
     try {
-      found = look(memory_module, capsules).release();
-    } catch (const py::error_already_set&) {  // another CuPy than we know
+      found = inspect(memory_module, capsules).release();
+    } catch (const py::error_already_set&) {  // a CuPy with other internals
     }
   }
   if (!is_connected()) return "generic";
   return found.load()->way == Way::kWritten ? "written" : "called";
-}
-
-py::object adopt(const py::object& buffer) {
-  buffers::Disowned had = buffers::disown(buffer);
-  if (had.block == nullptr) throw UsageError("this buffer was freed: its memory is no longer its own");
-  PyObject* made = new_pointer(std::move(had.core), *had.block, had.requested, had.device);
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(made);
 }
 
 }  // namespace
@@ -253,7 +251,7 @@ bool is_unhooked() {
   was_asked = true;
   if (answer == 0) return true;
   may_have_hooks = true;
-  // Once a thread has had a hook CuPy keeps its dictionary, which may be empty.
+  // Once a thread had a hook, CuPy keeps its dictionary, which may be empty.
   const py::object hooks = answer == 1 ? hooks_of(cupy) : py::object();
   if (PyErr_Occurred() != nullptr) PyErr_Clear();
   return hooks && PyObject_Size(hooks.ptr()) == 0;
@@ -281,6 +279,12 @@ std::optional<cu::Stream> current_stream(int device) {
   return std::nullopt;
 }
 
+py::object current_stream_object(int device) {
+  return py::module_::import("arena._cupy.bridge").attr("current_stream")(device);
+}
+
+py::handle error_type() { return error_class.load(std::memory_order_acquire); }
+
 PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device) {
   const Found& cupy = *found.load(std::memory_order_acquire);
   auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
@@ -298,15 +302,13 @@ PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested
 }
 
 void bind(py::module_& module) {
-  module.def("connect_cupy", &connect, py::arg("memory_module"), py::arg("capsules"),
-             "Say what CuPy has. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
-  module.def("notice_hooks", [] { may_have_hooks = true; }, "Say that CuPy may have memory hooks from now on.");
-  module.def("has_no_runtime", [] { no_runtime = true; }, "Say that CuPy has no CUDA runtime in this process.");
+  module.def("connect_cupy", &connect, py::arg("memory_module"), py::arg("capsules"), py::arg("out_of_memory_error"),
+             "Inspect CuPy. Returns how memory is handed to it: \"written\", \"called\" or \"generic\".");
+  module.def("notice_hooks", [] { may_have_hooks = true; }, "Note that CuPy may have memory hooks from now on.");
+  module.def("has_no_runtime", [] { no_runtime = true; }, "Note that CuPy has no CUDA runtime in this process.");
   module.def(
       "allow_simulation", [] { is_simulation_allowed = true; },
-      "Say that CuPy's runtime, if it has one, can use memory of the simulated driver.");
-  module.def("adopt", &adopt, py::arg("buffer"),
-             "What a Buffer owns as CuPy's MemoryPointer, which owns it from now on. Not for the generic way.");
+      "Note that CuPy's runtime, if it has one, can use memory of the simulated driver.");
 }
 
 }  // namespace arena::cupy

@@ -1,5 +1,5 @@
-// CuPy from C: what it says of its streams, devices and hooks, and memory in its own types. Nothing in here is an error
-// because CuPy is another than expected: what is not found is not there, and callers go the way that Python goes.
+// CuPy from C: its streams, devices and hooks, and memory in its own types. A CuPy with unexpected internals is no error: what is
+// not found is treated as absent, and callers leave the request to Python.
 //
 // Every function needs the GIL, and none may be called with the arena's lock held.
 #pragma once
@@ -13,17 +13,21 @@
 
 namespace arena::cupy {
 
-// Whether CuPy is imported and takes memory that new_pointer() makes.
+// Whether CuPy is imported, and new_pointer() can make its types.
 bool is_connected();
 // Whether no memory hook is registered in this thread. False when CuPy cannot be asked.
 bool is_unhooked();
-// Whether CuPy was found to have no CUDA runtime: then it has device 0 and the null stream, and need not be asked.
+// Whether CuPy has no CUDA runtime in this process: then device 0 and the null stream are current.
 bool has_no_runtime();
 // Whether memory of the simulated driver may be handed to CuPy: not to one that drives a real device.
 bool may_simulate();
 std::optional<int> current_device();
 // The stream that is current on a device.
 std::optional<cu::Stream> current_stream(int device);
+// The same as CuPy's object, which owns the stream. Throws what CuPy raises.
+pybind11::object current_stream_object(int device);
+// CuPy's own kind of arena.OutOfMemoryError; null before connect_cupy().
+pybind11::handle error_type();
 
 // A block as CuPy's MemoryPointer, which owns it from now on. Null with an error set when there is no host memory: the
 // block is given back then.

@@ -41,7 +41,7 @@ std::shared_ptr<Driver> open(const std::optional<py::object>& given) {
 
 std::shared_ptr<Driver> default_driver_or_open() {
   if (std::shared_ptr<Driver> kept = default_driver()) return kept;
-  // Kept after the warning, which may be an error: then the next call warns again.
+  // Kept after the warning, which may be raised as an error: then the next call warns again.
   return keep_default_driver(open_and_warn(choice_from_environment()));
 }
 
@@ -58,11 +58,11 @@ std::string show_device(const DeviceInfo& info) {
 }
 
 void bind_device_info(py::module_& module) {
-  py::class_<DeviceInfo>(module, "DeviceInfo", "One device, as it was when the driver was asked.")
+  py::class_<DeviceInfo>(module, "DeviceInfo", "One device, at the time of the call.")
       .def_readonly("number", &DeviceInfo::number, "The driver's number for it, from 0.")
-      .def_readonly("name", &DeviceInfo::name, "What its maker calls it.")
+      .def_readonly("name", &DeviceInfo::name, "Its product name.")
       .def_readonly("total", &DeviceInfo::total, "Bytes of memory it has.")
-      .def_readonly("free", &DeviceInfo::free, "Bytes that nobody had taken; None if the device refuses a context.")
+      .def_readonly("free", &DeviceInfo::free, "Bytes that were free; None if the device refuses a context.")
       .def_readonly("problem", &DeviceInfo::problem, "Why the device refuses a context; empty if it does not.")
       .def_readonly("virtual_memory", &DeviceInfo::virtual_memory,
                     "Whether memory can be mapped piece by piece, which the arena needs to avoid fragmentation.")
@@ -82,30 +82,31 @@ void bind_driver(py::module_& module) {
       .def_static("open", &open, py::arg("choice") = py::none(),
                   "Open the driver that `choice` names: \"auto\", \"cuda\", \"sim\" or a path.\n\n"
                   "Without a choice, ARENA_DRIVER decides, and \"auto\" if that is not set.")
-      .def_property_readonly("path", &Driver::path, "The file that was really loaded.")
+      .def_property_readonly("path", &Driver::path, "The file that was loaded.")
       .def_property_readonly("version", &Driver::version, "13000 for CUDA 13.0.")
       .def_property_readonly("is_simulated", &Driver::is_simulated, "Whether this is the simulated driver.")
       .def("devices", &device_infos, py::call_guard<WithoutGil>(),
            "The devices, with their free memory now. Starts each for a moment if it is not in use.")
       .def("__repr__", &describe_driver);
   module.def("device_count", &Driver::device_count, py::arg("driver"), py::call_guard<WithoutGil>(),
-             "How many devices there are.");
+             "The number of devices.");
   module.def("describe_device", &describe_device, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
-             "One device, without its free memory: nothing is started for that.");
+             "One device, without its free memory. Does not start the device.");
   module.def("device_info", &device_info, py::arg("driver"), py::arg("number"), py::call_guard<WithoutGil>(),
-             "One device, with its free memory: it is started for a moment if it is not in use.");
+             "One device, with its free memory. Starts it for a moment if it is not in use.");
   module.def("default_driver", &default_driver_or_open,
-             "The process's own driver, opened by ARENA_DRIVER at the first call that succeeds.");
+             "The driver that ARENA_DRIVER names, opened at the first call that succeeds.");
   module.def("is_real_driver_here", &is_real_driver_here, py::call_guard<WithoutGil>(),
              "Whether programs in this process that open libcuda.so.1 get another driver than the simulated one.");
-  module.def("before_simulated_library_loads", &before_simulated_library_loads, py::call_guard<WithoutGil>(),
-             "Say that arena is about to load libcudasim.so, which does not mean that the program wants a simulation.");
+  module.def(
+      "before_simulated_library_loads", &before_simulated_library_loads, py::call_guard<WithoutGil>(),
+      "Note that arena is about to load libcudasim.so, which does not mean that the program wants a simulation.");
   module.def("want_simulation", &want_simulation,
-             "Say that the program asked for a simulation: auto takes the simulated driver without a warning.");
+             "Note that the program wants a simulation: auto then takes the simulated driver without a warning.");
   module.def("stop_host_functions", &stop_host_functions, py::call_guard<WithoutGil>(),
-             "Have the simulated driver, if it is loaded, call no more functions of Python.");
+             "Stop the simulated driver, if it is loaded, from calling Python functions.");
   module.def("set_simulated_library", &set_simulated_library, py::arg("path"),
-             "Say where libcudasim.so lies. Called when arena is imported.");
+             "Set the path of libcudasim.so. Called when arena is imported.");
 }
 
 }  // namespace arena

@@ -1,15 +1,16 @@
-// C++ errors as the classes of arena.errors. Those are written in Python so that they pickle, copy and subclass like
-// any other.
+// C++ errors as the classes of arena.errors. Those are written in Python, so that they pickle, copy and subclass like any other.
 #include "base/errors.hpp"
 
 #include <exception>
 #include <iterator>
+#include <memory>
 #include <new>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "bindings/bindings.hpp"
-#include "core/arena/arena.hpp"
+#include "bindings/failure.hpp"
 #include "trace/trace.hpp"
 
 namespace py = pybind11;
@@ -17,15 +18,14 @@ namespace py = pybind11;
 namespace arena {
 namespace {
 
-// The classes of arena.errors, found when the module is made: near the recursion limit, or while the interpreter shuts
-// down, nothing can be imported. Never dropped: an error may come after the interpreter has ended.
+// The classes of arena.errors, which registers them when it is imported: near the recursion limit, or while the interpreter
+// shuts down, nothing can be imported. Never dropped: an error may be raised after the interpreter has ended.
 struct Classes {
   py::handle arena, driver, out_of_memory, trace, usage;
 };
 Classes classes;
 
-void find_classes() {
-  const py::module_ errors = py::module_::import("arena.errors");
+void set_classes(const py::object& errors) {
   const auto find = [&](const char* name) { return py::object(errors.attr(name)).release(); };
   classes = {.arena = find("ArenaError"),
              .driver = find("DriverError"),
@@ -36,7 +36,7 @@ void find_classes() {
 
 // The account as plain numbers, so that the error can cross process boundaries.
 py::dict account(const Stats& s) {
-  // Not by keyword arguments, which pybind11 compares: at the recursion limit nothing can be compared.
+  // Not by keyword arguments: pybind11 compares those, and at the recursion limit nothing can be compared.
   const std::pair<const char*, Bytes> figures[] = {
       {"requested", s.requested},
       {"rounding", s.rounding},
@@ -57,13 +57,11 @@ py::dict account(const Stats& s) {
   return found;
 }
 
-// Paths and settings that are quoted in a text may be no UTF-8.
+// Paths and settings that a text quotes may not be UTF-8.
 py::object text_of(std::string_view text) {
   return py::reinterpret_steal<py::object>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
 }
-
-void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
 
 py::object text_of(const std::exception& error) { return text_of(std::string_view(error.what())); }
 
@@ -75,7 +73,7 @@ void translate(std::exception_ptr thrown) {
     using py::literals::operator""_a;
     raise(classes.driver(text_of(error), "call"_a = error.call(), "code"_a = error.code(), "name"_a = error.name()));
   } catch (const OutOfMemory& error) {
-    raise(out_of_memory(error.what(), error.failure()));
+    raise(out_of_memory({.failure = error.failure()}));
   } catch (const TraceError& error) {
     raise(classes.trace(text_of(error)));
   } catch (const UsageError& error) {
@@ -87,31 +85,37 @@ void translate(std::exception_ptr thrown) {
 
 }  // namespace
 
-// Without a call of Python: at the recursion limit there is no frame left for __init__, and the error must come through.
-py::object out_of_memory(const std::string& text, const Failure& failure) {
+void raise(const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); }
+
+// The attributes are set here, in the order of __init__'s parameters, because __init__ is not called.
+py::object out_of_memory(const RequestFailure& failed, const ErrorDetails& details) {
+  const Failure& failure = failed.failure;
   const BudgetUse none, &use = failure.budget ? *failure.budget : none;
-  const py::tuple args =
-      py::make_tuple(text_of(text), failure.verdict_text(), failure.requested, failure.largest, account(failure.stats),
-                     py::tuple(), failure.by_moving.largest, failure.by_moving.set_free, py::str(), failure.most,
-                     text_of(use.scope), use.budget, use.live, py::str());
-  auto* type = reinterpret_cast<PyTypeObject*>(classes.out_of_memory.ptr());
+  const std::string headline =
+      failed.size ? failure.headline(py::str("{:,} bytes").format(failed.size)) : failure.headline();
+  const std::pair<const char*, py::object> fields[] = {
+      {"verdict", text_of(failure.verdict_text())},
+      {"requested", failed.size ? failed.size : py::int_(failure.requested)},
+      {"largest", py::int_(failure.largest)},
+      {"account", account(failure.stats)},
+      {"holders", details.holders},
+      {"largest_with_moving", py::int_(failure.by_moving.largest)},
+      {"set_free_by_moving", py::int_(failure.by_moving.set_free)},
+      {"moving", details.moving},
+      {"most", py::int_(failure.most)},
+      {"scope", text_of(use.scope)},
+      {"budget", py::int_(use.budget)},
+      {"budget_used", py::int_(use.live)},
+      {"line", details.line},
+  };
+  py::tuple args(1 + std::size(fields));
+  args[0] = text_of(headline);
+  for (std::size_t i = 0; i < std::size(fields); ++i) args[i + 1] = fields[i].second;
+  const py::handle chosen = failed.error_type ? failed.error_type : classes.out_of_memory;
+  auto* type = reinterpret_cast<PyTypeObject*>(chosen.ptr());
   auto made = py::reinterpret_steal<py::object>(type->tp_new(type, args.ptr(), nullptr));
   if (!made) throw py::error_already_set();
-  const char* names[] = {"verdict",
-                         "requested",
-                         "largest",
-                         "account",
-                         "holders",
-                         "largest_with_moving",
-                         "set_free_by_moving",
-                         "moving",
-                         "most",
-                         "scope",
-                         "budget",
-                         "budget_used",
-                         "line"};
-  for (py::size_t i = 0; i < std::size(names); ++i) made.attr(names[i]) = args[i + 1];
-  made.attr("_failure") = py::cast(failure);
+  for (const auto& [name, value] : fields) made.attr(name) = value;
   return made;
 }
 
@@ -135,8 +139,16 @@ void raise_thrown() {
   }
 }
 
+std::shared_ptr<void> keep_alive(py::object object) {
+  const auto drop = [](PyObject* held) {
+    if (Py_IsInitialized() != 0 && !is_finalizing()) with_gil([&] { Py_DECREF(held); });
+  };
+  return std::shared_ptr<PyObject>(object.release().ptr(), drop);
+}
+
 void bind_errors(py::module_& module) {
-  find_classes();
+  module.def("set_error_classes", &set_classes, py::arg("errors"),
+             "Register the classes to raise: those of the module arena.errors, when it is imported.");
   py::dict verdicts;
   for (const VerdictWords& words : kVerdicts) verdicts[words.name] = words.text;
   module.attr("VERDICTS") = verdicts;
@@ -148,7 +160,7 @@ void bind_errors(py::module_& module) {
                       py::object(error.attr("__traceback__")).release().ptr());
         PyErr_WriteUnraisable(where.ptr());
       },
-      py::arg("error"), py::arg("where"), "Show an exception as those in __del__ are shown.");
+      py::arg("error"), py::arg("where"), "Show an exception as Python shows those in __del__.");
 }
 
 }  // namespace arena

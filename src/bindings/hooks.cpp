@@ -13,7 +13,7 @@ py::dict with(const py::dict& facts, std::initializer_list<std::pair<const char*
   return made;
 }
 
-// Says what was taken from the device: before and after in one, for it is known afterwards only.
+// Reports what was taken from the device. That is known only afterwards, so both hooks are called then.
 void call_alloc_hooks(const py::object& hooks, const py::object& device, const py::object& taken,
                       const py::object& address) {
   if (taken.cast<long long>() <= 0) return;
@@ -57,7 +57,7 @@ py::object malloc_hooked(const py::module_& bridge, const py::object& pool, cons
   return pointer;
 }
 
-// Null, without an error, if there are no hooks, or if that cannot be told: what is done without them will say why.
+// Null without an exception if there are no hooks, or if that is not known: the path without hooks reports why.
 py::object malloc_if_hooked(PyObject* pool, PyObject* size) {
   if (is_connected() && is_unhooked()) return {};
   const auto bridge = py::reinterpret_steal<py::module_>(PyImport_ImportModule("arena._cupy.bridge"));
@@ -78,17 +78,17 @@ void call_hooks(const py::object& hooks, const char* method, const py::dict& fac
   for (const py::handle hook : py::list(hooks.attr("values")())) hook.attr(method)(**facts);
 }
 
-PyObject* malloc_slowly(PyObject* pool, PyObject* size) {
+PyObject* malloc_by_python(PyObject* pool, PyObject* size) {
   try {
     if (py::object made = malloc_if_hooked(pool, size)) return made.release().ptr();
   } catch (py::error_already_set& error) {
     error.restore();
     return nullptr;
   }
-  if (pool != nullptr) return PyObject_CallMethod(pool, "_malloc_slowly", "O", size);
+  if (pool != nullptr) return PyObject_CallMethod(pool, "_malloc_by_python", "O", size);
   PyObject* module = PyImport_ImportModule("arena._pool.defaults");
   if (module == nullptr) return nullptr;
-  PyObject* made = PyObject_CallMethod(module, "malloc_slowly", "O", size);
+  PyObject* made = PyObject_CallMethod(module, "malloc_by_python", "O", size);
   Py_DECREF(module);
   return made;
 }

@@ -19,9 +19,9 @@ std::atomic<int> depth{0};
 namespace {
 
 constexpr int kDeepest = 64;
-constexpr Id kRecorded = Id{1} << 31;  // in the numbers of lines that come from elsewhere
+constexpr Id kRecorded = Id{1} << 31;  // set in the ids of lines from recorded runs
 
-// Where a frame is: the code, which the table keeps alive, and the instruction, whose line is looked up when it is shown.
+// Where a frame is: the code, which the table keeps alive, and the instruction. Its line is looked up when it is shown.
 struct Spot {
   PyCodeObject* code = nullptr;
   int instruction = 0;
@@ -39,18 +39,18 @@ struct Hash {
 };
 
 enum class Kind : std::uint8_t {
-  kOwn,     // the program's
-  kPassed,  // its callers are named instead
-  kFirst,   // where the program began: what called it is the interpreter, a notebook's kernel, or the command line
-  kBelow,   // the command line of arena, below a program that it runs
+  kOwn,     // code of the program
+  kPassed,  // skipped: its callers are named instead
+  kFirst,   // where the program began: called by the interpreter, a notebook's kernel, or the command line
+  kBelow,   // arena's command line, below a program that it runs
 };
 
-// Never destroyed: blocks name their lines until the very end. The GIL guards it, or its own mutex where there is none.
+// Never destroyed: blocks refer to their lines until the process ends. Guarded by its own mutex, because there may be no GIL.
 struct Table {
   std::mutex mutex;
-  std::vector<std::string> skipped;               // folders whose frames are passed over
-  std::unordered_map<PyCodeObject*, Kind> kinds;  // of codes, which it keeps alive
-  PyCodeObject* end = nullptr;                    // whose callers are nobody's business
+  std::vector<std::string> skipped;               // folders whose frames are skipped
+  std::unordered_map<PyCodeObject*, Kind> kinds;  // by code, which it keeps alive
+  PyCodeObject* end = nullptr;                    // frames below it are not named
   std::unordered_map<std::vector<Spot>, Id, Hash> ids;
   std::vector<const std::vector<Spot>*> spots;  // by id - 1
   std::vector<PyObject*> recorded;              // tuples, by id - kRecorded
@@ -69,7 +69,7 @@ std::string text_of(PyObject* object) {
   return text == nullptr ? "" : text;
 }
 
-// Whether a frame is the top level of __main__: a script, a module run by -m, or a cell. Not of a text that is executed.
+// Whether a frame is the top level of __main__: a script, a module run by -m, or a cell, but not a string passed to exec().
 bool is_top_level(PyFrameObject* frame, PyCodeObject* code, const std::string& file) {
   const std::string name = text_of(code->co_name);
   if ((name != "<module>" && !begins_with(name, "<cell line:")) || file == "<string>") return false;
@@ -82,7 +82,7 @@ bool is_top_level(PyFrameObject* frame, PyCodeObject* code, const std::string& f
   return text_of(PyDict_GetItemString(globals.ptr(), "__name__")) == "__main__";
 }
 
-// Nothing of Python is called with the mutex held: it may collect garbage, and so run anything, this included.
+// No Python function is called with the mutex held: it may collect garbage, and so run anything, including this.
 Kind kind_of(Table& t, PyFrameObject* frame, PyCodeObject* code) {
   {
     const std::lock_guard lock(t.mutex);
@@ -119,7 +119,7 @@ Id number_of(Table& t, const std::vector<Spot>& spots) {
 
 namespace {
 
-// Of the calling thread, up to so many. Their codes are the caller's, to be dropped.
+// Spots of the calling thread, `wanted` at most. The caller owns a reference to each code.
 std::vector<Spot> walk(Table& t, std::size_t wanted) {
   std::vector<Spot> spots;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
@@ -146,12 +146,12 @@ Id find(std::size_t wanted) {
   Table& t = table();
   const std::vector<Spot> spots = walk(t, wanted);
   const Id id = spots.empty() ? 0 : number_of(t, spots);
-  for (const Spot& spot : spots) Py_DECREF(spot.code);  // the table has those that it needs
+  for (const Spot& spot : spots) Py_DECREF(spot.code);  // the table holds its own references
   return id;
 }
 
-// The same lines have the same number, however often a trace is replayed. What is known stays, so what is borrowed of it
-// does too; of two threads that come with new lines at once, the number of the second means nothing to anybody.
+// The same lines get the same id, however often a trace is replayed. Entries are never removed, so borrowed references stay
+// valid. If two threads add the same new lines at once, the second id stays unused.
 Id number_of(const py::tuple& lines) {
   static PyObject* const known = PyDict_New();
   Table& t = table();
@@ -168,8 +168,8 @@ Id number_of(const py::tuple& lines) {
   return py::handle(first).cast<Id>();
 }
 
-// arena._inspect.snapshot hands them over when it is imported: while the interpreter shuts down nothing can be looked up.
-// Never dropped.
+// arena._inspect.snapshot registers them when it is imported: nothing can be imported while the interpreter shuts down. Never
+// dropped.
 namespace {
 struct Classes {
   py::handle piece, line;
@@ -212,12 +212,12 @@ void bind_lines(py::module_& module) {
       "How many lines of Python an allocation remembers; 0 for none.");
   module.def(
       "number_of_lines", [](const py::tuple& lines) { return lines::number_of(lines); }, py::arg("lines"),
-      "What an allocation may be given for lines of a recorded run.");
+      "The id of lines of a recorded run, for allocations.");
   module.def(
       "set_snapshot_classes",
       [](py::object piece, py::object line) { lines::classes = {piece.release(), line.release()}; }, py::arg("piece"),
-      py::arg("line"), "Say what snapshots are made of. Called when arena is imported.");
-  module.def("traced_depth", [] { return lines::depth.load(); }, "How many lines an allocation remembers now.");
+      py::arg("line"), "Register the classes of snapshots. Called when they are imported.");
+  module.def("traced_depth", [] { return lines::depth.load(); }, "How many lines an allocation remembers.");
   module.def(
       "pass_over_lines_in",
       [](const std::string& folder) {
@@ -233,15 +233,15 @@ void bind_lines(py::module_& module) {
         if (!PyCode_Check(code.ptr())) throw py::type_error("end_lines_at() takes the code of a function");
         lines::Table& t = lines::table();
         const std::lock_guard lock(t.mutex);
-        t.end = reinterpret_cast<PyCodeObject*>(code.release().ptr());  // for ever
+        t.end = reinterpret_cast<PyCodeObject*>(code.release().ptr());  // never dropped
       },
-      py::arg("code"), "Name neither a function with this code, nor what calls it.");
+      py::arg("code"), "Name neither the function with this code nor its callers.");
   module.def(
       "current_lines",
       [] {
         return lines::frames(lines::find(std::max<std::size_t>(1, static_cast<std::size_t>(lines::depth.load()))));
       },
-      "The program's lines that this call came through, one at the least, whether or not lines are traced.");
+      "The program's lines that led to this call, at least one, whether or not lines are traced.");
 }
 
 }  // namespace arena

@@ -1,5 +1,6 @@
 // The extension module arena._core. Nothing here opens a driver: that happens at the first call that needs one.
 #include "bindings/bindings.hpp"
+#include "bindings/torch.hpp"
 
 // Free-threaded Python may keep its GIL off: what is shared below is immutable or guarded by itself.
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
@@ -11,9 +12,15 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   arena::bind_lines(module);
   arena::bind_threads(module);
   arena::bind_signals(module);
+  arena::bind_streams(module);
+  arena::bind_stats(module);
+  arena::bind_watch(module);
+  arena::bind_failure(module);
   arena::bind_arena(module);
+  arena::bind_slow_path(module);
   arena::bind_trace(module);
   arena::buffers::bind(module);
   arena::bind_allocator(module);
   arena::cupy::bind(module);
+  arena::torch::bind(module);
 }

@@ -1,10 +1,9 @@
-// Signals that have something written, heard by threads of their own: whatever the program's threads are in, a wait for the
-// device or code that never comes back to Python, and whatever locks they hold.
+// Signals that make arena write a report. Threads of their own handle them, so that it does not matter whether the program's
+// threads wait for the device, run code that never returns to Python, or hold locks.
 //
-// The handler writes a byte into a pipe. The listener reads it and starts a worker, which takes the GIL and calls a function
-// of Python's. The listener itself never takes the GIL, and so cannot be held up: if the worker does not get it, or does not
-// come to an end, or the signal comes a second time, a signal that ends the process ends it all the same, as it would have
-// without all this.
+// The handler writes a byte into a pipe. The listener reads it and starts a worker, which takes the GIL and calls a Python
+// function. The listener never takes the GIL, so it cannot block. If the worker does not get the GIL, does not finish, or the
+// signal arrives a second time, a signal that ends the process still ends it.
 #include <pybind11/pybind11.h>
 
 #include "bindings/bindings.hpp"
@@ -37,17 +36,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kToBegin{10}, kToEnd{60};  // of a worker, before the process is ended without it
-// Bytes in the pipe; all others are numbers of signals.
+constexpr std::chrono::seconds kToBegin{10},
+    kToEnd{60};  // limits for a worker, after which the process ends without it
+// Bytes in the pipe; all others are signal numbers.
 constexpr unsigned char kBegun = 252, kDone = 253, kStop = 254;
-constexpr const char* kName = "arena-signals";  // _pool/threads.py knows threads of this name as harmless
+constexpr const char* kName = "arena-signals";  // _pool/threads.py treats threads of this name as harmless
 
 std::atomic<int> pipe_end{-1};
 std::atomic<pid_t> owner{0};
 
 void put(unsigned char byte) { [[maybe_unused]] const ssize_t written = ::write(pipe_end.load(), &byte, 1); }
 
-// In a forked child it is as if nobody listened.
+// In a forked child the signal has its default effect.
 void on_signal(int number) {
   const int saved = errno;
   if (::getpid() == owner.load() && pipe_end.load() >= 0) {
@@ -74,7 +74,7 @@ class Listener {
   Listener(PyObject* function, int ending, int read_end) : function_(function), ending_(ending), read_end_(read_end) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // which threads inherit: these hear of signals through the pipe only
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by new threads: these get signals only through the pipe
     thread_ = std::thread([this] { listen(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
@@ -103,10 +103,10 @@ class Listener {
     } else if (byte == kStop) {
       is_stopping_ = true;
     } else if (byte == ending_) {
-      if (deadline_) end_by(ending_);  // somebody does not want to wait
+      if (deadline_) end_by(ending_);  // the user does not want to wait
       deadline_ = Clock::now() + kToBegin;
       waiting_.push_back(ending_);
-    } else if (waiting_.empty()) {  // one that waits is as good as several
+    } else if (waiting_.empty()) {  // one pending signal is enough
       waiting_.push_back(byte);
     }
   }
@@ -136,19 +136,19 @@ class Listener {
   bool is_stopping_ = false, is_working_ = false;
   int working_on_ = 0;
   std::deque<int> waiting_;
-  std::optional<Clock::time_point> deadline_;  // until then the process must have ended
+  std::optional<Clock::time_point> deadline_;  // by then the process must have ended
   std::thread thread_;
 };
 
-Listener* listener = nullptr;  // of the process that owns it; with the GIL, by its main thread alone
+Listener* listener = nullptr;  // used only by the main thread of its process, with the GIL
 
 void listen(const py::function& function, int ending) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error("no pipe can be made to listen for signals");
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error("cannot create a pipe to listen for signals");
   ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
   pipe_end = ends[1];
   owner = ::getpid();
-  listener = new Listener(function.inc_ref().ptr(), ending, ends[0]);  // never dropped: its thread may be in there
+  listener = new Listener(function.inc_ref().ptr(), ending, ends[0]);  // never dropped: its thread may still run
 }
 
 void handle(int number) {
@@ -159,7 +159,7 @@ void handle(int number) {
   if (::sigaction(number, &action, nullptr) != 0) throw UsageError("there is no signal " + std::to_string(number));
 }
 
-// Waits for what is being written.
+// Waits for a report that is being written.
 void stop_listening() {
   Listener* const mine = std::exchange(listener, nullptr);
   if (mine == nullptr || ::getpid() != owner.load()) return;
@@ -174,11 +174,12 @@ void stop_listening() {
 
 void bind_signals(py::module_& module) {
   module.def("listen", &listen, py::arg("function"), py::arg("ending"),
-             "Call a function with the number of every signal that is handled, in a thread of its own, once listen() "
-             "was called. After the one that is ending the process ends by it.");
-  module.def("handle_signal", &handle, py::arg("number"), "Have a signal told to the listener.");
-  module.def("announce_signal", [](int number) { on_signal(number); }, py::arg("number"), "Do what the handler does.");
-  module.def("stop_listening", &stop_listening, "Listen no more. Waits for a call that is under way.");
+             "Call a function with the number of every handled signal, in a thread of its own. After the signal "
+             "`ending`, the process ends by it.");
+  module.def("handle_signal", &handle, py::arg("number"), "Send a signal to the listener.");
+  module.def(
+      "announce_signal", [](int number) { on_signal(number); }, py::arg("number"), "Do what the signal handler does.");
+  module.def("stop_listening", &stop_listening, "Stop listening. Waits for a call in progress.");
 }
 
 #else

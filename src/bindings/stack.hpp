@@ -1,4 +1,4 @@
-// The stack of another thread, which sleeps: through which functions it came there.
+// The stack of another thread that sleeps: the functions that led there.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 namespace arena {
 
 struct Frame {
-  std::uint64_t address;   // where it goes on when what it called returns
+  std::uint64_t address;   // the return address into it
   std::uint64_t function;  // where the function begins
 };
 
 struct Walk {
   std::vector<Frame> frames;    // innermost first
-  bool reached_bottom = false;  // or it is not known who called the last one
+  bool reached_bottom = false;  // otherwise the caller of the last frame is unknown
 };
 
-// Exact, by what the compiler wrote down for exceptions: words that earlier calls left on the stack are not taken for
-// callers. All that is known of the thread is its stack pointer and where it is. Where that is not enough (frame pointers,
-// other processors) the walk ends early.
+// Exact, by the compiler's tables for exceptions: words that earlier calls left on the stack are not mistaken for callers. Only
+// the thread's stack pointer and address are known. Where that is not enough (frame pointers, other processors), the walk ends
+// early.
 Walk walk_stack(std::uint64_t stack_pointer, std::uint64_t address);
 
 }  // namespace arena

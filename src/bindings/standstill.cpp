@@ -1,4 +1,4 @@
-// Reads what Linux says of each thread. Where it says nothing, no thread is known to sleep.
+// Reads the state of each thread from /proc. On other systems no thread is known to sleep.
 #include "bindings/standstill.hpp"
 
 #include <pybind11/stl.h>
@@ -33,7 +33,7 @@ constexpr const char* kTasks = "/proc/self/task";
 
 ThreadId this_thread() { return static_cast<ThreadId>(syscall(SYS_gettid)); }
 
-// Without C++'s streams: what they allocate and lock is not needed here.
+// Without C++ streams, which allocate and lock.
 std::string text_of(ThreadId thread, const char* name) {
   const std::string path = std::string(kTasks) + "/" + std::to_string(thread) + "/" + name;
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -58,7 +58,7 @@ std::optional<std::set<ThreadId>> all_threads() {
   return found;
 }
 
-// How often a thread gave up the processor, by itself and not.
+// How often a thread was switched off the processor, voluntarily or not.
 std::optional<std::uint64_t> switches_of(ThreadId thread) {
   const std::string status = text_of(thread, "status");
   std::uint64_t sum = 0;
@@ -94,13 +94,13 @@ bool is_wait(long call, std::uint64_t first_argument) {
 #endif
       return true;
     case SYS_read:
-      return first_argument != STDIN_FILENO;  // a hook of a user interface may run there, without the GIL
+      return first_argument != STDIN_FILENO;  // a hook of a user interface may run during that, without the GIL
     default:
       return false;
   }
 }
 
-// The line first: a thread that slept then, and was switched off as often as before, has slept all the time.
+// The system call is read first: a thread that slept then, and was switched off as often as before, has slept all the time.
 std::optional<Sleep> sleep_of(ThreadId thread) {
   Sleep sleep{.call = text_of(thread, "syscall")};
   const std::optional<std::uint64_t> switches = switches_of(thread);
@@ -111,7 +111,7 @@ std::optional<Sleep> sleep_of(ThreadId thread) {
   const int fields =
       std::sscanf(sleep.call.c_str(), "%ld %llx %llx %llx %llx %llx %llx %llx %llx", &call, &arguments[0],
                   &arguments[1], &arguments[2], &arguments[3], &arguments[4], &arguments[5], &stack_pointer, &address);
-  if (fields != 9) return std::nullopt;  // it runs, or sleeps in no call
+  if (fields != 9) return std::nullopt;  // it runs, or does not sleep in a system call
   sleep.is_wait = is_wait(call, arguments[0]);
   sleep.stack_pointer = stack_pointer;
   sleep.address = address;
@@ -155,7 +155,7 @@ bool Standstill::holds() const { return false; }
 
 namespace {
 
-// Where the functions begin that run Python code: they are called with the GIL, and return with it.
+// Addresses of the functions that run Python code: they are called with the GIL, and return with it.
 std::vector<std::uint64_t> entries_of_python() {
   std::vector<std::uint64_t> found;
 #ifdef __linux__
@@ -166,19 +166,8 @@ std::vector<std::uint64_t> entries_of_python() {
   return found;
 }
 
-// One with a GIL of its own does not wait for ours.
+// A sub-interpreter may have its own GIL, and does not wait for ours.
 bool is_only_interpreter() { return PyInterpreterState_Next(PyInterpreterState_Head()) == nullptr; }
-
-// Whether no other thread has run Python yet, or all have ended. Far cheaper than sys._current_frames(). Without a GIL the
-// list may change while it is read: then the answer is no.
-bool is_only_thread() {
-#ifdef Py_GIL_DISABLED
-  return false;
-#else
-  PyThreadState* const first = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
-  return PyThreadState_Next(first) == nullptr;
-#endif
-}
 
 py::tuple walk(const Sleep& sleep) {
   const Walk walk = walk_stack(sleep.stack_pointer, sleep.address);
@@ -189,15 +178,25 @@ py::tuple walk(const Sleep& sleep) {
 
 }  // namespace
 
+// Far cheaper than sys._current_frames(). Without a GIL the list may change while it is read, so the answer is no.
+bool is_only_thread() {
+#ifdef Py_GIL_DISABLED
+  return false;
+#else
+  PyThreadState* const first = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+  return PyThreadState_Next(first) == nullptr;
+#endif
+}
+
 void bind_threads(py::module_& module) {
-  module.def("is_only_thread", &is_only_thread, "Whether this is the only thread that runs Python, for certain.");
+  module.def("is_only_thread", &is_only_thread, "Whether this is certainly the only thread that runs Python.");
   module.def("is_only_interpreter", &is_only_interpreter, "Whether there are no sub-interpreters.");
-  module.def("entries_of_python", &entries_of_python, "Where the functions begin that run Python code.");
+  module.def("entries_of_python", &entries_of_python, "Addresses of the functions that run Python code.");
   py::class_<Sleep>(module, "Sleep", "Where another thread sleeps.")
-      .def_readonly("is_wait", &Sleep::is_wait, "Whether in a system call that only waits.")
+      .def_readonly("is_wait", &Sleep::is_wait, "Whether it is in a system call that only waits.")
       .def_readonly("stack_pointer", &Sleep::stack_pointer, "The end of its stack.")
-      .def("walk", &walk, "Addresses that it returns to, each with its function's, and whether these are all.");
-  py::class_<Standstill, std::shared_ptr<Standstill>>(module, "Standstill", "Other threads that were seen asleep.")
+      .def("walk", &walk, "Return addresses, each with the address of its function, and whether the list is complete.");
+  py::class_<Standstill, std::shared_ptr<Standstill>>(module, "Standstill", "Other threads that were found asleep.")
       .def(py::init<std::set<ThreadId>>(), py::arg("ignored"))
       .def_property_readonly("threads", &Standstill::threads, "Where each sleeps; None if it runs.")
       .def("holds", &Standstill::holds, "Whether the same threads are there, and none has run since.");

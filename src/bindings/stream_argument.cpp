@@ -1,20 +1,25 @@
 #include "bindings/stream_argument.hpp"
 
+#include <string>
+
+#include "bindings/bindings.hpp"
+
 namespace py = pybind11;
 
 namespace arena {
 namespace {
 
-// Interned, so that to look one up is to compare addresses. Never dropped.
+// Interned: a lookup compares addresses. Never dropped.
 struct Names {
   PyObject* cuda_stream = nullptr;
   PyObject* ptr = nullptr;
   PyObject* handle = nullptr;
   PyObject* value = nullptr;
+  PyObject* external = nullptr;
 };
 Names names;
 
-// Null if there is none, or if an exception is set: other than AttributeError, which this is much faster without.
+// Null if there is none, or if an exception is set. Raises no AttributeError, which makes it much faster.
 py::object attribute(PyObject* object, PyObject* name) {
   PyObject* found = nullptr;
 #if PY_VERSION_HEX >= 0x030D0000
@@ -33,7 +38,7 @@ std::optional<cu::Stream> from_number(PyObject* number) {
   return std::nullopt;
 }
 
-// (the version of the protocol, the number)
+// Returns (version of the protocol, number).
 std::optional<cu::Stream> from_protocol(const py::object& method) {
   const auto answer = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(method.ptr()));
   if (!answer || !PyTuple_CheckExact(answer.ptr()) || PyTuple_GET_SIZE(answer.ptr()) != 2) return std::nullopt;
@@ -49,13 +54,6 @@ std::optional<cu::Stream> from_handle(const py::object& handle) {
 
 }  // namespace
 
-void intern_stream_names() {
-  names = {.cuda_stream = PyUnicode_InternFromString("__cuda_stream__"),
-           .ptr = PyUnicode_InternFromString("ptr"),
-           .handle = PyUnicode_InternFromString("handle"),
-           .value = PyUnicode_InternFromString("value")};
-}
-
 std::optional<cu::Stream> read_stream(PyObject* given) {
   if (PyIndex_Check(given)) return std::nullopt;
   if (const py::object method = attribute(given, names.cuda_stream)) return from_protocol(method);
@@ -65,6 +63,26 @@ std::optional<cu::Stream> read_stream(PyObject* given) {
     if (handle && !handle.is_none()) return from_handle(handle);
   }
   return std::nullopt;
+}
+
+// CuPy wraps streams of other libraries in an ExternalStream; Numba's have `external` set.
+bool owns_stream(PyObject* given) {
+  if (PyIndex_Check(given)) return false;
+  if (py::type::of(given).attr("__name__").cast<std::string>() == "ExternalStream") return false;
+  const py::object external = attribute(given, names.external);
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return !external.is(py::handle(Py_True));
+}
+
+void bind_streams(py::module_& module) {
+  names = {.cuda_stream = PyUnicode_InternFromString("__cuda_stream__"),
+           .ptr = PyUnicode_InternFromString("ptr"),
+           .handle = PyUnicode_InternFromString("handle"),
+           .value = PyUnicode_InternFromString("value"),
+           .external = PyUnicode_InternFromString("external")};
+  module.def(
+      "owns_stream", [](const py::object& stream) { return owns_stream(stream.ptr()); }, py::arg("stream"),
+      "Whether an object keeps its stream alive.");
 }
 
 }  // namespace arena

@@ -1,4 +1,4 @@
-// Reads the stream that somebody passes as an object, for the common kinds: as_stream() of arena._util.arguments in C.
+// Reads a stream that was passed as an object, for the common kinds. arena._util.arguments.as_stream() reads the others.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,11 +9,12 @@
 
 namespace arena {
 
-// Nothing if it is of another kind, or no stream at all: as_stream() knows, or raises. Runs the object's own code, which may
-// do anything; if that raises, nothing, and the exception is set.
+// Nothing if the object is of another kind, or no stream at all. Runs the object's own code, which may do anything; if that
+// raises, returns nothing and leaves the exception set.
 std::optional<cu::Stream> read_stream(PyObject* given);
 
-// Before the first: when the module is made.
-void intern_stream_names();
+// Whether an object keeps its stream alive. A number does not, and neither does a wrapper of another library's stream. Throws
+// what the object's own code raises.
+bool owns_stream(PyObject* given);
 
 }  // namespace arena

@@ -1,4 +1,4 @@
-// CallTimer for Python. All its calls reach a device, and are made without the GIL.
+// CallTimer for Python. All its calls reach a device, so they are made without the GIL.
 #include "driver/timing.hpp"
 
 #include <pybind11/stl.h>
@@ -45,8 +45,8 @@ void bind_timing(py::module_& module) {
           "cuMemGetInfo, and recording and querying an event.")
       .def("begin_load", &CallTimer::begin_load, py::arg("size"), py::arg("milliseconds"), WithoutTheGil(),
            "Keep another stream busy, with so many milliseconds of queued work, until end_load().")
-      .def("end_load", &CallTimer::end_load, WithoutTheGil(), "Wait for that work. Nothing happens without load.")
-      .def("close", &CallTimer::close, WithoutTheGil(), "End the load, and let go of the device.")
+      .def("end_load", &CallTimer::end_load, WithoutTheGil(), "Wait for that work. Does nothing without load.")
+      .def("close", &CallTimer::close, WithoutTheGil(), "End the load, and release the device.")
       .def_property_readonly("has_virtual_clock", &CallTimer::has_virtual_clock,
                              "Whether times are the simulated driver's prices.");
 }

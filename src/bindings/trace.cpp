@@ -1,4 +1,4 @@
-// Recording and replaying for Python. Files are Python's business: here there are only chunks of bytes.
+// Recording and replaying for Python. Python reads and writes the files; this handles chunks of bytes.
 #include "trace/trace.hpp"
 
 #include <pybind11/stl.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/bindings.hpp"
+#include "bindings/failure.hpp"
 #include "bindings/lines.hpp"
 #include "trace/failures.hpp"
 #include "trace/pickles.hpp"
@@ -55,8 +56,7 @@ py::tuple event_tuple(const TraceEvent& e) {
 
 py::object misfit_of(const Replay& replay) {
   if (!replay.misfit()) return py::none();
-  const Misfit& m = *replay.misfit();
-  return out_of_memory(m.text, m.failure);
+  return py::cast(RequestFailure{.failure = replay.misfit()->failure});
 }
 
 py::list failures_of(const Trace& trace) {
@@ -92,7 +92,7 @@ py::list samples_of(const Replay& replay) {
 }
 
 constexpr const char* kReadText =
-    "Append the events of whole rows, up to the first that is written in another way; where that is, and its number "
+    "Append the events of whole rows, up to the first with another layout. Returns its position, and its row number "
     "less one.";
 
 template <class Rows>
@@ -116,13 +116,13 @@ void bind_trace(py::module_& module) {
         const WithoutGil without_gil;
         check_pickle(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
       },
-      py::arg("data"), "Refuse a pickle that is cut, or asks for more than it has.");
-  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "Writes down what happens in an arena.")
+      py::arg("data"), "Refuse a pickle that is truncated, or that claims more data than it has.");
+  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "Records what happens in an arena.")
       .def(py::init<>())
       .def("next", &next_chunk, py::arg("milliseconds"), "The next chunk, or None; waits.")
-      .def("end", &Recorder::end, "Note no more events.")
-      .def("events", &Recorder::events, "Events noted so far.")
-      .def("overflowed", &Recorder::overflowed, "Whether it ended because nobody took the chunks.");
+      .def("end", &Recorder::end, "Stop recording.")
+      .def("events", &Recorder::events, "Events recorded so far.")
+      .def("overflowed", &Recorder::overflowed, "Whether it ended because chunks were not taken fast enough.");
   py::class_<Encoder>(module, "Encoder", "Writes events as bytes.").def(py::init<>());
   py::class_<Trace, std::shared_ptr<Trace>>(module, "Trace", "Events in order.")
       .def(py::init<Bytes>(), py::arg("room") = ~Bytes{0})
@@ -138,7 +138,13 @@ void bind_trace(py::module_& module) {
           "add",
           [](Trace& trace, int kind, std::uint64_t time, std::uint32_t thread, std::uint64_t block, Bytes size,
              std::uint32_t stream, Line line) {
-            trace.add({static_cast<EventKind>(kind), thread, stream, line, time, block, size});
+            trace.add({.kind = static_cast<EventKind>(kind),
+                       .thread = thread,
+                       .stream = stream,
+                       .line = line,
+                       .time = time,
+                       .block = block,
+                       .size = size});
             trace.set_streams(stream + 1);
           },
           py::arg("kind"), py::arg("time"), py::arg("thread"), py::arg("block"), py::arg("size"), py::arg("stream"),
@@ -150,10 +156,10 @@ void bind_trace(py::module_& module) {
       .def("failures", &failures_of,
            "(event, live bytes, whether it was retried, whether nothing was allocated after it) of failed requests.")
       .def("encode", &encode, py::arg("encoder"), "The next chunk of events, with the numbers of its new lines.")
-      .def("set_handle", &Trace::set_handle, py::arg("stream"), py::arg("handle"), "Tell the handle that a stream had.")
+      .def("set_handle", &Trace::set_handle, py::arg("stream"), py::arg("handle"), "Set the handle that a stream had.")
       .def("handle_of", &Trace::handle_of, py::arg("stream"), "The handle that a stream had.")
       .def("scope_name", &Trace::scope_name, py::arg("scope"), "The name of a scope.")
-      .def_property_readonly("streams", &Trace::streams, "How many there are.");
+      .def_property_readonly("streams", &Trace::streams, "The number of streams.");
   py::class_<TextRows>(module, "TextRows", "Reads the rows of an arena-trace 1 text.")
       .def(py::init<std::shared_ptr<Trace>>(), py::arg("trace"))
       .def("read", &read_text<TextRows>, py::arg("data"), py::arg("at"), py::arg("number"), kReadText)
@@ -176,7 +182,7 @@ void bind_trace(py::module_& module) {
           },
           py::arg("thread"), py::arg("time"), py::arg("action"), py::arg("pointer"), py::arg("size"), py::arg("stream"),
           "Append the events of a row: 0 allocates, 1 frees, 2 is a failure.");
-  py::class_<Replay>(module, "Replay", "A trace that runs through an arena.")
+  py::class_<Replay>(module, "Replay", "Runs a trace through an arena.")
       .def(py::init([](std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
                        std::unordered_map<Line, Line> lines, bool compact, std::optional<std::uint64_t> ended_by) {
              const WithoutGil without_gil;
@@ -187,13 +193,13 @@ void bind_trace(py::module_& module) {
            py::arg("trace"), py::arg("arena"), py::arg("every"), py::arg("lines") = std::unordered_map<Line, Line>(),
            py::arg("compact") = true, py::arg("ended_by") = py::none())
       .def("step", &Replay::step, py::arg("events"), py::call_guard<WithoutGil>(),
-           "Go on for some events; False at the end.")
+           "Play some events; False at the end.")
       .def("origins", &origins_of, py::arg("addresses"), "(nanoseconds, stream) of the allocations of live blocks.")
-      .def_property_readonly("end", &Replay::end, "How many events it plays, if all fits.")
+      .def_property_readonly("end", &Replay::end, "The number of events it plays if everything fits.")
       .def_property_readonly("done", &Replay::done, "Events played so far.")
-      .def_property_readonly("highest", &Replay::highest, "The event after which the most is live, if all fits.")
+      .def_property_readonly("highest", &Replay::highest, "The event after which the most is live, if everything fits.")
       .def_property_readonly("peak", &peak_of, "(event, nanoseconds, live, reserved) when the most was live so far.")
-      .def_property_readonly("misfit", &misfit_of, "The error of the allocation that did not fit, or None.")
+      .def_property_readonly("misfit", &misfit_of, "Why an allocation did not fit, or None.")
       .def_property_readonly("samples", &samples_of, "(event, nanoseconds, account) as the trace went on.");
 }
 

@@ -17,6 +17,8 @@ extern "C" {
 /* Settings, by name, as text; each is also read from the environment variable CUDASIM_<NAME> when the library is loaded.
  *
  *   name           default  what
+ *   card                    path of the profile of a card (docs/cards.md): what the devices say they are. Sets memory and
+ *                           integrated, too, which can be set to something else afterwards
  *   devices        1        number of devices
  *   memory         8GiB     bytes per device, or a list that gives their number too: "8GiB", "8GiB,24GiB"
  *   granularity    2MiB     the unit of cuMemCreate and cuMemMap
@@ -39,7 +41,7 @@ extern "C" {
  *   fail           none     planned failures, FUNCTION:NTH:ERROR or FUNCTION:NTH:ERROR:TIMES with commas; read, those still
  *                           to come
  *
- * The first eight describe the machine: they can be set until cuInit, and again after cudasimReset. */
+ * The first nine describe the machine: they can be set until cuInit, and again after cudasimReset. */
 CUDASIM_API int cudasimSet(const char* setting, const char* value);
 CUDASIM_API size_t cudasimGet(const char* setting, char* text, size_t size);
 
@@ -84,13 +86,13 @@ CUDASIM_API double cudasimStalled(void);
 CUDASIM_API unsigned long long cudasimUsed(int device);
 CUDASIM_API unsigned long long cudasimPeak(int device);
 /* What exists now, as "name count\n" lines: devices (0 before cuInit), handles, mappings, reservations, allocations,
- * streams, events, contexts. */
+ * streams, events, contexts, modules, libraries. */
 CUDASIM_API size_t cudasimCensus(char* text, size_t size);
 
 /* Findings: what the program did that is undefined on hardware, a JSON object a line with the members kind, call, number
  * and thread (of the call), handle, text, destroyed_by, destroyed_number, destroyed_thread, and race. Kinds are "dead
- * stream" (event, graph, graph exec, context, pool), "unknown handle", "graph memory gone", and those of the race checker,
- * "race" and "removed". The first 1,000 races and the first 1,000 others are kept; the count is of all. */
+ * stream" (event, graph, graph exec, context, pool, module, function, library, kernel), "unknown handle", "graph memory
+ * gone", "module gone", and those of the race checker, "race" and "removed". The first 1,000 races and the first 1,000 others are kept; the count is of all. */
 CUDASIM_API unsigned long long cudasimFindingCount(void);
 CUDASIM_API size_t cudasimFindings(char* text, size_t size);
 CUDASIM_API void cudasimClearFindings(void);

@@ -21,7 +21,7 @@ Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena,
       end_(ended_by ? std::min<std::uint64_t>(*ended_by + 1, trace_->events().size()) : trace_->events().size()),
       blocks_(*trace_),
       extremes_(find_extremes(*trace_, every_, ended_by_)) {
-  arena_->expect_moving(moving == Moving::kAllowed);
+  arena_->expect_moving(moving);
   make_streams();
 }
 
@@ -131,7 +131,7 @@ Block* Replay::request(const TraceEvent& event) {
     live_ += block.size;
     return &block;
   } catch (const OutOfMemory& error) {
-    misfit_ = Misfit{.event = next_, .text = error.what(), .failure = error.failure()};
+    misfit_ = Misfit{.event = next_, .failure = error.failure()};
   }
   return nullptr;
 }

@@ -37,7 +37,6 @@ struct Origin {
 // Where and why a trace did not fit.
 struct Misfit {
   std::uint64_t event = 0;
-  std::string text;
   Failure failure;
 };
 

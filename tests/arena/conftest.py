@@ -1,4 +1,4 @@
-"""An arena on a fresh simulated driver with the race checker on; what it leaves behind is looked at afterwards."""
+"""An arena on a fresh simulated driver with the race checker on. Each test must leave nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeArena = Callable[..., arena.Arena]
 
 
 def check(pool: arena.Arena, *, highest_cap: int = 0) -> arena.Stats:
-    """The account adds up, is the driver's own, and is under the cap; every invariant holds."""
+    """Check every invariant: the account adds up, matches the driver's own count, and stays under the cap."""
     pool.validate()
     s = pool.stats()
     assert s.reserved == s.requested + s.rounding + s.pending + s.captured + s.releasable + s.stranded + s.spare
@@ -47,7 +47,7 @@ def cu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cu]:
 
 @pytest.fixture
 def make(cu: Cu, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeArena]:
-    """Makes arenas on device 0; at the end everything must have gone back to the driver."""
+    """Makes arenas on device 0. At the end of the test everything must be back with the driver."""
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
     made: list[arena.Arena] = []
 
@@ -66,7 +66,7 @@ def make(cu: Cu, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeArena]:
 
 
 class Work:
-    """What a program does with buffers: fills them on streams, and looks whether they still hold that."""
+    """What a program does with buffers: fill them on streams, and check that they still hold that value."""
 
     def __init__(self, cu: Cu) -> None:
         self.cu = cu

@@ -1,4 +1,4 @@
-"""Native code that gives the simulated driver work, and that Python knows nothing of."""
+"""Native code that launches work on the simulated driver without Python's knowledge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arena import sim
 
 
 def compile_with_driver(code: str, folder: Path) -> Path:
-    """A library of some C code, linked with the simulated driver."""
+    """Compile C code into a library that is linked with the simulated driver."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")

@@ -1,4 +1,4 @@
-"""Streams as programs have them: by number, which the program destroys, or by an object that owns its stream."""
+"""Both kinds of streams: a number, which the program destroys, and an object that owns its stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def number_of(stream: Any) -> int:
 
 
 def destroy_last(cu: Cu, streams: list[Any]) -> int:
-    """The program is done with the last stream of a list, which must hold the only reference. Returns its number."""
+    """Drop the last stream of a list, which must hold the only reference. Return its number."""
     number = number_of(streams[-1])
     if streams.pop() == number:
         cu.ok("cuStreamDestroy", number)

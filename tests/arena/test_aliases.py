@@ -1,4 +1,4 @@
-"""Aliases: without moving data, a request gets what is free at the ends of handles that are in use, side by side."""
+"""Aliases: where data is not moved, the free ends of handles in use are mapped side by side to serve a request."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
-from ..other_threads import thread_in_native_code
 from ..simulated.cu import Cu
 from ..simulated.test_capture import GLOBAL_MODE, begin, end
+from ..threads import thread_in_native_code
 from .conftest import MIB, MakeArena, Work, check
 
 GRANULE = 2 * MIB
-LARGE = 6 * GRANULE  # as much as is free, in two halves that lie apart
+LARGE = 6 * GRANULE  # as much as is free, in two separate halves
 Blocks = dict[int, arena.Buffer]
 
 
 def apart(
     make: MakeArena, work: Work, *, compact: bool | str = False, gone: tuple[int, ...] = ()
 ) -> tuple[arena.Arena, Blocks]:
-    """An arena at its cap, of four handles of four granules. Free: the end of the first, the start of the third."""
+    """An arena at its cap with four handles of four granules. Free: the end of the first, the start of the third."""
     pool = make(cap="32MiB", reserve="32MiB", growth="8MiB", compact=compact)
     blocks = [pool.allocate(GRANULE) for _ in range(16)]
     kept = {i: block for i, block in enumerate(blocks) if i not in (1, 2, 3, 8, 9, 10, *gone)}
@@ -43,7 +43,7 @@ def memory_calls() -> int:
     return sum(sim.calls(name) for name in ("cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"))
 
 
-def test_a_request_is_put_together_from_the_ends_of_two_handles(make: MakeArena, work: Work) -> None:
+def test_a_request_is_assembled_from_the_ends_of_two_handles(make: MakeArena, work: Work) -> None:
     pool, kept = apart(make, work)
     assert pool.stats().largest == LARGE
     large = pool.allocate(LARGE)
@@ -56,7 +56,7 @@ def test_a_request_is_put_together_from_the_ends_of_two_handles(make: MakeArena,
     large.free()
 
 
-def test_idle_handles_lie_between_what_is_lent(make: MakeArena, work: Work) -> None:
+def test_idle_handles_are_mapped_between_borrowed_ones(make: MakeArena, work: Work) -> None:
     pool, kept = apart(make, work, gone=(4, 5, 6, 7))
     large = pool.allocate(10 * GRANULE)
     work.fill(large, 99)
@@ -65,7 +65,7 @@ def test_idle_handles_lie_between_what_is_lent(make: MakeArena, work: Work) -> N
     check(pool)
 
 
-def test_the_same_request_again_needs_nothing_of_the_driver(make: MakeArena, work: Work) -> None:
+def test_repeating_the_request_makes_no_driver_calls(make: MakeArena, work: Work) -> None:
     pool, kept = apart(make, work)
     pool.allocate(LARGE).free()
     before = memory_calls()
@@ -77,7 +77,7 @@ def test_the_same_request_again_needs_nothing_of_the_driver(make: MakeArena, wor
     check(pool)
 
 
-def test_what_was_lent_goes_back_when_something_else_needs_it(make: MakeArena, work: Work) -> None:
+def test_borrowed_memory_goes_back_when_another_request_needs_it(make: MakeArena, work: Work) -> None:
     pool, kept = apart(make, work)
     pool.allocate(LARGE).free()
     assert len(pool.snapshot().aliases) == 2
@@ -87,7 +87,7 @@ def test_what_was_lent_goes_back_when_something_else_needs_it(make: MakeArena, w
     check(pool)
 
 
-def test_lent_memory_waits_for_its_last_user(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_borrowed_memory_waits_for_its_last_user(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = apart(make, work)
     first, second = cu.stream(), cu.stream()
     kept.pop(0).free()
@@ -105,7 +105,7 @@ def test_lent_memory_waits_for_its_last_user(make: MakeArena, work: Work, cu: Cu
 
 
 def test_an_alias_is_not_unmapped_while_its_last_user_is_at_work(make: MakeArena, work: Work, cu: Cu) -> None:
-    """Also if what an alias took has gone on to another alias since. That used to be forgotten."""
+    """Even if another alias has taken over its memory since. (Regression test.)"""
     pool, kept = apart(make, work)
     first, second = cu.stream(), cu.stream()
     with sim.temporarily(delay=50_000):
@@ -125,7 +125,7 @@ def test_an_alias_is_not_unmapped_while_its_last_user_is_at_work(make: MakeArena
 
 
 def one_idle(make: MakeArena) -> tuple[arena.Arena, list[arena.Buffer]]:
-    """An arena at its cap, of four handles of four granules, the last of them idle."""
+    """An arena at its cap with four handles of four granules, the last of them idle."""
     pool = make(cap="32MiB", reserve="32MiB", growth="8MiB", compact=False)
     blocks = [pool.allocate(4 * GRANULE) for _ in range(4)]
     blocks.pop().free()
@@ -135,7 +135,7 @@ def one_idle(make: MakeArena) -> tuple[arena.Arena, list[arena.Buffer]]:
 def test_near_the_cap_a_request_takes_no_more_of_an_idle_handle_than_it_needs(make: MakeArena, work: Work) -> None:
     pool, blocks = one_idle(make)
     work.cu.ok("cuCtxSynchronize_v2", 0)
-    blocks.append(pool.allocate(3 * GRANULE))  # 15 of 16 granules are in use then
+    blocks.append(pool.allocate(3 * GRANULE))  # then 15 of 16 granules are in use
     work.fill(blocks[-1], 99)
     stats = check(pool)
     assert stats.stranded == 0
@@ -157,7 +157,7 @@ def test_an_idle_handle_is_not_given_back_while_its_last_user_is_at_work(make: M
     check(pool)
 
 
-def test_pinned_handles_lend_nothing(make: MakeArena, work: Work) -> None:
+def test_pinned_handles_are_not_borrowed_from(make: MakeArena, work: Work) -> None:
     pool, kept = apart(make, work)
     pool.pin(kept[0])
     assert pool.stats().largest == 3 * GRANULE
@@ -168,7 +168,7 @@ def test_pinned_handles_lend_nothing(make: MakeArena, work: Work) -> None:
     check(pool)
 
 
-def test_arenas_that_may_move_data_do_not_lend(make: MakeArena, work: Work) -> None:
+def test_arenas_that_may_move_data_use_no_aliases(make: MakeArena, work: Work) -> None:
     pool, kept = apart(make, work, compact=True)
     large = pool.allocate(LARGE)
     assert pool.snapshot().aliases == []
@@ -179,7 +179,7 @@ def test_arenas_that_may_move_data_do_not_lend(make: MakeArena, work: Work) -> N
 
 
 @pytest.mark.parametrize("error", ["CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_VALUE"])
-def test_a_driver_that_maps_no_handle_twice_is_not_asked_again(make: MakeArena, work: Work, error: str) -> None:
+def test_a_driver_that_cannot_map_a_handle_twice_is_not_asked_again(make: MakeArena, work: Work, error: str) -> None:
     pool, kept = apart(make, work)
     sim.fail("cuMemMap", error)
     with pytest.raises(OutOfMemoryError) as caught:
@@ -192,7 +192,7 @@ def test_a_driver_that_maps_no_handle_twice_is_not_asked_again(make: MakeArena, 
 
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("function", ["cuMemMap", "cuMemSetAccess"])
-def test_what_was_put_together_in_part_is_taken_apart(make: MakeArena, work: Work, function: str, nth: int) -> None:
+def test_a_partly_assembled_alias_is_undone(make: MakeArena, work: Work, function: str, nth: int) -> None:
     pool, kept = apart(make, work)
     sim.fail(function, nth=nth)
     try:
@@ -205,11 +205,11 @@ def test_what_was_put_together_in_part_is_taken_apart(make: MakeArena, work: Wor
     check(pool)
 
 
-def test_nothing_is_put_together_during_a_capture(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_no_alias_is_made_during_a_capture(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = apart(make, work)
     stream = cu.stream()
     assert pool._core is not None
-    pool._core.keep_stream(stream, None)  # or the arena would not know that it is being captured
+    pool._core.keep_stream(stream, None)  # or the arena would not know about the capture
     pool.allocate(512, stream).free()
     begin(cu, stream, GLOBAL_MODE)
     with pytest.raises(OutOfMemoryError):
@@ -229,19 +229,19 @@ def with_alias(make: MakeArena, work: Work) -> tuple[arena.Arena, Blocks, arena.
     return pool, kept, large
 
 
-def test_live_data_is_moved_also_where_it_lies_on_aliases(make: MakeArena, work: Work) -> None:
+def test_live_data_on_aliases_is_moved_too(make: MakeArena, work: Work) -> None:
     pool, kept, large = with_alias(make, work)
     pool.trim(compact=True)
     stats = check(pool)
     assert (stats.compactable, stats.reserved) == (0, 32 * MIB)
-    assert len(pool.snapshot().aliases) == 1  # of a handle that is touched everywhere
+    assert len(pool.snapshot().aliases) == 1  # of a handle whose every granule is in use
     assert is_whole(work, kept)
     assert work.holds(large, 99)
 
 
 @pytest.mark.parametrize("nth", range(1, 7))
 @pytest.mark.parametrize("function", ["cuMemUnmap", "cuMemRelease"])
-def test_a_fault_while_memory_on_aliases_is_moved_loses_nothing(
+def test_a_fault_while_data_on_aliases_is_moved_loses_nothing(
     make: MakeArena, work: Work, function: str, nth: int
 ) -> None:
     pool, kept, large = with_alias(make, work)
@@ -258,7 +258,7 @@ def test_a_fault_while_memory_on_aliases_is_moved_loses_nothing(
     assert work.holds(large, 99)
 
 
-def test_snapshots_and_reports_know_aliases(make: MakeArena, work: Work, tmp_path: Path) -> None:
+def test_snapshots_and_reports_include_aliases(make: MakeArena, work: Work, tmp_path: Path) -> None:
     pool, kept = apart(make, work)
     large = pool.allocate(LARGE)
     snapshot = pool.snapshot()

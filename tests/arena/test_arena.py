@@ -1,9 +1,9 @@
-"""The arena: the cap holds, the account adds up, data stays, also when the driver fails."""
+"""The arena: the cap holds, the account adds up and data stays intact, even when the driver fails."""
 
 from __future__ import annotations
 
 import random
-import threading
+from functools import partial
 
 import pytest
 
@@ -11,6 +11,7 @@ import arena
 from arena import OutOfMemoryError, UsageError, sim
 
 from ..simulated.cu import Cu
+from ..threads import run_together
 from .conftest import GIB, MIB, MakeArena, Work, check
 
 GRANULE = 2 * MIB
@@ -43,25 +44,25 @@ def test_random_work_on_three_streams_keeps_data_cap_and_account(
             live.append((buffer, value, stream))
         check(pool)
     assert all(work.holds(*entry) for entry in live)
-    assert refused  # the cap was met
-    assert all(refused)  # and what was said to pass is less than what did not
+    assert refused  # the cap was reached
+    assert all(refused)  # and `largest` was below every size that failed
     while live:
         live.pop()[0].free()
     pool.allocate(48 * MIB).free()  # all of it, in one piece
     check(pool)
 
 
-def test_a_request_passes_whenever_its_granules_are_there(make: MakeArena) -> None:
+def test_a_request_passes_whenever_enough_granules_are_free(make: MakeArena) -> None:
     pool = make(cap="64MiB", compact=True)
     keep = [pool.allocate(GRANULE) for _ in range(32)]
     assert check(pool).reserved == 64 * MIB
     for buffer in keep[::2]:
         buffer.free()
-    assert pool.allocate(32 * MIB).nbytes == 32 * MIB  # from sixteen pieces that do not touch
+    assert pool.allocate(32 * MIB).nbytes == 32 * MIB  # from sixteen separate pieces
     check(pool)
 
 
-def test_the_largest_request_that_is_said_to_pass_passes_and_the_next_does_not(make: MakeArena) -> None:
+def test_the_largest_request_reported_passes_and_a_larger_one_does_not(make: MakeArena) -> None:
     choose = random.Random(5)
     pool = make(cap="32MiB", compact=True)
     live = [pool.allocate(choose.choice([5000, 300_000, 3 * MIB])) for _ in range(12)]
@@ -78,33 +79,23 @@ def test_the_largest_request_that_is_said_to_pass_passes_and_the_next_does_not(m
 def test_the_cap_holds_when_four_threads_race_for_the_last_granule(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="16MiB", growth="2MiB")
     context = cu.out("cuCtxGetCurrent")
-    wrong: list[object] = []
 
     def race(seed: int) -> None:
         choose = random.Random(seed)
-        try:
-            cu.ok("cuCtxSetCurrent", context)
-            stream, live = cu.stream(), []
-            for _ in range(300):
-                if live and choose.random() < 0.5:
-                    live.pop().free()
-                    continue
-                try:
-                    live.append(pool.allocate(choose.choice([512, MIB, 3 * MIB]), stream))
-                except OutOfMemoryError:
-                    if live:
-                        live.pop(0).free()
-                if sim.used() > 16 * MIB:
-                    wrong.append(sim.used())
-        except BaseException as error:
-            wrong.append(error)
+        cu.ok("cuCtxSetCurrent", context)
+        stream, live = cu.stream(), []
+        for _ in range(300):
+            if live and choose.random() < 0.5:
+                live.pop().free()
+                continue
+            try:
+                live.append(pool.allocate(choose.choice([512, MIB, 3 * MIB]), stream))
+            except OutOfMemoryError:
+                if live:
+                    live.pop(0).free()
+            assert sim.used() <= 16 * MIB
 
-    threads = [threading.Thread(target=race, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(*[partial(race, seed) for seed in range(4)])
     assert sim.peak() <= 16 * MIB
     check(pool)
 
@@ -126,7 +117,7 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("nth", [1, 2, 5])
-def test_a_driver_call_that_fails_leaves_the_account_right_and_the_arena_usable(
+def test_a_failing_driver_call_leaves_the_account_right_and_the_arena_usable(
     make: MakeArena, cu: Cu, function: str, nth: int
 ) -> None:
     choose = random.Random(nth)
@@ -140,7 +131,7 @@ def test_a_driver_call_that_fails_leaves_the_account_right_and_the_arena_usable(
             else:
                 stream = choose.choice(streams)
                 live.append(pool.allocate(choose.choice([5000, MIB, 5 * MIB]), stream))
-                cu.ok("cuMemsetD8Async", live[-1].ptr, 1, live[-1].nbytes, stream)  # it is there
+                cu.ok("cuMemsetD8Async", live[-1].ptr, 1, live[-1].nbytes, stream)  # it has been reserved
         except (arena.DriverError, OutOfMemoryError):
             pass
         check(pool)
@@ -149,12 +140,12 @@ def test_a_driver_call_that_fails_leaves_the_account_right_and_the_arena_usable(
     pool.allocate(24 * MIB).free()
 
 
-def test_a_cap_is_lowered_while_running(make: MakeArena) -> None:
+def test_the_cap_can_be_lowered_while_running(make: MakeArena) -> None:
     pool = make(cap="32MiB")
     keep, drop = pool.allocate(4 * MIB), pool.allocate(20 * MIB)
     drop.free()
     pool.set_cap("8MiB")
-    assert check(pool, highest_cap=32 * MIB).reserved <= 12 * MIB  # what the live block's handles hold
+    assert check(pool, highest_cap=32 * MIB).reserved <= 12 * MIB  # what the handles of the live block hold
     with pytest.raises(OutOfMemoryError, match="cap reached"):
         pool.allocate(6 * MIB)
     pool.set_cap("32MiB")
@@ -162,7 +153,7 @@ def test_a_cap_is_lowered_while_running(make: MakeArena) -> None:
     assert keep.nbytes == 4 * MIB
 
 
-def test_what_is_reserved_is_spare_until_it_is_used_and_is_kept_by_trim(make: MakeArena) -> None:
+def test_reserved_memory_is_spare_until_used_and_trim_keeps_it(make: MakeArena) -> None:
     pool = make(cap="64MiB", reserve="16MiB")
     assert (check(pool).spare, pool.stats().reserved) == (16 * MIB, 16 * MIB)
     calls = sim.calls("cuMemCreate")
@@ -187,7 +178,7 @@ def test_headroom_is_never_touched(make: MakeArena, cu: Cu) -> None:
     pool.allocate(6 * GIB).free()
 
 
-def test_memory_that_another_process_takes_is_an_error_and_not_a_crash(make: MakeArena) -> None:
+def test_memory_taken_by_another_process_is_an_error_and_not_a_crash(make: MakeArena) -> None:
     pool = make()
     with sim.temporarily(other="6GiB"):
         with pytest.raises(OutOfMemoryError) as caught:
@@ -200,7 +191,7 @@ def test_memory_that_another_process_takes_is_an_error_and_not_a_crash(make: Mak
 
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_a_device_that_was_full_is_not_blamed_when_it_is_not(make: MakeArena, vmm: bool) -> None:
+def test_a_device_that_has_room_again_is_not_blamed(make: MakeArena, vmm: bool) -> None:
     pool = make(cap="64MiB", vmm=vmm)
     with sim.temporarily(other=8 * GIB - MIB), pytest.raises(OutOfMemoryError, match="device full"):
         pool.allocate(2 * MIB)
@@ -210,7 +201,7 @@ def test_a_device_that_was_full_is_not_blamed_when_it_is_not(make: MakeArena, vm
     check(pool)
 
 
-def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: Cu, work: Work) -> None:
+def test_lowering_the_cap_releases_what_is_spare_or_becomes_free(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="64MiB", reserve="64MiB")
     pool.set_cap("32MiB")
     assert pool.stats().reserved <= 32 * MIB
@@ -220,7 +211,7 @@ def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: 
         for buffer in buffers:
             work.fill(buffer, 1, stream)
         del buffers[:8]
-        other.set_cap("8MiB")  # too early to take any
+        other.set_cap("8MiB")  # too early to release any
     cu.ok("cuStreamSynchronize", stream)
     del buffer
     buffers.pop()
@@ -229,28 +220,26 @@ def test_a_lowered_cap_takes_what_is_spare_or_becomes_free(make: MakeArena, cu: 
         other.set_cap("9GiB")
 
 
-def test_what_becomes_free_above_a_lowered_cap_goes_back_but_for_the_reserve(
-    make: MakeArena, cu: Cu, work: Work
-) -> None:
+def test_memory_freed_above_a_lowered_cap_goes_back_except_for_the_reserve(make: MakeArena, cu: Cu, work: Work) -> None:
     pool, stream = make(cap="64MiB", growth="2MiB"), cu.stream()
     buffers = [pool.allocate(GRANULE, stream) for _ in range(32)]
     pool.reserve("24MiB")
     with sim.temporarily(delay=200_000):
         work.fill(buffers[0], 1, stream)
         del buffers[:28]
-        pool.set_cap("48MiB")  # too early to take any
+        pool.set_cap("48MiB")  # too early to release any
         assert check(pool, highest_cap=64 * MIB).pending == 56 * MIB
     cu.ok("cuStreamSynchronize", stream)
-    buffers.pop().free()  # what was pending goes with it
+    buffers.pop().free()  # pending memory goes with it
     assert check(pool, highest_cap=64 * MIB).reserved == 24 * MIB
 
 
-def test_a_reservation_of_the_whole_cap_needs_no_whole_granules(make: MakeArena) -> None:
+def test_reserving_the_whole_cap_does_not_need_whole_granules(make: MakeArena) -> None:
     pool = make(cap="3MiB", reserve="3MiB")
     assert check(pool).reserved == 2 * MIB
 
 
-def test_a_reservation_that_failed_is_not_kept(make: MakeArena, cu: Cu) -> None:
+def test_a_failed_reservation_is_not_kept(make: MakeArena, cu: Cu) -> None:
     pool = make()
     taken = cu.alloc(8 * GIB - 20 * MIB)
     with pytest.raises(OutOfMemoryError, match="device full"):
@@ -260,7 +249,7 @@ def test_a_reservation_that_failed_is_not_kept(make: MakeArena, cu: Cu) -> None:
     assert (pool.stats().reserved, sim.used()) == (0, 0)
 
 
-def test_a_reservation_that_cannot_be_takes_nothing_and_one_that_can_is_kept(make: MakeArena) -> None:
+def test_an_impossible_reservation_takes_nothing_and_a_possible_one_is_kept(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pytest.raises(OutOfMemoryError):
         pool.reserve("1GiB")

@@ -1,4 +1,4 @@
-"""What a program can do before memory runs out, and when it has."""
+"""Callbacks: what a program can do when memory is about to run out, and when it has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_callback_can_make_room_for_a_request_that_would_fail(make: MakeArena)
     check(pool)
 
 
-def test_callbacks_are_called_in_turn_until_there_is_room(make: MakeArena) -> None:
+def test_callbacks_are_called_in_order_until_there_is_room(make: MakeArena) -> None:
     pool = make(cap="16MiB")
     held = [pool.allocate(6 * MIB), pool.allocate(6 * MIB)]
     called = []
@@ -42,18 +42,16 @@ def test_callbacks_are_called_in_turn_until_there_is_room(make: MakeArena) -> No
     assert called == ["first", "second"]
 
 
-def test_a_request_that_fails_is_one_failure_and_one_that_passes_after_all_is_none(
-    make: MakeArena, tmp_path: Path
-) -> None:
+def test_a_failed_request_counts_once_and_one_that_passes_in_the_end_does_not(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="16MiB")
     held = [pool.allocate(12 * MIB)]
     with pool.record(tmp_path / "run.arena"):
         with pytest.raises(OutOfMemoryError):
-            pool.allocate(8 * MIB)  # tried at once, and after a collection
+            pool.allocate(8 * MIB)  # tried at once, and again after a garbage collection
         assert pool.stats().failures == 1
         pool.on_oom(lambda error: None)
         pool.on_oom(lambda error: held and held.clear())
-        pool.allocate(8 * MIB).free()  # after the second of the two
+        pool.allocate(8 * MIB).free()  # after the second callback
         assert pool.stats().failures == 1
         with pytest.raises(OutOfMemoryError):
             pool.allocate(20 * MIB)  # tried four times
@@ -65,7 +63,7 @@ def test_a_request_that_fails_is_one_failure_and_one_that_passes_after_all_is_no
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_exception_in_a_callback_is_shown_and_changes_nothing(
+def test_an_exception_in_a_callback_is_printed_and_changes_nothing(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[object] = []
@@ -79,10 +77,10 @@ def test_an_exception_in_a_callback_is_shown_and_changes_nothing(
     pool.on_oom(lambda error: held.clear())
     pool.allocate(8 * MIB).free()
     check(pool)
-    shown.clear()  # a traceback holds what it saw
+    shown.clear()  # a traceback keeps its locals alive
 
 
-def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -> None:
+def test_pressure_fires_once_when_the_share_is_first_exceeded(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
     told: list[int] = []
     pool.on_pressure(0.5, lambda: told.append(pool.stats().reserved))
@@ -94,37 +92,37 @@ def test_pressure_is_told_once_when_the_share_is_first_passed(make: MakeArena) -
     assert told == [18 * MIB]
 
 
-def test_pressure_can_count_what_is_live(make: MakeArena) -> None:
+def test_pressure_can_watch_live_memory(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
     told: list[int] = []
     pool.on_pressure(0.5, lambda: told.append(pool.stats().live), of="live")
     pool.allocate(14 * MIB).free()
-    pool.allocate(15 * MIB).free()  # reserved stays
+    pool.allocate(15 * MIB).free()  # `reserved` stays
     held = [pool.allocate(4 * MIB) for _ in range(4)]
     assert (pool.stats().reserved >= 16 * MIB, told) == (True, [])
-    held.append(pool.allocate(512))  # of memory that is there already
+    held.append(pool.allocate(512))  # from memory that is already reserved
     held.append(pool.allocate(4 * MIB))
     assert told == [16 * MIB + 512]
 
 
-def test_pressure_is_told_again_only_after_memory_was_below_the_lower_mark(make: MakeArena) -> None:
+def test_pressure_fires_again_only_after_usage_was_below_the_lower_mark(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
     told: list[int] = []
     pool.on_pressure(0.75, lambda: told.append(pool.stats().live >> 20), of="live", rearm=0.5)
     held = [pool.allocate(2 * MIB) for _ in range(13)]
     assert told == [26]
-    for _ in range(3):  # down to 18 MiB, and up again: never below 16
+    for _ in range(3):  # down to 18 MiB and up again: never below 16
         del held[9:]
         held += [pool.allocate(2 * MIB) for _ in range(4)]
     assert told == [26]
     del held[7:]  # 14 MiB
-    held.append(pool.allocate(16 * MIB))  # at once: that it was below counts
+    held.append(pool.allocate(16 * MIB))  # at once: it has been below the mark
     assert told == [26, 30]
     held.append(pool.allocate(MIB))
     assert told == [26, 30]
 
 
-def test_pressure_of_what_is_reserved_is_told_again_after_a_trim(make: MakeArena) -> None:
+def test_pressure_of_reserved_memory_fires_again_after_a_trim(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
     told: list[int] = []
     pool.on_pressure(0.5, lambda: told.append(pool.stats().reserved >> 20), rearm=0.25)
@@ -136,7 +134,7 @@ def test_pressure_of_what_is_reserved_is_told_again_after_a_trim(make: MakeArena
     assert told == [20, 18]
 
 
-def test_a_callback_that_sheds_load_and_allocates_is_not_called_within_itself(make: MakeArena) -> None:
+def test_a_callback_that_sheds_load_and_allocates_is_not_called_recursively(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
     held: list[arena.Buffer] = []
     depths: list[int] = []
@@ -165,12 +163,12 @@ def test_a_callback_that_sheds_load_and_allocates_is_not_called_within_itself(ma
         ({"rearm": True}, "rearm=True is not accepted"),
     ],
 )
-def test_a_mark_that_cannot_be_is_named(make: MakeArena, wrong: dict[str, Any], text: str) -> None:
+def test_an_invalid_mark_is_named(make: MakeArena, wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(text)):
         make(cap="16MiB").on_pressure(0.5, print, **wrong)
 
 
-def test_a_full_cap_and_a_reservation_are_pressure_too(make: MakeArena) -> None:
+def test_a_full_cap_and_a_reservation_count_as_pressure_too(make: MakeArena) -> None:
     pool = make(cap="32MiB")
     told: list[str] = []
     pool.on_pressure(0.5, lambda: told.append("half"))
@@ -182,12 +180,12 @@ def test_a_full_cap_and_a_reservation_are_pressure_too(make: MakeArena) -> None:
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, "half", None])
-def test_a_share_that_cannot_be_is_named(make: MakeArena, share: object) -> None:
+def test_an_invalid_share_is_named(make: MakeArena, share: object) -> None:
     with pytest.raises(UsageError, match="is not accepted; write a share of the cap"):
         make(cap="16MiB").on_pressure(share, print)  # type: ignore[arg-type]
 
 
-def test_a_callback_that_allocates_calls_nobody_for_that(make: MakeArena) -> None:
+def test_requests_made_in_a_callback_call_no_callbacks(make: MakeArena) -> None:
     pool = make(cap="16MiB")
     held = pool.allocate(12 * MIB)
     calls: list[str] = []
@@ -204,7 +202,7 @@ def test_a_callback_that_allocates_calls_nobody_for_that(make: MakeArena) -> Non
     assert (calls, held.nbytes) == (["called"] * 2, 12 * MIB)
 
 
-def test_callbacks_of_pressure_may_allocate_and_close(make: MakeArena) -> None:
+def test_pressure_callbacks_may_allocate_and_close(make: MakeArena) -> None:
     pool = make(cap="16MiB", growth="2MiB")
     told: list[str] = []
     pool.on_pressure(0.2, lambda: (told.append("first"), pool.allocate(4 * MIB).free()))
@@ -214,13 +212,13 @@ def test_callbacks_of_pressure_may_allocate_and_close(make: MakeArena) -> None:
     buffer.free()
 
 
-def test_a_default_arena_that_was_closed_is_made_anew(make: MakeArena) -> None:
+def test_a_default_arena_that_was_closed_is_made_again(make: MakeArena) -> None:
     arena.default_arena().close()
     arena.default_arena().allocate(512).free()
     arena.default_arena().close()
 
 
-def test_an_exception_in_a_callback_is_shown_as_python_shows_those_in_del() -> None:
+def test_an_exception_in_a_callback_is_printed_like_one_in_del() -> None:
     code = """
 import arena
 pool = arena.Arena(cap="8MiB", device="sim:1GiB")
@@ -241,7 +239,7 @@ except arena.OutOfMemoryError as error:
 
 
 def test_a_failed_request_keeps_no_arrays_alive(make: MakeArena) -> None:
-    """The error knows the frames that it came through, and their arrays: it must go when it was caught."""
+    """The error references the frames it passed through, and their arrays, so it must be dropped once it was caught."""
     pool = make(cap="8MiB")
     pool.on_oom(lambda error: None)
 
@@ -259,7 +257,7 @@ def test_a_failed_request_keeps_no_arrays_alive(make: MakeArena) -> None:
         gc.enable()
 
 
-def test_what_cannot_be_called_is_no_callback(make: MakeArena) -> None:
+def test_only_a_callable_can_be_a_callback(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     for register in (pool.on_oom, lambda function: pool.on_pressure(0.5, function)):
         with pytest.raises(UsageError, match="5 cannot be called"):

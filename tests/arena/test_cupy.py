@@ -6,6 +6,7 @@ import gc
 import pickle
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 import cupy
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 import arena
-from arena import UsageError, sim
+from arena import UsageError, _core, sim
 
 from ..programs import run
+from ..threads import run_together
 from .conftest import MIB, MakeArena, check
 
 
@@ -48,20 +50,20 @@ def test_a_view_keeps_the_memory_of_its_array(pool: arena.Arena) -> None:
     assert pool.stats().live == 0
 
 
-def test_memory_can_be_freed_before_its_array_goes_as_in_cupys_pool(pool: arena.Arena) -> None:
+def test_memory_can_be_freed_before_its_array_is_dropped_as_in_cupys_pool(pool: arena.Arena) -> None:
     array = cupy.empty(MIB)
     view = array[10:]
     array.data.mem.free()
     assert (pool.used_bytes(), array.data.mem.ptr) == (0, 0)
     again = cupy.empty(MIB)
-    array.data.mem.free()  # does nothing: it is another's by now
+    array.data.mem.free()  # does nothing: the memory belongs to another array by now
     del array, view
     assert pool.used_bytes() == again.nbytes
     del again
     assert pool.used_bytes() == 0
 
 
-def test_pressure_of_live_memory_is_noticed_by_arrays_of_memory_that_is_there(pool: arena.Arena) -> None:
+def test_live_memory_pressure_is_noticed_for_arrays_in_reserved_memory(pool: arena.Arena) -> None:
     told: list[int] = []
     half = pool.stats().cap // 2
     size = half // 4
@@ -74,7 +76,7 @@ def test_pressure_of_live_memory_is_noticed_by_arrays_of_memory_that_is_there(po
     assert told == [pool.used_bytes()]
 
 
-def test_pressure_of_live_memory_is_noticed_by_arena_malloc_too() -> None:
+def test_live_memory_pressure_is_noticed_by_arena_malloc_too() -> None:
     code = """
 import arena, cupy
 cupy.cuda.set_allocator(arena.malloc)
@@ -89,7 +91,7 @@ for _ in range(2):
     assert (done.stdout, done.stderr) == ("8192\n8192\n", "")
 
 
-def test_the_allocator_can_be_used_for_a_while(make: MakeArena) -> None:
+def test_the_allocator_can_be_set_for_a_with_block(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     with cupy.cuda.using_allocator(pool.malloc):
         assert cupy.cuda.get_allocator() == pool.malloc
@@ -97,7 +99,7 @@ def test_the_allocator_can_be_used_for_a_while(make: MakeArena) -> None:
     assert pool.stats().live == array.nbytes
 
 
-def test_an_empty_array_is_an_array(pool: arena.Arena) -> None:
+def test_an_empty_array_works(pool: arena.Arena) -> None:
     assert cupy.empty(0).size == 0
     with_address = cupy.cuda.alloc(0)
     assert (with_address.ptr != 0, pool.stats().requested) == (True, 0)
@@ -124,7 +126,7 @@ def test_arrays_in_a_cycle_are_collected_before_a_request_fails(pool: arena.Aren
         gc.enable()
 
 
-def test_the_one_line_is_enough() -> None:
+def test_the_one_liner_is_enough() -> None:
     code = """
 import arena, cupy
 cupy.cuda.set_allocator(arena.malloc)
@@ -150,18 +152,20 @@ pool.malloc(1000)
 
 
 @pytest.fixture
-def quick(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> arena.Arena:
-    """A pool with free memory in it, of which malloc may use nothing but the quick way."""
+def quick(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> Iterator[arena.Arena]:
+    """A pool with free memory in it, of which malloc may use nothing but the quick path."""
 
     def fail(self: arena.Arena, size: object) -> NoReturn:
-        raise AssertionError(f"malloc({size!r}) took the slow way")
+        raise AssertionError(f"malloc({size!r}) was left to Python")
 
     pool.malloc(32 * MIB)
-    monkeypatch.setattr(arena.Arena, "_malloc_slowly", fail)
-    return pool
+    monkeypatch.setattr(arena.Arena, "_malloc_by_python", fail)
+    before = _core.slow_requests()
+    yield pool
+    assert _core.slow_requests() == before
 
 
-def test_what_is_there_is_handed_out_without_python(quick: arena.Arena) -> None:
+def test_a_hit_runs_no_python(quick: arena.Arena) -> None:
     pointers = [quick.malloc(size) for size in (0, 1, 512, 513, 4 * MIB)]
     assert [pointer.mem.size for pointer in pointers] == [512, 512, 512, 1024, 4 * MIB]
     assert all(type(pointer) is cupy.cuda.MemoryPointer for pointer in pointers)
@@ -173,14 +177,14 @@ def test_what_is_there_is_handed_out_without_python(quick: arena.Arena) -> None:
 
 
 @pytest.mark.parametrize("size", [np.int64(1000), np.uint16(1000), np.array(1000)], ids=repr)
-def test_whatever_has_an_index_is_a_size(quick: arena.Arena, size: Any) -> None:
+def test_anything_with_an_index_is_a_size(quick: arena.Arena, size: Any) -> None:
     pointer = quick.malloc(size)
     assert (quick.stats().requested, pointer.mem.size) == (1000, 1024)
 
 
 @pytest.mark.parametrize("size", [1.5, "1000", None, True, np.float64(8), [8]], ids=repr)
 @pytest.mark.parametrize("state", ["fresh", "used"])
-def test_what_is_no_size_is_refused(pool: arena.Arena, size: Any, state: str) -> None:
+def test_a_value_that_is_no_size_is_refused(pool: arena.Arena, size: Any, state: str) -> None:
     if state == "used":
         pool.malloc(1000)
     with pytest.raises(TypeError, match="a size in bytes is an int, not"):
@@ -199,7 +203,7 @@ def test_a_negative_or_huge_size_is_refused(pool: arena.Arena) -> None:
     assert check(pool).live == 0
 
 
-def test_an_error_of_the_users_index_is_the_users(pool: arena.Arena) -> None:
+def test_an_error_in_the_users_index_is_passed_on(pool: arena.Arena) -> None:
     class Broken:
         def __index__(self) -> int:
             raise LookupError("mine")
@@ -208,13 +212,13 @@ def test_an_error_of_the_users_index_is_the_users(pool: arena.Arena) -> None:
         pool.malloc(Broken())
 
 
-def test_malloc_is_one_and_the_same(pool: arena.Arena, make: MakeArena) -> None:
+def test_malloc_is_always_the_same_object(pool: arena.Arena, make: MakeArena) -> None:
     assert pool.malloc == pool.malloc == cupy.cuda.get_allocator()
     assert pool.malloc != make(cap="8MiB").malloc
     assert "set_allocator(pool.malloc)" in str(pool.malloc.__doc__)
 
 
-def test_malloc_alone_keeps_its_pool(cu: object, make: MakeArena) -> None:
+def test_malloc_alone_keeps_its_pool_alive(cu: object, make: MakeArena) -> None:
     malloc = arena.Arena(cap="8MiB").malloc
     gc.collect()
     pointer = malloc(MIB)
@@ -226,7 +230,7 @@ def test_malloc_alone_keeps_its_pool(cu: object, make: MakeArena) -> None:
     assert sim.used() == 0
 
 
-def test_after_the_close_malloc_says_so_and_arrays_stay(pool: arena.Arena) -> None:
+def test_after_close_malloc_says_so_and_arrays_stay_valid(pool: arena.Arena) -> None:
     array = cupy.empty(MIB, dtype="u1")
     pool.close()
     for _ in range(2):
@@ -237,7 +241,7 @@ def test_after_the_close_malloc_says_so_and_arrays_stay(pool: arena.Arena) -> No
     assert sim.used() == 0
 
 
-def test_what_is_freed_above_a_lowered_cap_goes_back(pool: arena.Arena) -> None:
+def test_memory_freed_above_a_lowered_cap_goes_back(pool: arena.Arena) -> None:
     array = cupy.empty(32 * MIB, dtype="u1")
     pool.set_cap("8MiB")
     del array
@@ -246,13 +250,13 @@ def test_what_is_freed_above_a_lowered_cap_goes_back(pool: arena.Arena) -> None:
 
 def test_memory_is_on_the_device_of_its_arena() -> None:
     pool = arena.Arena(device="sim:1GiB")
-    for _ in range(2):  # slowly, and quickly
+    for _ in range(2):  # on the slow path and on the fast path
         pointer = pool.malloc(1000)
         assert pointer.device_id == pointer.mem.device_id == pool.device > 0
         del pointer
 
 
-def test_a_view_of_a_view_gives_the_memory_back_last_in_another_thread(quick: arena.Arena) -> None:
+def test_memory_is_returned_when_the_last_view_is_dropped_in_another_thread(quick: arena.Arena) -> None:
     views = [cupy.empty(MIB, dtype="u1")[1000:].reshape(-1, 8)[10:20]]
     thread = threading.Thread(target=views.clear)
     assert quick.stats().live == MIB
@@ -263,7 +267,7 @@ def test_a_view_of_a_view_gives_the_memory_back_last_in_another_thread(quick: ar
 
 def test_the_arrays_of_four_threads_never_overlap(pool: arena.Arena) -> None:
     sizes = [1, 512, 1000, 40_000, MIB, 3 * MIB]
-    owners: dict[int, int] = {}  # of each 512 bytes
+    owners: dict[int, int] = {}  # who owns each 512 bytes
     problems: list[object] = []
 
     def work(number: int) -> None:
@@ -284,25 +288,23 @@ def test_the_arrays_of_four_threads_never_overlap(pool: arena.Arena) -> None:
             for unit in range(array.data.ptr, array.data.ptr + array.nbytes, 512):
                 owners.pop(unit)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(*[partial(work, number) for number in range(4)])
     gc.collect()
     assert (problems, owners, check(pool).live) == ([], {}, 0)
 
 
-def test_arena_malloc_is_as_quick_and_follows_the_default_arena() -> None:
+def test_arena_malloc_is_as_fast_and_follows_the_default_arena() -> None:
     code = """
 import arena, cupy
 cupy.cuda.set_allocator(arena.malloc)
 cupy.empty(1000)
-slowly, arena._pool.defaults.malloc_slowly = arena._pool.defaults.malloc_slowly, None
+by_python, arena._pool.defaults.malloc_by_python = arena._pool.defaults.malloc_by_python, None
+slow = arena._core.slow_requests()
 array = cupy.empty(1000, dtype="u1")
+assert arena._core.slow_requests() == slow
 print(arena.default_arena().stats().requested, cupy.cuda.get_allocator() is arena.malloc)
 arena.default_arena().close()
-arena._pool.defaults.malloc_slowly = slowly
+arena._pool.defaults.malloc_by_python = by_python
 other = cupy.empty(2000, dtype="u1")
 print(arena.default_arena().stats().requested)
 try:

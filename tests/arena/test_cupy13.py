@@ -1,5 +1,4 @@
-"""The tests of the bridge once more, with the CuPy before the one they ran with. `make test-slow` puts it in
-a folder."""
+"""The CuPy tests again, with CuPy 13 instead of the installed version. `make test-slow` installs it into a folder."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ FILES = ["test_cupy.py", "test_cupy_hooks.py", "test_cupy_ends.py", "test_cupy_i
 @pytest.mark.slow
 @pytest.mark.skipif(not (FOLDER / "cupy").exists(), reason="no CuPy 13 here: make .venv/.cupy13")
 @pytest.mark.parametrize("file", FILES)
-def test_all_this_holds_with_cupy_13(file: str) -> None:
+def test_all_cupy_tests_pass_with_cupy_13(file: str) -> None:
     code = "import sys, cupy, pytest; print(cupy.__version__); sys.exit(pytest.main(sys.argv[1:]))"
-    # It finds two CuPys installed, and warns.
+    # CuPy finds two versions of itself installed, and warns.
     quiet = ["-q", "-W", "ignore::UserWarning", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     done = run(
         code,

@@ -1,6 +1,6 @@
-"""CuPy's current device and the device of an arena's memory; a simulated arena and a CuPy that drives a real card.
+"""CuPy's current device and the arena's device; simulated arenas and a CuPy that drives a real card.
 
-There is no CUDA runtime here, so programs of their own play one: what CuPy asks it in Python and in C is answered.
+There is no CUDA runtime here, so the test programs imitate one: they answer what CuPy asks it in Python and in C.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return forked.run(code, imported=("cupy", "arena"), ARENA_DRIVER="sim", **environment)
 
 
-def test_an_arena_gives_no_memory_while_another_device_is_current() -> None:
+def test_an_arena_allocates_nothing_while_another_device_is_current() -> None:
     code = """
 pool = arena.Arena(cap="64MiB", device=1)
 current[0] = 1
@@ -68,7 +68,7 @@ print(say(lambda: pool.malloc(1 << 20)))
     assert done.stdout.splitlines() == [
         "1",
         "CuPy's current device is 0, and this arena's memory is on device 1; use it in `with cupy.cuda.Device(1):`, "
-        "make an arena of device 0, or give CuPy arena.malloc, which serves the current device",
+        "create an arena on device 0, or give CuPy arena.malloc, which serves the current device",
         "0",
         "1",
     ]
@@ -87,14 +87,14 @@ print([array.device_id for array in arrays], [arena.default_arena(d).stats().liv
 
 
 def build_real_driver(folder: Path) -> Path:
-    """A library called libcuda.so.1 that is not the simulated driver stands for the real one."""
+    """A library called libcuda.so.1 that is not the simulated driver stands in for the real one."""
     source, library = folder / "driver.c", folder / "libcuda.so.1"
     source.write_text("int cuInit(unsigned flags) { return 100; }\n")
     subprocess.run(["cc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library, source], check=True)
     return library
 
 
-def test_a_simulated_arena_is_not_given_to_a_cupy_that_drives_a_real_card(tmp_path: Path) -> None:
+def test_a_cupy_that_drives_a_real_card_gets_no_simulated_memory(tmp_path: Path) -> None:
     code = f"""
 import ctypes
 real = ctypes.CDLL({str(build_real_driver(tmp_path))!r})
@@ -107,14 +107,14 @@ print(pool.stats().live)
 """
     done = run(code)
     line = (
-        "this arena is simulated, and CuPy runs on a real device, to which simulated addresses mean nothing; use an "
+        "this arena is simulated, and CuPy runs on a real device, where simulated addresses are invalid; use an "
         "arena of that device: arena.Arena(device=0), or arena.malloc without ARENA_DRIVER=sim"
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [line, line, "0"]
 
 
-def test_a_runtime_that_is_not_ready_yet_does_not_allow_a_simulated_arena_for_ever(tmp_path: Path) -> None:
+def test_a_runtime_that_is_not_ready_yet_does_not_allow_simulated_memory_forever(tmp_path: Path) -> None:
     code = f"""
 import ctypes
 real = ctypes.CDLL({str(build_real_driver(tmp_path))!r})
@@ -132,7 +132,7 @@ print(type(say(lambda: pool.malloc(1 << 20))).__name__)
     assert (done.stdout, done.stderr) == ("UsageError\n", "")
 
 
-def test_without_a_real_driver_a_simulated_arena_serves_a_cupy_that_has_a_runtime() -> None:
+def test_without_a_real_driver_a_cupy_that_has_a_runtime_gets_simulated_memory() -> None:
     code = """
 pool = arena.Arena(cap="64MiB", device=0)
 print(say(lambda: pool.malloc(1 << 20)), arena._core.is_real_driver_here())

@@ -1,4 +1,4 @@
-"""CuPy's memory hooks, which an allocator of one's own has to call."""
+"""CuPy's memory hooks, which a custom allocator has to call itself."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from cupy.cuda import memory_hooks
 
 import arena
+from arena import _core
 
 from ..programs import run
 from .conftest import MIB, MakeArena
@@ -21,7 +22,7 @@ NAMES = [f"{what}_{when}process" for what in ("malloc", "alloc", "free") for whe
 
 
 class Recorder(cupy.cuda.MemoryHook):  # type: ignore[misc]
-    """Notes each call and its keywords."""
+    """Records each call and its keywords."""
 
     name = "Recorder"
 
@@ -63,8 +64,8 @@ def test_hooks_are_called_as_by_cupys_own_pool(pool: arena.Arena) -> None:
     assert pool.stats().live == 0
 
 
-def test_a_hook_is_told_the_same_address_before_and_after_a_free(pool: arena.Arena) -> None:
-    with pool.scope("part"):  # whose blocks are forgotten as a whole once they are freed
+def test_a_hook_gets_the_same_address_before_and_after_a_free(pool: arena.Arena) -> None:
+    with pool.scope("part"):  # which drops all its blocks once they are freed
         pointer = pool.malloc(1000)
     address = pointer.ptr
     with Recorder() as hook:
@@ -72,7 +73,7 @@ def test_a_hook_is_told_the_same_address_before_and_after_a_free(pool: arena.Are
     assert [(name, facts["mem_ptr"]) for name, facts in hook.calls] == [(name, address) for name in NAMES[4:]]
 
 
-def test_a_hook_is_told_what_was_taken_from_the_device(pool: arena.Arena) -> None:
+def test_a_hook_gets_the_size_taken_from_the_device(pool: arena.Arena) -> None:
     with Recorder() as hook:
         pointer = pool.malloc(1000)
         taken = {"device_id": 0, "mem_size": pool.total_bytes()}
@@ -83,29 +84,30 @@ def test_a_hook_is_told_what_was_taken_from_the_device(pool: arena.Arena) -> Non
         ]
 
 
-def test_a_hook_is_told_of_a_request_that_failed(pool: arena.Arena) -> None:
+def test_a_hook_is_called_for_a_request_that_fails(pool: arena.Arena) -> None:
     with Recorder() as hook, pytest.raises(arena.OutOfMemoryError):
         pool.malloc(65 * MIB)
     assert hook.names() == ["malloc_preprocess", "malloc_postprocess"]
     assert (hook.calls[1][1]["mem_ptr"], hook.calls[1][1]["pmem_id"]) == (0, 0)
 
 
-def test_a_hook_sees_the_end_of_what_was_there_before(pool: arena.Arena) -> None:
+def test_a_hook_sees_memory_freed_that_was_allocated_before_it(pool: arena.Arena) -> None:
     array = cupy.empty(1000)
     with Recorder() as hook:
         del array
     assert hook.names() == ["free_preprocess", "free_postprocess"]
 
 
-def test_a_hook_that_is_gone_is_not_called_and_malloc_is_quick_again(
+def test_a_removed_hook_is_not_called_and_malloc_is_fast_again(
     pool: arena.Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Recorder() as hook:
         pool.malloc(1000)
     hook.calls.clear()
-    monkeypatch.delattr(arena.Arena, "_malloc_slowly")
+    monkeypatch.delattr(arena.Arena, "_malloc_by_python")
+    slow = _core.slow_requests()
     pool.malloc(1000)
-    assert hook.calls == []
+    assert (hook.calls, _core.slow_requests()) == ([], slow)
 
 
 def test_a_hook_is_called_in_its_own_thread_only(pool: arena.Arena) -> None:
@@ -134,7 +136,7 @@ def test_an_error_in_a_hook_loses_no_memory(pool: arena.Arena, monkeypatch: pyte
     assert (shown, pool.stats().live) == (["in a hook"], 0)
 
 
-def test_an_error_that_is_on_its_way_passes_the_hooks(pool: arena.Arena) -> None:
+def test_an_exception_being_raised_passes_through_the_hooks(pool: arena.Arena) -> None:
     pool.malloc(1000)
     with Recorder() as hook, pytest.raises(TypeError, match="bad operand type for abs"):
         abs([pool.malloc(1000)])  # type: ignore[arg-type]
@@ -151,7 +153,7 @@ def test_the_line_profiler_finds_the_line(pool: arena.Arena) -> None:
     assert "test_the_line_profiler_finds_the_line (2.00MB" in report.getvalue()
 
 
-def test_a_hook_that_was_there_before_the_arena_is_called_in_every_thread() -> None:
+def test_a_hook_installed_before_the_arena_is_called_in_every_thread() -> None:
     code = """
 import threading, cupy, arena
 from tests.arena.test_cupy_hooks import Recorder
@@ -175,10 +177,10 @@ thread.join()
     assert (done.stdout, done.stderr) == (f"{[NAMES[0], NAMES[1], *NAMES[4:]]}\n", "")
 
 
-def test_a_hook_that_looks_at_the_stack_finds_no_frame_of_arena(pool: arena.Arena) -> None:
+def test_a_hook_that_inspects_the_stack_finds_no_frame_of_arena(pool: arena.Arena) -> None:
     report = io.StringIO()
     with memory_hooks.LineProfileHook() as hook:
-        arrays = [cupy.empty(MIB), cupy.empty(MIB)]  # of new memory, and of memory that is there
+        arrays = [cupy.empty(MIB), cupy.empty(MIB)]  # for new memory, and for a cache hit
         del arrays
     hook.print_report(report)
     last = report.getvalue().splitlines()[-1]  # the innermost frame: where CuPy calls the allocator
@@ -187,7 +189,7 @@ def test_a_hook_that_looks_at_the_stack_finds_no_frame_of_arena(pool: arena.Aren
     assert "site-packages/arena" not in report.getvalue()
 
 
-def test_a_hook_is_told_of_memory_that_is_freed_before_its_array_goes(pool: arena.Arena) -> None:
+def test_a_hook_is_called_for_memory_freed_before_its_array_is_dropped(pool: arena.Arena) -> None:
     pointer = pool.malloc(1000)
     address, number = pointer.ptr, id(pointer.mem)
     with Recorder() as hook:

@@ -1,4 +1,4 @@
-"""Another CuPy than the one we know: memory is handed to it in another way, and everything else stays."""
+"""A CuPy whose internals have changed still works: memory is passed to it in another way."""
 
 from __future__ import annotations
 

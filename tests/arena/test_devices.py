@@ -1,4 +1,4 @@
-"""Several devices: who may access the memory, whose context is touched, and whose work is waited for."""
+"""Several devices: which may access the memory, whose context is touched, and whose work is waited for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RDMA_CAPABLE = 15  # a pointer attribute
 
 
 class Devices:
-    """A machine of several devices, with their primary contexts, started when they are first asked for."""
+    """A machine with several devices, whose primary contexts are started on first use."""
 
     def __init__(self, make: MakeArena) -> None:
         self.cu = Cu()
@@ -36,13 +36,13 @@ class Devices:
         return self.cu
 
     def fill_from(self, device: int, buffer: arena.Buffer) -> str:
-        """What becomes of a kernel on a device that writes to the buffer."""
+        """The result of a kernel on a device that writes to the buffer."""
         cu = self.use(device)
         result = cu.cuMemsetD8Async(buffer.ptr, 1, buffer.nbytes, 0)
         return result if result != SUCCESS else cu.cuStreamSynchronize(0)
 
     def active(self) -> list[int]:
-        """The devices whose primary context is there."""
+        """The devices whose primary context is active."""
         return [device for device in range(sim.settings().devices) if self._is_active(device)]
 
     def _is_active(self, device: int) -> bool:
@@ -61,7 +61,7 @@ def machine(make: MakeArena) -> Machine:
 
 
 @pytest.mark.parametrize("count", [2, 8])
-def test_every_device_that_can_may_access_the_memory(machine: Machine, count: int) -> None:
+def test_every_capable_device_can_access_the_memory(machine: Machine, count: int) -> None:
     devices = machine(devices=count)
     buffer = devices.make(device=1, cap="64MiB").allocate(4 * MIB)
     for device in range(count):
@@ -71,7 +71,7 @@ def test_every_device_that_can_may_access_the_memory(machine: Machine, count: in
 
 
 @pytest.mark.parametrize("peers", [[], [2]])
-def test_only_the_chosen_peers_may_access_the_memory(machine: Machine, peers: list[int]) -> None:
+def test_only_the_chosen_peers_can_access_the_memory(machine: Machine, peers: list[int]) -> None:
     devices = machine(devices=3)
     pool = devices.make(cap="64MiB", peers=peers)
     buffer = pool.allocate(MIB)
@@ -88,7 +88,7 @@ def test_devices_without_peer_access_are_left_out(machine: Machine) -> None:
     assert devices.fill_from(0, buffer) == ILLEGAL_ADDRESS
 
 
-def test_memory_that_was_moved_or_came_later_is_open_to_peers_as_well(machine: Machine) -> None:
+def test_moved_and_later_memory_is_open_to_peers_as_well(machine: Machine) -> None:
     devices = machine(devices=2)
     pool = devices.make(cap="128MiB", growth="8MiB", compact=True)
     first = pool.allocate(2 * MIB)
@@ -109,7 +109,7 @@ def test_memory_that_was_moved_or_came_later_is_open_to_peers_as_well(machine: M
         ([2], r"peers: device 2 cannot access the memory of device 0; devices that can: 1"),
     ],
 )
-def test_a_peer_that_cannot_be_is_named(machine: Machine, peers: Any, text: str) -> None:
+def test_an_invalid_peer_is_named(machine: Machine, peers: Any, text: str) -> None:
     devices = machine(devices=3, peers=[(0, 1)])
     with pytest.raises(UsageError, match=text):
         devices.make(peers=peers)
@@ -122,7 +122,7 @@ def test_an_arena_touches_no_device_but_its_own(machine: Machine) -> None:
     assert devices.fill_from(3, buffer) == SUCCESS
 
 
-def test_a_device_that_another_process_has_to_itself_is_no_peer(machine: Machine) -> None:
+def test_a_device_used_exclusively_by_another_process_is_no_peer(machine: Machine) -> None:
     devices = machine(devices=3, exclusive=[1])
     pool = devices.make(cap="64MiB")
     buffer = pool.allocate(MIB)
@@ -132,7 +132,7 @@ def test_a_device_that_another_process_has_to_itself_is_no_peer(machine: Machine
         devices.make(cap="64MiB", peers=[1]).allocate(MIB)
 
 
-def test_a_device_that_is_not_to_be_had_is_described_all_the_same(machine: Machine) -> None:
+def test_an_unavailable_device_is_described_all_the_same(machine: Machine) -> None:
     machine(devices=3, exclusive=[1])
     free, taken, other = arena.Driver.open("sim").devices()
     assert taken.free is None
@@ -142,13 +142,13 @@ def test_a_device_that_is_not_to_be_had_is_described_all_the_same(machine: Machi
 
 
 @pytest.mark.parametrize("call", ["cuDeviceCanAccessPeer", "cuDeviceGetAttribute"])
-def test_a_device_that_the_driver_says_nothing_about_is_no_peer(machine: Machine, call: str) -> None:
+def test_a_device_whose_peer_query_fails_is_no_peer(machine: Machine, call: str) -> None:
     devices = machine(devices=3)
     pool = devices.make(cap="64MiB")
     before = sim.call_table()
     arena._core.describe_device(arena.Driver.open("sim"), 0)
     asked = sim.call_table()[call] - before[call]
-    sim.fail(call, "CUDA_ERROR_UNKNOWN", nth=asked)  # the last question is about device 2
+    sim.fail(call, "CUDA_ERROR_UNKNOWN", nth=asked)  # the last query is about device 2
     assert arena._core.describe_device(arena.Driver.open("sim"), 0).peers == [1]
     assert pool.peers == [1, 2]
 
@@ -190,7 +190,7 @@ class Capture:
         return result
 
 
-def test_a_capture_on_another_device_survives_that_data_cannot_be_moved_now(machine: Machine) -> None:
+def test_a_capture_on_another_device_survives_when_data_cannot_be_moved(machine: Machine) -> None:
     devices = machine(devices=2)
     pool = devices.make(cap="16MiB", growth="8MiB", compact=True)
     blocks = [pool.allocate(2 * MIB) for _ in range(8)]
@@ -203,7 +203,7 @@ def test_a_capture_on_another_device_survives_that_data_cannot_be_moved_now(mach
     assert pool.stats().reserved == 8 * MIB
 
 
-def test_a_capture_on_another_device_survives_that_memory_of_its_streams_is_needed(machine: Machine) -> None:
+def test_a_capture_on_another_device_survives_when_its_streams_memory_is_needed(machine: Machine) -> None:
     devices = machine(devices=2)
     pool = devices.make(cap="4MiB", growth="2MiB")
     user = devices.use(1).stream()
@@ -234,7 +234,7 @@ def is_for_rdma(cu: Cu, buffer: arena.Buffer) -> bool:
 
 
 @pytest.mark.parametrize("reserve", [0, "4MiB"])
-def test_rdma_that_is_promised_and_refused_is_done_without(machine: Machine, reserve: Any) -> None:
+def test_if_rdma_memory_is_refused_the_arena_does_without(machine: Machine, reserve: Any) -> None:
     devices = machine(rdma="broken", devices=2)
     pool = devices.make(cap="64MiB", reserve=reserve)
     buffer = pool.allocate(MIB)
@@ -245,7 +245,7 @@ def test_rdma_that_is_promised_and_refused_is_done_without(machine: Machine, res
     pool.validate()
 
 
-def test_rdma_is_done_without_although_the_driver_did_not_take_a_handle_back_at_first(machine: Machine) -> None:
+def test_the_arena_does_without_rdma_even_if_releasing_a_handle_fails_at_first(machine: Machine) -> None:
     devices = machine(rdma="broken")
     pool = devices.make(cap="64MiB", reserve="4MiB")
     sim.fail("cuMemRelease", "CUDA_ERROR_UNKNOWN")

@@ -29,7 +29,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ARENA_cap", "ARENA_CAP"),
     ],
 )
-def test_a_variable_with_a_typo_is_a_warning_with_the_name_that_was_meant(
+def test_a_misspelled_variable_gives_a_warning_with_the_right_name(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch, name: str, meant: str
 ) -> None:
     monkeypatch.setenv(name, "1GiB")
@@ -37,31 +37,31 @@ def test_a_variable_with_a_typo_is_a_warning_with_the_name_that_was_meant(
         make()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make()  # once is enough
+        make()  # only once
 
 
-def test_a_variable_like_no_other_is_a_warning_with_all_names(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_unlike_any_other_gives_a_warning_with_all_names(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ARENA_ZZZ", "1GiB")
     with pytest.warns(RuntimeWarning, match="no such variable; there are ARENA_CAP, .* and ARENA_VALIDATE"):
         make()
 
 
-def test_variables_that_are_empty_or_of_others_are_passed_over(
-    make: MakeArena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_variables_and_those_of_others_are_ignored(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARENA_CAPP", "")
     monkeypatch.setenv("MY_ARENA_CAP", "1GiB")
     monkeypatch.setenv("ARENA", "1GiB")
     make()
 
 
-def test_the_command_line_says_it_in_one_line() -> None:
+def test_the_command_line_warns_in_one_line() -> None:
     done = run("import arena._cli; arena._cli.main()", "info", ARENA_DRIVER="sim", ARENA_CAPP="1GiB")
     assert done.returncode == 0
     assert done.stderr == "arena: ARENA_CAPP is set, but arena has no such variable; did you mean ARENA_CAP?\n"
 
 
-def test_every_variable_that_is_read_is_known() -> None:
+def test_every_variable_that_the_code_reads_is_known() -> None:
     reads = re.compile(r"""(?:environ\.get\(|environ\[|getenv\()"(ARENA_\w+)\"""")
     sources = [*(ROOT / "python/arena").rglob("*.py"), *(ROOT / "src").rglob("*.cpp")]
     found = {name for source in sources for name in reads.findall(source.read_text())}

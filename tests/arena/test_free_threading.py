@@ -1,6 +1,6 @@
-"""What threads do to one arena at the same time. On a free-threaded Python nothing takes turns; the tests are for any.
+"""Several threads use one arena at the same time. The tests run on any Python; without a GIL, threads really overlap.
 
-Each round begins at a barrier, and is repeated: what is wrong shows seldom.
+Each round begins at a barrier and is repeated, because races rarely show.
 """
 
 from __future__ import annotations
@@ -21,33 +21,11 @@ from arena import OutOfMemoryError, UsageError, _core
 
 from ..programs import run
 from ..simulated.cu import PER_THREAD, Cu
+from ..threads import run_together
 from .conftest import MIB, MakeArena, Work, check
 
 THREADS = 4
 pytestmark = pytest.mark.timeout(60)
-
-
-def together(*functions: Callable[[], object]) -> list[object]:
-    """Call each in a thread of its own, all at once; returns what they return, or raises what the first raises."""
-    begin = threading.Barrier(len(functions))
-    results: list[object] = [None] * len(functions)
-    errors: list[BaseException] = []
-
-    def call(number: int, function: Callable[[], object]) -> None:
-        begin.wait()
-        try:
-            results[number] = function()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=call, args=each) for each in enumerate(functions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +47,7 @@ def test_importing_arena_leaves_the_gil_off() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_threads_allocate_is_theirs_and_all_of_it_is_counted(make: MakeArena, cu: Cu, work: Work) -> None:
+def test_threads_get_memory_of_their_own_and_all_of_it_is_counted(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="256MiB")
 
     context = cu.out("cuCtxGetCurrent")
@@ -81,7 +59,7 @@ def test_what_threads_allocate_is_theirs_and_all_of_it_is_counted(make: MakeAren
                 work.fill(buffer, value, PER_THREAD)
                 assert work.holds(buffer, value, PER_THREAD)
 
-    together(*(lambda value=value: use(value) for value in range(THREADS)))
+    run_together(*(lambda value=value: use(value) for value in range(THREADS)))
     stats = check(pool)
     assert (stats.blocks, stats.requested, stats.allocations) == (0, 0, THREADS * 60)
 
@@ -108,7 +86,7 @@ def test_buffers_are_used_and_freed_by_other_threads_than_allocated_them(make: M
             work.fill(buffer, 2, streams[1])
             buffer.free()
 
-    together(give, take, give, take)
+    run_together(give, take, give, take)
     assert check(pool).blocks == 0
     for stream in streams:
         cu.ok("cuStreamSynchronize", stream)
@@ -119,12 +97,12 @@ def test_a_buffer_that_all_threads_free_is_freed_once(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     for _ in range(100):
         buffer = pool.allocate(4096)
-        together(*[buffer.free] * THREADS)
+        run_together(*[buffer.free] * THREADS)
         assert pool.stats().blocks == 0
     assert check(pool).allocations == 100
 
 
-def test_a_buffer_that_is_freed_while_others_look_at_it_answers_or_refuses(make: MakeArena) -> None:
+def test_a_buffer_freed_while_others_read_it_answers_or_refuses(make: MakeArena) -> None:
     pool = make(cap="64MiB")
 
     def look(buffer: arena.Buffer) -> None:
@@ -139,11 +117,11 @@ def test_a_buffer_that_is_freed_while_others_look_at_it_answers_or_refuses(make:
 
     for _ in range(100):
         buffer = pool.allocate(4096)
-        together(buffer.free, lambda buffer=buffer: look(buffer), lambda buffer=buffer: look(buffer))
+        run_together(buffer.free, lambda buffer=buffer: look(buffer), lambda buffer=buffer: look(buffer))
     assert check(pool).blocks == 0
 
 
-def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> None:
+def test_concurrent_stats_and_snapshots_always_add_up(make: MakeArena) -> None:
     pool = make(cap="256MiB")
     over = threading.Event()
 
@@ -167,22 +145,24 @@ def test_whoever_looks_meanwhile_sees_an_arena_that_adds_up(make: MakeArena) -> 
             assert "arena_cap_bytes" in pool.metrics()
             assert " live, " in repr(pool)
 
-    together(use, use, look)
+    run_together(use, use, look)
     assert check(pool).blocks == 0
 
 
-def test_others_run_while_a_new_buffer_waits_for_the_lock(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ARENA_VALIDATE", raising=False)  # so many blocks would be checked after each
+def test_other_threads_run_while_a_new_buffer_waits_for_the_lock(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARENA_VALIDATE", raising=False)  # so many blocks would be validated after each operation
     pool = make(cap="256MiB")
-    kept = [pool.allocate(512) for _ in range(40_000)]  # so that to check them takes a while, with the lock
-    pool.on_pressure(1.0, lambda: None)  # so that nothing is done the short way
+    kept = [pool.allocate(512) for _ in range(40_000)]  # so that validation takes a while, with the lock held
+    pool.on_pressure(1.0, lambda: None)  # so that nothing takes the fast path
     over, ticks, most = threading.Event(), 0, 0
 
     def allocate_watched() -> None:
         nonlocal most
         before, begin = ticks, time.monotonic()
         made = pool.allocate(700)
-        if time.monotonic() - begin > 0.02:  # it waited
+        if time.monotonic() - begin > 0.02:  # it had to wait
             most = max(most, ticks - before)
         made.free()
 
@@ -202,12 +182,12 @@ def test_others_run_while_a_new_buffer_waits_for_the_lock(make: MakeArena, monke
             allocate_watched()
         over.set()
 
-    together(use, tick, hold, hold)
+    run_together(use, tick, hold, hold)
     assert most >= 12
     kept.clear()
 
 
-def test_scopes_of_threads_do_not_mix(make: MakeArena) -> None:
+def test_scopes_of_different_threads_do_not_mix(make: MakeArena) -> None:
     pool = make(cap="256MiB")
 
     def use(number: int) -> None:
@@ -220,7 +200,7 @@ def test_scopes_of_threads_do_not_mix(make: MakeArena) -> None:
                 del held
             assert (scope.peak, scope.leaked) == (1024 * (number + 1), 0), turn
 
-    together(*(lambda number=number: use(number) for number in range(THREADS)))
+    run_together(*(lambda number=number: use(number) for number in range(THREADS)))
     check(pool)
 
 
@@ -239,11 +219,11 @@ def test_an_arena_can_be_closed_by_several_threads_while_others_use_it(make: Mak
             with pytest.raises(UsageError, match="the arena is closed"):
                 use()
 
-        together(use_to_the_end, use_to_the_end, pool.close, pool.close)
+        run_together(use_to_the_end, use_to_the_end, pool.close, pool.close)
         assert repr(pool) == "<arena.Arena on device 0, closed>"
 
 
-def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make: MakeArena) -> None:
+def test_oom_and_pressure_callbacks_are_called_in_any_thread(make: MakeArena) -> None:
     pool = make(cap="16MiB", growth="2MiB", compact=False)
     told: list[str] = []
     cache: list[arena.Buffer] = []
@@ -253,16 +233,16 @@ def test_functions_for_no_memory_and_for_pressure_are_called_in_any_thread(make:
 
     def use() -> None:
         for _ in range(20):
-            with contextlib.suppress(OutOfMemoryError):  # others took what was freed
+            with contextlib.suppress(OutOfMemoryError):  # other threads took what was freed
                 cache.append(pool.allocate(2 * MIB, PER_THREAD))
 
-    together(*[use] * THREADS)
+    run_together(*[use] * THREADS)
     cache.clear()
     assert sorted(told) == ["half", "half again"]
     assert check(pool).blocks == 0
 
 
-def test_a_recording_that_several_threads_stop_has_all_events_and_one_end(make: MakeArena, tmp_path: Path) -> None:
+def test_a_recording_stopped_by_several_threads_has_all_events_and_one_end(make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="64MiB")
     for turn in range(10):
         recording = pool.record(tmp_path / f"{turn}.arena")
@@ -271,35 +251,35 @@ def test_a_recording_that_several_threads_stop_has_all_events_and_one_end(make: 
             for _ in range(50):
                 pool.allocate(4096, PER_THREAD).free()
 
-        together(use, use)
-        together(*[recording.stop] * THREADS)
+        run_together(use, use)
+        run_together(*[recording.stop] * THREADS)
         events = arena.Trace.read(recording.path)
         assert len(events) == recording.events
         assert [event.kind for event in events].count("allocate") == 100
 
 
-def test_arenas_that_threads_make_are_recorded_each_in_a_file_of_its_own(
+def test_arenas_made_by_several_threads_are_recorded_to_separate_files(
     make: MakeArena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARENA_RECORD", str(tmp_path / "run.arena"))
     monkeypatch.setattr("arena._trace.record._environment_used", iter(range(1, 1000)))
     for _ in range(5):
-        pools = together(*[lambda: make(cap="2MiB")] * THREADS)
-        together(*[pool.close for pool in pools if isinstance(pool, arena.Arena)] * 2)
+        pools = run_together(*[lambda: make(cap="2MiB")] * THREADS)
+        run_together(*[pool.close for pool in pools if isinstance(pool, arena.Arena)] * 2)
     assert len(list(tmp_path.iterdir())) == 5 * THREADS
 
 
-def test_the_default_arena_is_the_same_for_threads_that_come_first(make: MakeArena) -> None:
+def test_threads_that_ask_first_get_the_same_default_arena(make: MakeArena) -> None:
     for _ in range(20):
-        found = together(*[arena.default_arena] * THREADS)
+        found = run_together(*[arena.default_arena] * THREADS)
         assert len(set(map(id, found))) == 1
         assert isinstance(found[0], arena.Arena)
         found[0].close()
 
 
-def test_a_simulated_device_is_made_once(make: MakeArena) -> None:
+def test_a_simulated_device_is_created_once(make: MakeArena) -> None:
     for gib in range(3, 8):
-        found = together(*[lambda gib=gib: arena.Arena(device=f"sim:{gib}GiB").device] * THREADS)
+        found = run_together(*[lambda gib=gib: arena.Arena(device=f"sim:{gib}GiB").device] * THREADS)
         assert len(set(found)) == 1
     assert len(arena.Driver.open("sim").devices()) == 6
 
@@ -318,14 +298,16 @@ def test_arenas_may_be_made_and_dropped_while_all_are_reported(make: MakeArena) 
 
     def use() -> None:
         try:
-            together(come_and_go, come_and_go)
+            run_together(come_and_go, come_and_go)
         finally:
             over.set()
 
-    together(use, look)
+    run_together(use, look)
 
 
-def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_is_complete_when_other_threads_can_first_see_it(
+    make: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[arena.Report] = []
     remember = arena._pool.arena.remember
 
@@ -334,11 +316,11 @@ def test_an_arena_is_complete_when_other_threads_can_first_see_it(monkeypatch: p
         seen.append(pool.report())
 
     monkeypatch.setattr(arena._pool.arena, "remember", remember_and_look)
-    arena.Arena(cap="2MiB").close()
+    make(cap="2MiB").close()
     assert len(seen) == 1
 
 
-def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> None:
+def test_source_lines_of_different_threads_are_kept_apart(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     kept: list[arena.Buffer] = []
 
@@ -352,7 +334,7 @@ def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> N
 
     arena.trace_lines(True)
     try:
-        together(first, second, first, second)
+        run_together(first, second, first, second)
     finally:
         arena.trace_lines(False)
     names = {512: first.__qualname__, 1024: second.__qualname__}
@@ -362,7 +344,7 @@ def test_lines_are_told_apart_whichever_thread_they_are_of(make: MakeArena) -> N
     kept.clear()
 
 
-def test_recorded_lines_have_one_number_in_all_threads() -> None:
+def test_recorded_lines_have_the_same_number_in_all_threads() -> None:
     for turn in range(200):
         lines = (("program.py", turn, "main"),)
-        assert len(set(together(*[lambda lines=lines: _core.number_of_lines(lines)] * THREADS))) == 1
+        assert len(set(run_together(*[lambda lines=lines: _core.number_of_lines(lines)] * THREADS))) == 1

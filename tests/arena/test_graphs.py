@@ -1,4 +1,4 @@
-"""Captured graphs: the memory that they use at every launch is nobody else's until it is released."""
+"""Captured graphs: the memory they use at every launch stays theirs until it is released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE = 3 * MIB
 
 
 class Captured:
-    """A graph, from the capture of a stream in a ``with`` block on."""
+    """A graph captured from a stream in a ``with`` block."""
 
     def __init__(self, cu: Cu) -> None:
         self.cu, self.launchable = cu, 0
@@ -46,7 +46,7 @@ class Captured:
 
 
 class Chain:
-    """A graph like ``out = a * b + c``: what it puts out comes from what is put in, through temporaries."""
+    """A graph like ``out = a * b + c``: it computes its output from its input, through temporaries."""
 
     def __init__(self, cu: Cu, pool: arena.Arena, stream: Any, size: int = SIZE) -> None:
         self.cu, self.stream, self.size = cu, stream, size
@@ -61,11 +61,11 @@ class Chain:
                 after = pool.allocate(self.size, self.stream)
                 self.temporaries.append(after.ptr)
                 self.cu.ok("cuMemcpyDtoDAsync", after.ptr, before.ptr, self.size, number)
-                before = after  # and the one before that is free
+                before = after  # the one before that is free
             self.cu.ok("cuMemcpyDtoDAsync", self.out.ptr, before.ptr, self.size, number)
 
     def gives(self, value: int) -> bool:
-        """Whether a launch puts out what is put in."""
+        """Whether a launch copies its input to its output."""
         number = number_of(self.stream)
         self.cu.ok("cuMemsetD8Async", self.into.ptr, value, self.size, number)
         self.graph.launch(self.stream)
@@ -75,7 +75,7 @@ class Chain:
 
 @contextlib.contextmanager
 def kept(pool: arena.Arena, named: bool) -> Iterator[Callable[[], None]]:
-    """Around a capture; gives what releases the graph's memory."""
+    """Enter around a capture; yields a function that releases the graph's memory."""
     if named:
         with pool.graph() as memory:
             yield memory.release
@@ -87,7 +87,7 @@ def kept(pool: arena.Arena, named: bool) -> Iterator[Callable[[], None]]:
 @virtual_and_plain
 @named_and_not
 @modes
-def test_a_graph_and_everybody_else_keep_their_bytes(
+def test_graphs_and_the_rest_of_the_program_keep_their_bytes(
     make: MakeArena, cu: Cu, work: Work, kind: str, vmm: bool, named: bool, mode: int
 ) -> None:
     pool = make(cap="64MiB", growth="4MiB", vmm=vmm, compact=True)
@@ -154,9 +154,7 @@ def test_another_stream_of_the_capture_does_not_get_what_the_first_one_freed(mak
 
 
 @virtual_and_plain
-def test_the_account_adds_up_with_captured_memory_and_goes_down_after_the_release(
-    make: MakeArena, cu: Cu, vmm: bool
-) -> None:
+def test_the_account_includes_captured_memory_and_drops_after_the_release(make: MakeArena, cu: Cu, vmm: bool) -> None:
     pool = make(cap="64MiB", growth="2MiB", vmm=vmm)
     stream = cu.owned_stream()
     before = check(pool).reserved
@@ -185,7 +183,7 @@ def test_the_account_adds_up_with_captured_memory_and_goes_down_after_the_releas
 @both_kinds
 @named_and_not
 @pytest.mark.parametrize("then", ["allocate", "trim", "compact", "close"])
-def test_the_memory_of_a_graph_is_not_reused_before_its_last_launch_is_over(
+def test_the_memory_of_a_graph_is_not_reused_before_its_last_launch_is_done(
     make: MakeArena, cu: Cu, work: Work, kind: str, named: bool, then: str
 ) -> None:
     pool = make(cap="16MiB", growth="2MiB", compact=True)
@@ -229,7 +227,7 @@ def test_a_request_at_the_cap_fails_rather_than_take_a_graphs_memory(make: MakeA
     check(pool)
 
 
-def test_a_graphs_memory_that_is_dropped_is_released(make: MakeArena, cu: Cu) -> None:
+def test_dropping_a_graphs_memory_object_releases_it(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     chain = Chain(cu, pool, cu.owned_stream())
     with pool.graph() as memory:
@@ -239,7 +237,7 @@ def test_a_graphs_memory_that_is_dropped_is_released(make: MakeArena, cu: Cu) ->
     assert check(pool).captured == 0
 
 
-def test_release_twice_is_fine_and_a_block_is_entered_once(make: MakeArena, cu: Cu) -> None:
+def test_release_may_be_called_twice_and_a_block_is_entered_once(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     chain = Chain(cu, pool, cu.owned_stream())
     with pool.graph() as memory:
@@ -273,7 +271,7 @@ def test_memory_of_a_graph_outlives_the_arena_until_it_is_released(make: MakeAre
     assert sim.used() == 0
 
 
-def test_close_within_the_block_ends_it_cleanly(make: MakeArena, cu: Cu) -> None:
+def test_closing_the_arena_inside_the_block_is_clean(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     with pool.graph() as memory:
         buffer = pool.allocate(MIB)
@@ -302,20 +300,20 @@ def test_graphs_nest_and_each_has_its_own_memory(make: MakeArena, cu: Cu) -> Non
     assert check(pool).captured == 0
 
 
-def test_an_exception_in_the_block_ends_it(make: MakeArena, cu: Cu) -> None:
+def test_an_exception_ends_the_block(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="64MiB", growth="2MiB"), cu.owned_stream()
     memory = pool.graph()
     with contextlib.suppress(ZeroDivisionError), memory:
         pool.allocate(SIZE, stream).free()
         raise ZeroDivisionError
     assert check(pool).captured == SIZE
-    with pool.allocate(SIZE, stream):  # not the graph's
+    with pool.allocate(SIZE, stream):  # does not belong to the graph
         assert check(pool).captured == SIZE
     memory.release()
     assert check(pool).captured == 0
 
 
-def test_a_failing_request_in_the_block_ends_nothing(make: MakeArena, cu: Cu) -> None:
+def test_a_failing_request_does_not_end_the_block(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="16MiB", growth="2MiB"), cu.owned_stream()
     chain = Chain(cu, pool, stream)
     with pool.graph() as memory:
@@ -327,7 +325,7 @@ def test_a_failing_request_in_the_block_ends_nothing(make: MakeArena, cu: Cu) ->
     check(pool)
 
 
-def test_blocks_that_live_on_after_the_release_are_the_programs(make: MakeArena, cu: Cu, work: Work) -> None:
+def test_blocks_that_outlive_the_release_belong_to_the_program(make: MakeArena, cu: Cu, work: Work) -> None:
     pool, stream = make(cap="16MiB", growth="2MiB", compact=True), cu.owned_stream()
     graph = Captured(cu)
     with pool.graph() as memory, graph.of(stream):
@@ -355,7 +353,7 @@ def test_two_threads_with_a_graph_each_do_not_share_memory(make: MakeArena, cu: 
             cu.ok("cuCtxSetCurrent", context)
             for round_ in range(20):
                 if i == 0:
-                    pool.trim()  # nothing is being captured
+                    pool.trim()  # nothing is being captured now
                 barrier.wait(20)
                 chains[i].temporaries.clear()
                 with pool.graph() as memories[i]:

@@ -1,4 +1,7 @@
-"""What an error says of moving live data: whether it would have helped, by how much, how to allow it. All is tried."""
+"""What an error says about moving live data: whether it would have helped, by how much, and how to allow it.
+
+Each piece of advice is tried.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ import pytest
 import arena
 from arena import OutOfMemoryError, sim
 
-from ..other_threads import thread_in_native_code
 from ..programs import ROOT, run
 from ..simulated.cu import Cu
+from ..threads import thread_in_native_code
 from .conftest import MIB, MakeArena, Work, check
 from .test_graphs import Captured
 from .test_safe_point import LARGE, check_data, stranded
@@ -39,13 +42,13 @@ def says(error: OutOfMemoryError, text: str) -> bool:
 
 
 def is_no_way_out(error: OutOfMemoryError) -> bool:
-    """Whether moving is not among what the error advises."""
+    """Whether the error's advice does not mention moving."""
     advice = str(error).partition("  reserved ")[2]
     return error.set_free_by_moving == 0 and not any(word in advice for word in ("safe_point", "compact=", "oving"))
 
 
 def check_gain(pool: arena.Arena, error: OutOfMemoryError, before: arena.Stats) -> None:
-    """What the error says is what a safe point sets free, to the byte, and then the request passes."""
+    """A safe point frees exactly as many bytes as the error says, and then the request passes."""
     gain = error.set_free_by_moving
     assert gain == before.compactable > 0
     assert pool.safe_point(budget="10s") == gain
@@ -58,7 +61,7 @@ def check_gain(pool: arena.Arena, error: OutOfMemoryError, before: arena.Stats) 
     pool.allocate(error.largest_with_moving).free()
 
 
-def test_without_moving_the_error_says_what_moving_would_have_set_free(make: MakeArena, work: Work) -> None:
+def test_the_error_says_how_much_moving_would_have_freed(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
     with thread_in_native_code():
         before = pool.stats()
@@ -87,7 +90,7 @@ def test_the_document_shows_the_error_as_it_is(make: MakeArena, work: Work) -> N
     check_data(work, kept)
 
 
-def test_where_moving_is_switched_off_the_error_says_how_to_switch_it_on(make: MakeArena, work: Work) -> None:
+def test_where_moving_is_off_the_error_says_how_to_turn_it_on(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work, compact=False)
     error = failed(pool)
     assert (error.verdict, error.moving) == ("re-backing not allowed", "switched off")
@@ -100,7 +103,7 @@ def test_where_moving_is_switched_off_the_error_says_how_to_switch_it_on(make: M
 
 
 @pytest.mark.parametrize("compact", ["auto", True])
-def test_the_advice_of_the_error_helps_from_the_start(make: MakeArena, work: Work, compact: bool | str) -> None:
+def test_following_the_advice_from_the_start_avoids_the_error(make: MakeArena, work: Work, compact: bool | str) -> None:
     pool, kept = stranded(make, work, compact=False)
     error = failed(pool)
     kept.clear()
@@ -113,8 +116,8 @@ def test_the_advice_of_the_error_helps_from_the_start(make: MakeArena, work: Wor
     check_data(work, kept)
 
 
-def test_a_program_of_one_thread_gets_what_moving_sets_free() -> None:
-    """In a process of its own: nothing else may run here."""
+def test_a_single_threaded_program_gets_what_moving_frees() -> None:
+    """In its own process, so that no other thread runs."""
     code = """
 import arena
 pool = arena.Arena(cap="64MiB", growth="16MiB", reserve="64MiB", device="sim:1GiB")
@@ -135,7 +138,7 @@ print(pool.stats().rebacked > 0)
     done = run(code, ARENA_DRIVER="sim", check=True)
     assert done.stdout.splitlines() == [
         "True 6 48",
-        "out of memory: 60 MiB asked, cap reached; the largest request that would pass is 48 MiB with moving live "
+        "out of memory: 60 MiB requested, cap reached; the largest request that would pass is 48 MiB with moving live "
         "data, 6 MiB without moving",
         "Next: raise the cap with set_cap(), or free something first.",
         "allowed 0 True",
@@ -144,7 +147,7 @@ print(pool.stats().rebacked > 0)
 
 
 @every_mode
-def test_moving_is_no_way_out_for_a_request_that_is_too_large_anyway(
+def test_moving_is_not_advised_for_a_request_that_is_too_large_anyway(
     make: MakeArena, work: Work, compact: bool | str
 ) -> None:
     pool, kept = stranded(make, work, compact=compact)
@@ -156,7 +159,7 @@ def test_moving_is_no_way_out_for_a_request_that_is_too_large_anyway(
     check_data(work, kept)
 
 
-def test_moving_is_no_way_out_where_there_is_nothing_to_move(make: MakeArena) -> None:
+def test_moving_is_not_advised_where_there_is_nothing_to_move(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="2MiB", compact=False)
     kept = [pool.allocate(2 * MIB) for _ in range(32)]
     error = failed(pool)
@@ -187,7 +190,7 @@ def test_plain_segments_are_never_moved(make: MakeArena, cu: Cu, upstream: bool)
     kept.clear()
 
 
-def test_the_budget_of_a_scope_is_not_widened_by_moving(make: MakeArena, work: Work) -> None:
+def test_moving_does_not_help_a_request_over_its_scopes_budget(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work, compact=False)
     with pool.scope("small", budget="20MiB"):
         error = failed(pool)
@@ -205,7 +208,7 @@ def pinned(pool: arena.Arena, blocks: list[arena.Buffer]) -> Iterator[None]:
         pool.unpin(block)
 
 
-def test_pinned_memory_is_not_counted_as_what_moving_would_set_free(make: MakeArena, work: Work) -> None:
+def test_pinned_memory_is_not_counted_as_freeable_by_moving(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
     with thread_in_native_code(), pinned(pool, kept[:2]):  # on one of four handles
         before = pool.stats()
@@ -216,7 +219,7 @@ def test_pinned_memory_is_not_counted_as_what_moving_would_set_free(make: MakeAr
 
 
 @every_mode
-def test_what_is_pinned_must_be_unpinned_and_then_may_still_have_to_be_moved(
+def test_pinned_memory_must_be_unpinned_and_may_then_still_need_moving(
     make: MakeArena, work: Work, compact: bool | str
 ) -> None:
     pool, kept = stranded(make, work, compact=compact)
@@ -229,7 +232,7 @@ def test_what_is_pinned_must_be_unpinned_and_then_may_still_have_to_be_moved(
         assert says(error, THREADS) is (compact == "auto")
         assert says(error, r"only both together would have made room.*safe_point") is (compact is not True)
         if compact == "auto":
-            failed(pool)  # unpinned, but nobody moves it
+            failed(pool)  # unpinned, but nothing moves it
             pool.safe_point(budget="1s")
         if compact is not False:
             pool.allocate(LARGE).free()
@@ -258,7 +261,7 @@ def test_during_a_capture_the_error_says_to_move_before_it(
     check_data(work, kept)
 
 
-def test_a_capture_that_moving_would_not_help_is_not_told_to_move(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_moving_is_not_advised_during_a_capture_if_it_would_not_help(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = stranded(make, work)
     stream, graph = cu.owned_stream(), Captured(cu)
     with graph.of(stream):
@@ -269,7 +272,7 @@ def test_a_capture_that_moving_would_not_help_is_not_told_to_move(make: MakeAren
     check_data(work, kept)
 
 
-def test_a_request_beside_a_capture_is_told_of_it(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_the_error_mentions_a_capture_on_another_stream(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = stranded(make, work, compact=True)
     stream, graph = cu.owned_stream(non_blocking=False), Captured(cu)
     with graph.of(stream):
@@ -280,15 +283,15 @@ def test_a_request_beside_a_capture_is_told_of_it(make: MakeArena, work: Work, c
     check_data(work, kept)
 
 
-def test_after_a_failure_the_next_safe_point_moves_even_little(make: MakeArena) -> None:
+def test_after_a_failure_the_next_safe_point_moves_even_a_little(make: MakeArena) -> None:
     pool = make(cap="256MiB", reserve="256MiB", growth="4MiB")
     kept = [pool.allocate(2 * MIB) for _ in range(128)]
-    for block in (kept[3], kept[9]):  # at the ends of two handles, of which one could get an alias
+    for block in (kept[3], kept[9]):  # at the ends of two handles, one of which could get an alias
         block.free()
     before = pool.stats()
     assert before.compactable == 4 * MIB
     with thread_in_native_code():
-        assert pool.safe_point(budget="1s") == 0  # so little is not worth it
+        assert pool.safe_point(budget="1s") == 0  # too little to be worth it
         error = failed(pool, 4 * MIB)
         assert error.verdict == "re-backing not allowed"
         check_gain(pool, error, before)
@@ -297,8 +300,8 @@ def test_after_a_failure_the_next_safe_point_moves_even_little(make: MakeArena) 
     kept.clear()
 
 
-def test_after_a_failure_the_next_safe_point_moves_far_from_the_cap_too(make: MakeArena, work: Work) -> None:
-    """The headroom is what keeps the arena from growing here, and the device has not refused anything."""
+def test_after_a_failure_the_next_safe_point_moves_data_even_far_below_the_cap(make: MakeArena, work: Work) -> None:
+    """The headroom is what keeps the arena from growing here; the device has not refused anything."""
     total = arena.Driver.open("sim").devices()[0].total
     pool, kept = stranded(make, work, headroom=total - 64 * MIB)
     pool.set_cap(total)
@@ -310,7 +313,7 @@ def test_after_a_failure_the_next_safe_point_moves_far_from_the_cap_too(make: Ma
     check_data(work, kept)
 
 
-def test_a_safe_point_does_not_lose_what_it_sets_free_to_others_in_the_headroom(make: MakeArena, work: Work) -> None:
+def test_a_safe_point_keeps_what_it_frees_when_others_use_the_headroom(make: MakeArena, work: Work) -> None:
     total = arena.Driver.open("sim").devices()[0].total
     pool, kept = stranded(make, work, headroom=total - 64 * MIB)
     with sim.temporarily(other=32 * MIB), thread_in_native_code():
@@ -321,7 +324,7 @@ def test_a_safe_point_does_not_lose_what_it_sets_free_to_others_in_the_headroom(
     check(pool)
 
 
-def test_a_safe_point_that_ran_out_of_time_is_gone_on_with(make: MakeArena, work: Work) -> None:
+def test_a_safe_point_that_ran_out_of_time_is_continued_by_the_next(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
     with thread_in_native_code():
         error = failed(pool)
@@ -333,7 +336,7 @@ def test_a_safe_point_that_ran_out_of_time_is_gone_on_with(make: MakeArena, work
     check_data(work, kept)
 
 
-def test_what_the_error_says_of_moving_survives_pickling_and_copying(make: MakeArena, work: Work) -> None:
+def test_what_the_error_says_about_moving_survives_pickling_and_copying(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work, compact=False)
     error = failed(pool)
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
@@ -343,7 +346,7 @@ def test_what_the_error_says_of_moving_survives_pickling_and_copying(make: MakeA
     check_data(work, kept)
 
 
-def test_functions_that_are_called_before_a_failure_are_told_of_moving(make: MakeArena, work: Work) -> None:
+def test_oom_callbacks_receive_what_moving_would_free(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
     seen: list[OutOfMemoryError] = []
 
@@ -358,7 +361,7 @@ def test_functions_that_are_called_before_a_failure_are_told_of_moving(make: Mak
     check_data(work, kept)
 
 
-def test_an_error_of_an_older_version_says_nothing_of_moving() -> None:
+def test_an_error_from_an_older_version_says_nothing_about_moving() -> None:
     error = OutOfMemoryError("out of memory: 4 B asked", "re-backing not allowed", 4, 1, {}, ())
     assert (error.largest_with_moving, error.set_free_by_moving, error.moving) == (1, 0, "")
     assert str(error) == "out of memory: 4 B asked"

@@ -1,5 +1,5 @@
-"""Odd platforms: few addresses, odd refusals, devices that share the host's memory, and a driver that is slow to say
-how much is free."""
+"""Unusual platforms: few addresses, odd refusals, devices that share the host's memory, and a driver that is slow to
+say how much is free."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_without_addresses_plain_segments_are_used(make: MakeArena, reserve: int
     check(pool)
 
 
-def test_a_raised_cap_that_gets_no_addresses_leaves_the_cap_as_it_was(make: MakeArena) -> None:
+def test_raising_the_cap_without_enough_addresses_leaves_it_as_it_was(make: MakeArena) -> None:
     sim.configure(address_space="1GiB")
     pool = make(cap="128MiB")
     with pytest.raises(arena.DriverError, match="cuMemAddressReserve failed: CUDA_ERROR_OUT_OF_MEMORY"):
@@ -70,7 +70,7 @@ def test_a_raised_cap_that_gets_no_addresses_leaves_the_cap_as_it_was(make: Make
     check(pool)
 
 
-def test_a_request_that_finds_memory_but_no_addresses_in_one_piece_says_so(make: MakeArena) -> None:
+def test_a_request_that_finds_memory_but_no_contiguous_addresses_says_so(make: MakeArena) -> None:
     sim.configure(address_space="80MiB")
     with pytest.warns(RuntimeWarning, match="72 MiB of addresses, 9/8 times the cap"):
         pool = make(cap="64MiB", growth="2MiB")
@@ -90,7 +90,7 @@ def test_a_request_that_finds_memory_but_no_addresses_in_one_piece_says_so(make:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_driver_that_is_not_ready_is_full(make: MakeArena, call: str) -> None:
+def test_a_driver_that_is_not_ready_counts_as_full(make: MakeArena, call: str) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     kept = pool.allocate(2 * MIB)
     sim.fail(call, NOT_READY, times=1 << 62)
@@ -110,7 +110,7 @@ def make_and_allocate(make: MakeArena, reserve: int | str) -> tuple[arena.Arena,
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("reserve", [0, "4MiB"])
-def test_virtual_memory_that_is_not_supported_after_all_is_done_without(
+def test_the_arena_does_without_virtual_memory_that_turns_out_unsupported(
     make: MakeArena, call: str, reserve: int | str
 ) -> None:
     sim.fail(call, NOT_SUPPORTED, times=1 << 62)
@@ -128,7 +128,7 @@ def test_virtual_memory_that_is_not_supported_after_all_is_done_without(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_threads_that_find_virtual_memory_not_supported_all_get_plain_segments(make: MakeArena, call: str) -> None:
+def test_threads_that_find_virtual_memory_unsupported_all_get_plain_segments(make: MakeArena, call: str) -> None:
     sim.fail(call, NOT_SUPPORTED, times=1 << 62)
     pool = make(cap="64MiB")
     blocks: list[arena.Buffer] = []
@@ -146,7 +146,7 @@ def test_threads_that_find_virtual_memory_not_supported_all_get_plain_segments(m
     check(pool)
 
 
-def test_once_virtual_memory_was_given_a_refusal_is_an_error(make: MakeArena) -> None:
+def test_once_virtual_memory_has_worked_a_refusal_is_an_error(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     kept = pool.allocate(2 * MIB)
     sim.fail("cuMemCreate", NOT_SUPPORTED)
@@ -165,7 +165,7 @@ def calls_of(name: str) -> int:
 
 
 @pytest.mark.parametrize("settings", [{}, {"headroom": "1GiB"}, {"vmm": False}], ids=["cap", "headroom", "plain"])
-def test_stats_ask_the_driver_nothing(make: MakeArena, settings: dict[str, object]) -> None:
+def test_stats_makes_no_driver_calls(make: MakeArena, settings: dict[str, object]) -> None:
     pool = make(cap="4GiB", **settings)
     block = pool.allocate(MIB)
     before = sim.call_table()
@@ -175,7 +175,7 @@ def test_stats_ask_the_driver_nothing(make: MakeArena, settings: dict[str, objec
     block.free()
 
 
-def test_stats_know_what_the_arena_itself_took_and_gave_back(make: MakeArena) -> None:
+def test_stats_accounts_for_what_the_arena_itself_took_and_returned(make: MakeArena) -> None:
     pool = make(cap="4GiB")
     block = pool.allocate(GIB)
     assert pool.stats().device_free == 8 * GIB - pool.stats().reserved == 8 * GIB - sim.used()
@@ -194,14 +194,14 @@ def test_a_request_asks_at_most_once_how_much_is_free(make: MakeArena, cu: Cu, v
         with contextlib.ExitStack() as stack:
             if size == 3 * GIB:
                 stack.enter_context(pytest.raises(OutOfMemoryError, match=r"device full|headroom kept"))
-            core_of(pool).allocate(size, 0, False).free()  # one try: a request that fails is tried again from Python
+            core_of(pool).allocate(size).free()  # one attempt: pool.allocate() makes more
         asked = calls_of("cuMemGetInfo") - before
         assert asked == 1 if headroom or size == 3 * GIB else asked <= 1
     cu.ok("cuMemFree", other)
 
 
-def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeArena, cu: Cu) -> None:
-    """The driver has it already, and says so; the arena has not heard that it is gone."""
+def test_memory_on_its_way_back_is_not_counted_as_free_twice(make: MakeArena, cu: Cu) -> None:
+    """The driver already has it and says so; the arena does not know yet that it is gone."""
     given_back, go_on = threading.Event(), threading.Event()
     go_on.set()
 
@@ -228,7 +228,7 @@ def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeA
     assert given_back.wait(30)
     threading.Timer(0.1, go_on.set).start()
     with pytest.raises(OutOfMemoryError, match="headroom kept"):
-        core_of(pool).allocate(2 * GIB + 512 * MIB, 0, False)  # of 3 GiB that are free
+        core_of(pool).allocate(2 * GIB + 512 * MIB)  # of 3 GiB that are free
     trimming.join()
     assert pool.stats().device_free == 3 * GIB
     kept.free()
@@ -236,9 +236,9 @@ def test_memory_that_is_on_its_way_back_is_not_counted_as_free_twice(make: MakeA
 
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_headroom_is_kept_although_the_driver_does_not_say_how_much_is_free(make: MakeArena, cu: Cu, vmm: bool) -> None:
+def test_headroom_is_kept_even_if_the_driver_does_not_say_how_much_is_free(make: MakeArena, cu: Cu, vmm: bool) -> None:
     pool = make(cap="4GiB", headroom="1GiB", vmm=vmm)
-    other = cu.alloc(6 * GIB)  # of which the arena does not know
+    other = cu.alloc(6 * GIB)  # which the arena does not know about
     for grow in (lambda: pool.allocate(2 * GIB), lambda: pool.reserve("2GiB")):
         sim.fail("cuMemGetInfo", "CUDA_ERROR_UNKNOWN")
         with pytest.raises(arena.DriverError, match="cuMemGetInfo failed: CUDA_ERROR_UNKNOWN"):
@@ -254,14 +254,14 @@ def test_an_integrated_device_says_that_it_is_one(make: MakeArena) -> None:
     fresh(integrated=True, page_cache="2GiB")
     [device] = arena.Driver.open("sim").devices()
     assert device.integrated
-    assert device.free == 6 * GIB  # the files that the host has cached do not count as free
+    assert device.free == 6 * GIB  # files cached by the host do not count as free
 
 
 # A driver that waits
 
 
 def test_reading_peers_does_not_deadlock_with_a_host_function_that_needs_the_gil() -> None:
-    """Opening memory may wait for the device, which waits for that function, which waits for the GIL."""
+    """Enabling access may wait for the device, which waits for that function, which waits for the GIL."""
     code = """
 import ctypes, threading, time
 import arena

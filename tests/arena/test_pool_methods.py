@@ -1,4 +1,4 @@
-"""The methods of CuPy's MemoryPool, which need no CuPy."""
+"""The methods of CuPy's MemoryPool, which work without CuPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arena import UsageError, sim
 from .conftest import GIB, MIB, MakeArena, check
 
 
-def test_the_bytes_have_the_names_that_people_know(make: MakeArena) -> None:
+def test_byte_counts_have_cupys_names(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     assert (pool.used_bytes(), pool.free_bytes(), pool.total_bytes()) == (0, 0, 0)
     buffer = pool.allocate(1000)
@@ -43,7 +43,7 @@ def test_a_limit_is_a_cap(make: MakeArena) -> None:
     assert (pool.get_limit(), pool.stats().cap) == (10 * total, total)
 
 
-def test_a_limit_of_all_of_the_device_is_a_limit_as_in_cupy(make: MakeArena) -> None:
+def test_a_limit_of_the_whole_device_is_a_limit_as_in_cupy(make: MakeArena) -> None:
     pool = make()
     total = pool.stats().device_total
     pool.set_limit(fraction=1.0)
@@ -56,14 +56,14 @@ def test_a_limit_of_all_of_the_device_is_a_limit_as_in_cupy(make: MakeArena) -> 
 
 
 @pytest.mark.parametrize(("text", "limit"), [("0", 0), ("0%", 0), ("50%", 4 * GIB), ("100%", 8 * GIB)])
-def test_the_limit_of_cupys_variable_is_a_limit(
+def test_the_limit_of_cupys_environment_variable_is_a_limit(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch, text: str, limit: int
 ) -> None:
     monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", text)
     assert make().get_limit() == limit
 
 
-def test_free_all_free_trims_and_says_that_it_is_deprecated_as_in_cupy(make: MakeArena) -> None:
+def test_free_all_free_trims_and_warns_that_it_is_deprecated_as_in_cupy(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     pool.allocate(MIB).free()
     with pytest.warns(DeprecationWarning, match=r"call free_all_blocks\(\)"):
@@ -72,7 +72,7 @@ def test_free_all_free_trims_and_says_that_it_is_deprecated_as_in_cupy(make: Mak
 
 
 @pytest.mark.parametrize("off", [{}, {"size": 0}, {"fraction": 0}, {"fraction": 0.0}], ids=str)
-def test_no_limit_is_all_of_the_device(make: MakeArena, off: dict[str, Any]) -> None:
+def test_without_a_limit_the_whole_device_is_available(make: MakeArena, off: dict[str, Any]) -> None:
     pool = make(cap="64MiB")
     pool.set_limit(**off)
     assert (pool.get_limit(), pool.stats().cap) == (0, pool.stats().device_total)
@@ -85,11 +85,11 @@ def test_no_limit_is_all_of_the_device(make: MakeArena, off: dict[str, Any]) -> 
         ({"fraction": -0.1}, "fraction=-0.1 is not accepted"),
         ({"fraction": 1.1}, "fraction=1.1 is not accepted"),
         ({"fraction": float("nan")}, "fraction=nan is not accepted"),
-        ({"size": 1, "fraction": 0.1}, "cannot be given together"),
+        ({"size": 1, "fraction": 0.1}, "give either size or fraction, not both"),
     ],
     ids=str,
 )
-def test_a_limit_that_cannot_be_meant_is_refused(make: MakeArena, wrong: dict[str, Any], text: str) -> None:
+def test_an_invalid_limit_is_refused(make: MakeArena, wrong: dict[str, Any], text: str) -> None:
     pool = make(cap="64MiB")
     with pytest.raises(UsageError, match=text):
         pool.set_limit(**wrong)

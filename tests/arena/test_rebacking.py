@@ -1,4 +1,4 @@
-"""Re-backing: live data moves under its pointers, only when it may, and survives."""
+"""Re-backing: live data is moved under its pointers, only when that is allowed, and survives."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_data_survives_rebacking_bit_for_bit(make: MakeArena, cu: Cu, work: Work
 
 
 def needs_rebacking(pool: arena.Arena) -> list[arena.Buffer]:
-    """Leaves every other granule of some handles live, so that only moving them makes room for more than the rest."""
+    """Leave every other granule of some handles live, so that only moving them makes room for a large request."""
     buffers = [pool.allocate(GRANULE) for _ in range(8)]
     for buffer in buffers[1::2]:
         buffer.free()
     return buffers[::2]
 
 
-def test_rebacking_is_refused_when_it_is_switched_off(make: MakeArena) -> None:
+def test_rebacking_is_refused_when_it_is_turned_off(make: MakeArena) -> None:
     pool = make(cap="64MiB", compact=False)
     live = needs_rebacking(pool)
     with pytest.raises(OutOfMemoryError, match=r"Moving it would have set 12,582,912 bytes free") as caught:
@@ -87,7 +87,7 @@ def test_rebacking_is_refused_where_there_is_no_gil(make: MakeArena, monkeypatch
     assert len(live) == 4
 
 
-def test_rebacking_is_refused_while_a_thread_that_nobody_numbered_runs(make: MakeArena) -> None:
+def test_rebacking_is_refused_while_an_unregistered_thread_runs(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     live = needs_rebacking(pool)
     done: list[bool] = []
@@ -113,7 +113,7 @@ def test_rebacking_is_refused_while_a_stream_is_captured(make: MakeArena, cu: Cu
     check(pool)
 
 
-def test_rebacking_is_refused_for_what_is_pinned(make: MakeArena, work: Work) -> None:
+def test_pinned_memory_is_not_rebacked(make: MakeArena, work: Work) -> None:
     pool = make(cap="64MiB", growth="64MiB", compact=True, reserve="64MiB")
     live = needs_rebacking(pool)
     for buffer in live:
@@ -126,7 +126,7 @@ def test_rebacking_is_refused_for_what_is_pinned(make: MakeArena, work: Work) ->
     for buffer in live[1:]:
         pool.unpin(buffer)
     pool.trim(compact=True)
-    assert pool.stats().rebacked == 0  # all lie in one handle, which is still pinned
+    assert pool.stats().rebacked == 0  # all are in one handle, which is still pinned
     pool.unpin(live[0])
     assert pool.stats().compactable == 0
     pool.unpin(live[0].ptr)
@@ -136,7 +136,7 @@ def test_rebacking_is_refused_for_what_is_pinned(make: MakeArena, work: Work) ->
 
 
 def test_memory_that_a_stream_still_uses_is_never_rebacked(make: MakeArena, cu: Cu) -> None:
-    """Another thread frees, with work queued, while a request waits for what is pending."""
+    """Another thread frees buffers with work queued while a request waits for pending memory."""
     pool = make(cap="64MiB", growth="4MiB", compact=False)
     context = cu.out("cuCtxGetCurrent")
     warm, fence = pool.allocate(32 * MIB), pool.allocate(4 * MIB)
@@ -153,7 +153,7 @@ def test_memory_that_a_stream_still_uses_is_never_rebacked(make: MakeArena, cu: 
                 continue
             cu.ok("cuMemsetD8Async", buffer.ptr, 1, buffer.nbytes, stream)
             buffer.free()
-            cu.ok("cuStreamSynchronize", stream)  # or its queue would grow for ever, where the work takes long
+            cu.ok("cuStreamSynchronize", stream)  # or its queue would grow forever if the work is slow
 
     with sim.temporarily(delay=2000):
         thread = threading.Thread(target=work)
@@ -166,14 +166,14 @@ def test_memory_that_a_stream_still_uses_is_never_rebacked(make: MakeArena, cu: 
     assert (pool.stats().rebacked, fence.nbytes) == (0, 4 * MIB)
 
 
-def test_a_request_that_can_be_met_does_not_wait_for_what_others_go_on_freeing(make: MakeArena, cu: Cu) -> None:
+def test_a_request_that_can_pass_does_not_wait_for_what_others_keep_freeing(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB", growth="4MiB", compact=False)
     context, own = cu.out("cuCtxGetCurrent"), cu.stream()
     warm, fence = pool.allocate(32 * MIB, own), pool.allocate(4 * MIB)
     begun, stop = threading.Event(), threading.Event()
 
     def work() -> None:
-        """Give the device more work than it gets done."""
+        """Queue more work than the device gets done."""
         cu.ok("cuCtxSetCurrent", context)
         stream, end = cu.stream(), time.monotonic() + 3
         while not stop.is_set() and time.monotonic() < end:
@@ -196,20 +196,20 @@ def test_a_request_that_can_be_met_does_not_wait_for_what_others_go_on_freeing(m
     assert fence.nbytes == 4 * MIB
 
 
-def test_compaction_keeps_what_is_reserved(make: MakeArena) -> None:
+def test_compaction_keeps_the_reserve(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="64MiB", reserve="32MiB", compact=True)
     buffer = pool.allocate(GRANULE)
     pool.trim(compact=True)
     assert (check(pool).reserved, buffer.nbytes) == (32 * MIB, GRANULE)
 
 
-def test_a_largest_request_is_told_that_passes_without_moving_data(make: MakeArena) -> None:
+def test_largest_passes_without_moving_data(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=False)
     live = needs_rebacking(pool)
     for size, verdict in ((56, "re-backing not allowed"), (58, "cap reached")):
         with pytest.raises(OutOfMemoryError, match=verdict) as caught:
             pool.allocate(size * MIB)
-        assert caught.value.largest == pool.stats().largest == 50 * MIB  # all after the last block
+        assert caught.value.largest == pool.stats().largest == 50 * MIB  # all of it after the last block
     pool.allocate(50 * MIB).free()
     assert len(live) == 4
 
@@ -231,7 +231,7 @@ def test_a_pin_ends_with_its_buffer(make: MakeArena) -> None:
 
 
 def test_memory_of_the_arena_cannot_be_exported_behind_its_back(make: MakeArena, cu: Cu) -> None:
-    """So re-backing need not look for exported handles: pin() is for memory whose pages others know in other ways."""
+    """So re-backing need not look for exported handles. pin() is for memory that others access in other ways."""
     pool = make(cap="64MiB")
     buffer = pool.allocate(GRANULE)
     handle = cu.out("cuMemRetainAllocationHandle", buffer.ptr)
@@ -240,7 +240,7 @@ def test_memory_of_the_arena_cannot_be_exported_behind_its_back(make: MakeArena,
     cu.ok("cuMemRelease", handle)
 
 
-def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena, work: Work) -> None:
+def test_trimming_with_compaction_returns_every_free_granule(make: MakeArena, work: Work) -> None:
     pool = make(cap="256MiB")
     buffers = [pool.allocate(GRANULE) for _ in range(64)]
     for i, buffer in enumerate(buffers):
@@ -257,8 +257,8 @@ def test_trimming_with_compaction_gives_every_free_granule_back(make: MakeArena,
         off.trim(compact=True)
 
 
-def test_compaction_moves_live_data_alone(make: MakeArena) -> None:
-    """And not what was freed and is kept: blocks of a size that comes again, while there is much room under the cap."""
+def test_compaction_moves_only_live_data(make: MakeArena) -> None:
+    """Not cached blocks: freed blocks of a size that recurs, kept while there is much room under the cap."""
     pool = make(cap="1GiB", growth="64MiB", compact=True)
     buffers = [pool.allocate(GRANULE) for _ in range(16)]
     kept = buffers[::8]
@@ -270,7 +270,7 @@ def test_compaction_moves_live_data_alone(make: MakeArena) -> None:
 
 @pytest.mark.parametrize("cause", ["request", "compaction"])
 @pytest.mark.parametrize("function", ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoD"])
-def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(
+def test_data_lost_in_a_rebacking_is_an_error_and_nothing_else_is_lost(
     make: MakeArena, work: Work, function: str, cause: str
 ) -> None:
     pool = make(cap="64MiB", compact=True)
@@ -294,7 +294,7 @@ def test_data_lost_in_a_rebacking_is_an_error_and_takes_nothing_else_along(
     pool.allocate(60 * MIB).free()
 
 
-def test_what_is_idle_takes_the_place_of_what_the_device_does_not_give_again(make: MakeArena, work: Work) -> None:
+def test_idle_handles_replace_what_the_device_does_not_give_again(make: MakeArena, work: Work) -> None:
     pool = make(cap="32MiB", compact=True)
     live, *others = [pool.allocate(GRANULE) for _ in range(4)]  # on one handle of two granules and two of one
     work.fill(live, 7)
@@ -307,7 +307,7 @@ def test_what_is_idle_takes_the_place_of_what_the_device_does_not_give_again(mak
     assert work.holds(live, 7)
 
 
-def test_a_handle_that_goes_neither_away_nor_back_is_lost_and_said_to_be(make: MakeArena) -> None:
+def test_a_handle_that_can_be_neither_released_nor_mapped_is_reported_as_lost(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=True)
     live = needs_rebacking(pool)
     sim.fail("cuMemRelease", "CUDA_ERROR_UNKNOWN")

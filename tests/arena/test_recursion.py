@@ -1,4 +1,4 @@
-"""A request that fails near the recursion limit: the error is still what it is, with less detail if need be."""
+"""A request that fails near the recursion limit still raises OutOfMemoryError, with less detail if necessary."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import arena
 
 from .conftest import GIB, MIB, MakeArena
 
-DEPTH = 400  # more than pytest and what it calls take up, with frames to spare for the last of them
+DEPTH = 400  # more than pytest and what it calls use, with frames to spare for the last of them
 
 
 def near_the_limit(left: int, function: Callable[[], Any]) -> Any:
-    """Call it where that many frames are left below the limit."""
+    """Call a function with that many frames left below the limit."""
 
     def deeper(frames: int) -> Any:
         return function() if frames <= left else deeper(frames - 1)
@@ -57,7 +57,7 @@ def test_a_failed_request_is_out_of_memory_at_every_depth_at_which_it_can_be_mad
     assert {(error.verdict, error.requested, error.account["requested"]) for error in failed} == {
         ("cap reached", GIB, 8 * MIB)
     }
-    # There the first functions of arena, which look at size and stream, cannot be called: nothing was asked for.
+    # Here the first functions of arena, which check size and stream, cannot be called: no request was made.
     assert {type(error) for error in too_deep} <= {RecursionError}
     assert raised[: len(too_deep)] == too_deep
     assert len(too_deep) <= 6

@@ -1,4 +1,4 @@
-"""Safe points: live data is moved at a moment that the program chose, within a time, if that gains anything."""
+"""Safe points: live data is moved at a moment the program chooses, within a time budget, if that gains anything."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 import arena
 from arena import OutOfMemoryError, UsageError, sim
 
-from ..other_threads import thread_in_native_code
 from ..programs import run
 from ..simulated.cu import Cu
 from ..simulated.test_capture import GLOBAL_MODE, begin, end
+from ..threads import thread_in_native_code
 from .conftest import MIB, MakeArena, Work, check
 
 LARGE = 30 * MIB
 
 
 def stranded(make: MakeArena, work: Work, **settings: object) -> tuple[arena.Arena, list[arena.Buffer]]:
-    """An arena at its cap, of which three quarters are free but stranded, and the blocks that strand them."""
+    """An arena at its cap with three quarters free but stranded, and the blocks that strand them."""
     pool = make(cap="64MiB", growth="16MiB", reserve="64MiB", **settings)
     blocks = [pool.allocate(2 * MIB) for _ in range(32)]
     for value, block in enumerate(blocks):
@@ -36,7 +36,7 @@ def check_data(work: Work, kept: list[arena.Buffer]) -> None:
     assert all(work.holds(block, 4 * index) for index, block in enumerate(kept))
 
 
-def test_a_request_passes_in_a_program_with_threads_after_a_safe_point(make: MakeArena, work: Work) -> None:
+def test_after_a_safe_point_a_request_passes_in_a_program_with_threads(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
     with thread_in_native_code():
         with pytest.raises(OutOfMemoryError):
@@ -49,7 +49,7 @@ def test_a_request_passes_in_a_program_with_threads_after_a_safe_point(make: Mak
     check(pool)
 
 
-def test_all_open_arenas_come_to_a_safe_point(make: MakeArena, work: Work) -> None:
+def test_the_module_function_reaches_all_open_arenas(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work)
     assert arena.safe_point(budget=1.0) >= 32 * MIB
     check_data(work, kept)
@@ -57,10 +57,10 @@ def test_all_open_arenas_come_to_a_safe_point(make: MakeArena, work: Work) -> No
     check(pool)
 
 
-def test_without_anything_to_gain_the_driver_is_not_called(make: MakeArena, work: Work) -> None:
+def test_with_nothing_to_gain_no_driver_call_is_made(make: MakeArena, work: Work) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     block = pool.allocate(MIB)
-    roomy = make(cap="1GiB", growth="64MiB")  # much is stranded, and there is much room
+    roomy = make(cap="1GiB", growth="64MiB")  # much is stranded, but there is plenty of room
     lonely = roomy.allocate(MIB)
     before = sim.call_table()
     assert [pool.safe_point(), roomy.safe_point(), arena.safe_point()] == [0, 0, 0]
@@ -80,7 +80,7 @@ def test_a_safe_point_ends_when_its_time_is_up(make: MakeArena, work: Work) -> N
     check(pool)
 
 
-def test_a_busy_device_is_waited_for_within_the_time_and_no_longer(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_a_safe_point_waits_for_a_busy_device_only_within_its_time_budget(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = stranded(make, work)
     stream = cu.stream()
     with sim.temporarily(delay=300_000):
@@ -94,14 +94,14 @@ def test_a_busy_device_is_waited_for_within_the_time_and_no_longer(make: MakeAre
     check(pool)
 
 
-def test_nothing_is_moved_where_that_was_switched_off(make: MakeArena, work: Work) -> None:
+def test_nothing_is_moved_where_moving_is_off(make: MakeArena, work: Work) -> None:
     pool, kept = stranded(make, work, compact=False)
     assert pool.safe_point(budget="1s") == 0
     assert pool.stats().rebacked == 0
     check_data(work, kept)
 
 
-def test_nothing_is_moved_in_a_capture(make: MakeArena, work: Work, cu: Cu) -> None:
+def test_nothing_is_moved_during_a_capture(make: MakeArena, work: Work, cu: Cu) -> None:
     pool, kept = stranded(make, work)
     stream = cu.stream(non_blocking=False)
     begin(cu, stream, GLOBAL_MODE)
@@ -125,22 +125,22 @@ def test_pinned_memory_stays_where_it_is(make: MakeArena, work: Work) -> None:
 
 
 @pytest.mark.parametrize("budget", ["5", "5 min", "-1ms", -1, float("nan"), float("inf"), True, None, [1], 1e9])
-def test_a_budget_that_is_no_time_is_named(make: MakeArena, budget: object) -> None:
+def test_an_invalid_time_budget_is_named(make: MakeArena, budget: object) -> None:
     pool = make(cap="64MiB")
     for call in (pool.safe_point, arena.safe_point):
         with pytest.raises(UsageError, match=r'budget=.* is not a time; write "5ms", "200us" or "0.1s", or seconds'):
             call(budget=budget)  # type: ignore[arg-type]
 
 
-def test_a_closed_arena_has_no_safe_point(make: MakeArena) -> None:
+def test_a_closed_arena_refuses_a_safe_point(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     pool.close()
     with pytest.raises(UsageError, match="closed"):
         pool.safe_point()
 
 
-def test_the_end_of_a_cell_is_a_safe_point(tmp_path: Path) -> None:
-    """In a process of its own: a shell leaves a thread behind."""
+def test_the_end_of_a_notebook_cell_is_a_safe_point(tmp_path: Path) -> None:
+    """In its own process: a shell leaves a thread behind."""
     code = """
 from IPython.core.interactiveshell import InteractiveShell
 import arena

@@ -1,4 +1,4 @@
-"""Scopes: what a part of a program allocates, and its budget."""
+"""Scopes: what one part of a program allocates, and its budget."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_a_scope_knows_its_peak_and_what_outlived_it(make: MakeArena) -> None:
     check(pool)
 
 
-def test_a_scope_counts_blocks_that_were_kept_for_the_next(make: MakeArena) -> None:
+def test_a_scope_counts_cached_blocks(make: MakeArena) -> None:
     pool = make(cap="64MiB")
-    for _ in range(2):  # a size that comes again
+    for _ in range(2):  # a size that recurs
         buffers = [pool.allocate(1000) for _ in range(4)]
         while buffers:
             buffers.pop().free()
@@ -48,7 +48,7 @@ def test_a_scope_counts_blocks_that_were_kept_for_the_next(make: MakeArena) -> N
 def test_a_scope_lists_what_outlived_it(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("epoch"):
-        other = pool.allocate(5000)  # of another scope with the same name
+        other = pool.allocate(5000)  # belongs to another scope with the same name
     scope = pool.scope("epoch")
     assert scope.outlived().pieces == []
     with scope:
@@ -64,7 +64,7 @@ def test_a_scope_lists_what_outlived_it(make: MakeArena) -> None:
     assert (other.nbytes, outside.nbytes) == (5000, 4000)
 
 
-def test_a_budget_bounds_a_scope_and_those_in_it(make: MakeArena) -> None:
+def test_a_budget_bounds_a_scope_and_its_inner_scopes(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("outer", budget="8MiB") as outer:
         kept = pool.allocate(4 * MIB)
@@ -83,7 +83,7 @@ def test_a_budget_bounds_a_scope_and_those_in_it(make: MakeArena) -> None:
 
 def test_a_budget_error_names_the_budget_and_lists_what_its_scope_holds(make: MakeArena) -> None:
     pool = make(cap="64MiB")
-    with pool.scope("load", budget="10MiB"):  # an earlier one of the same name
+    with pool.scope("load", budget="10MiB"):  # an earlier scope with the same name
         earlier = pool.allocate(4 * MIB)
     outside = pool.allocate(16 * MIB)
     with pool.scope("load", budget="10MiB"):
@@ -97,8 +97,8 @@ def test_a_budget_error_names_the_budget_and_lists_what_its_scope_holds(make: Ma
         "budget of scope load reached", "load", 10 * MIB, 8 * MIB, 2 * MIB,
     )  # fmt: skip
     assert str(error).splitlines() == [
-        "out of memory: 4 MiB asked, budget of scope load reached (8 of 10 MiB used); the largest request that would "
-        "pass is 2 MiB",
+        "out of memory: 4 MiB requested, budget of scope load reached (8 of 10 MiB used); the largest request that "
+        "would pass is 2 MiB",
         "Held most in scope load by (by line with ARENA_LINES=1):",
         "       5 MiB  in 1 block of 4 MiB and more",
         "       3 MiB  in 1 block of 2 MiB and more",
@@ -109,7 +109,7 @@ def test_a_budget_error_names_the_budget_and_lists_what_its_scope_holds(make: Ma
         block.free()
 
 
-def test_the_document_shows_the_error_of_a_budget_as_it_is(make: MakeArena) -> None:
+def test_the_document_shows_the_budget_error_as_it_is(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("preprocess", budget="10MiB"):
         kept = pool.allocate(8 * MIB)
@@ -122,7 +122,7 @@ def test_the_document_shows_the_error_of_a_budget_as_it_is(make: MakeArena) -> N
     kept.free()
 
 
-def test_what_is_above_a_budget_can_never_pass_under_it(make: MakeArena) -> None:
+def test_a_request_above_a_budget_can_never_pass_under_it(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("small", budget="1MiB"), pytest.raises(OutOfMemoryError) as caught:
         pool.allocate(2 * MIB)
@@ -133,7 +133,7 @@ def test_what_is_above_a_budget_can_never_pass_under_it(make: MakeArena) -> None
     assert caught.value.most == MIB
 
 
-def test_a_budget_is_asked_about_before_garbage_is_collected_and_callbacks_are_called(make: MakeArena) -> None:
+def test_a_budget_is_checked_before_garbage_is_collected_and_callbacks_are_called(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("small", budget="1MiB"):
         held = [pool.allocate(MIB)]
@@ -162,13 +162,13 @@ def test_a_scope_is_entered_once(make: MakeArena) -> None:
     with scope, pytest.raises(UsageError, match="scope 'once' was entered before"):
         scope.__enter__()
     for name in ("", 5, None):
-        with pytest.raises(UsageError, match="a scope needs a name"):
+        with pytest.raises(UsageError, match="a scope needs a printable name"):
             pool.scope(name)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="budget='x' is not a size"):
         pool.scope("x", budget="x")
 
 
-def test_a_scope_has_no_copy_that_could_end_it(make: MakeArena) -> None:
+def test_a_scope_cannot_be_copied(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     with pool.scope("load", budget="1MiB") as scope:
         for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -186,7 +186,7 @@ def test_many_scopes_leave_nothing_behind(make: MakeArena) -> None:
     assert {piece.scope for piece in pool.snapshot().pieces} == {""}
 
 
-def test_a_scope_that_ends_in_another_thread_or_is_forgotten_bounds_nobody_any_more(make: MakeArena) -> None:
+def test_a_scope_that_ends_in_another_thread_or_is_dropped_no_longer_bounds_anything(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     wandering = pool.scope("wandering", budget=1024)
     wandering.__enter__()

@@ -1,4 +1,4 @@
-"""What arena says while the interpreter shuts down, when nothing can be imported any more."""
+"""What works while the interpreter shuts down, when nothing can be imported any more."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def last_words(call: str, before: str = "") -> str:
     return done.stdout
 
 
-def test_a_report_is_made() -> None:
+def test_a_report_can_be_made() -> None:
     assert last_words("lambda pool: pool.report().account['requested']") == str(5 << 20)
 
 
-def test_a_report_that_is_printed_is_short() -> None:
+def test_a_printed_report_is_short() -> None:
     text = last_words("lambda pool: pool.report()")
     assert text.startswith("8 MiB of a cap of 64 MiB")
     assert "requested" in text
@@ -51,7 +51,7 @@ def test_a_report_that_is_printed_is_short() -> None:
         "lambda pool: 'arena_cap_bytes' in pool.metrics() and 5 << 20",
     ],
 )
-def test_figures_are_there(call: str) -> None:
+def test_figures_can_be_read(call: str) -> None:
     assert last_words(call) == str(5 << 20)
 
 
@@ -67,13 +67,13 @@ def test_figures_are_there(call: str) -> None:
     ],
 )
 @pytest.mark.parametrize("before", ["", "str(last.pool.report())"], ids=["first", "again"])
-def test_what_needs_an_import_or_a_thread_is_an_error_in_words(call: str, before: str) -> None:
+def test_what_needs_an_import_or_a_thread_raises_a_clear_error(call: str, before: str) -> None:
     text = last_words(call, before)
     assert text.startswith("ArenaError ")
     assert "the interpreter is shutting down" in text
 
 
-def test_a_failed_request_is_out_of_memory() -> None:
+def test_a_failed_request_raises_out_of_memory() -> None:
     assert last_words("lambda pool: pool.allocate(1 << 30)").startswith(
-        "ArenaError out of memory: 1 GiB asked, cap reached; the largest request that would pass is 59 MiB\n"
+        "ArenaError out of memory: 1 GiB requested, cap reached; the largest request that would pass is 59 MiB\n"
     )

@@ -1,4 +1,4 @@
-"""Snapshots: everything there is, and it adds up to the account."""
+"""Snapshots list everything there is, and add up to the account."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_pieces_add_up_to_the_account(make: MakeArena, cu: Cu, vmm: bool) ->
                    for s in snapshot.segments)  # fmt: skip
 
 
-def test_a_block_says_what_it_is(make: MakeArena, cu: Cu) -> None:
+def test_a_block_describes_itself(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="64MiB")
     stream = cu.stream()
     pool.allocate(1).free()
@@ -55,17 +55,17 @@ def test_a_block_says_what_it_is(make: MakeArena, cu: Cu) -> None:
     assert piece == (buffer.ptr, 1024, "live", 1000, stream, 1, "outer/inner", True, (), None)
 
 
-def test_a_snapshot_asks_what_the_streams_have_done_by_now(make: MakeArena, cu: Cu, work: Work) -> None:
+def test_a_snapshot_queries_what_the_streams_have_done(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="64MiB")
-    stream = cu.owned_stream()  # of a plain number, only the whole context could tell
+    stream = cu.owned_stream()  # for a plain number, only the whole context could answer
     with sim.temporarily(delay=50_000):
         with pool.allocate(8 * MIB, stream) as buffer:
             work.fill(buffer, 1, stream.ptr)
         assert {piece.state for piece in pool.snapshot().pieces} == {"pending"}
         cu.ok("cuStreamSynchronize", stream.ptr)
-    assert pool.stats().pending > 0  # stats() asks nobody
+    assert pool.stats().pending > 0  # stats() makes no queries
     assert {piece.state for piece in pool.snapshot().pieces} == {"releasable"}
-    assert pool.stats().pending > 0  # the next request meets the same arena, whoever looked
+    assert pool.stats().pending > 0  # the next request meets the same arena, with or without the snapshot
 
 
 def test_a_snapshot_is_plain_data(make: MakeArena) -> None:
@@ -91,16 +91,16 @@ def test_hits_and_splits_are_counted(make: MakeArena) -> None:
     fence = pool.allocate(1000)
     assert (pool.stats().hits, pool.stats().splits) == (1, 2)
     first.free()
-    again = pool.allocate(1000)  # all of the gap
+    again = pool.allocate(1000)  # the whole gap
     assert (pool.stats().hits, pool.stats().splits, pool.stats().blocks) == (2, 2, 2)
     assert (again.nbytes, fence.nbytes) == (1000, 1000)
 
 
-def test_the_device_is_asked_what_is_free_whoever_took_it(make: MakeArena, cu: Cu) -> None:
+def test_free_memory_of_the_device_is_queried_whichever_process_took_it(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="4GiB")
     buffer = pool.allocate(MIB)
     taken = cu.alloc(6 * GIB)
-    pool.snapshot()  # asks the driver, which stats() does not
+    pool.snapshot()  # asks the driver, unlike stats()
     stats = pool.stats()
     assert stats.device_free == stats.device_total - sim.used() == 2 * GIB - stats.reserved
     assert stats.largest == stats.device_free + stats.reserved - buffer.size

@@ -1,4 +1,4 @@
-"""Streams that end: their handles are not used again, their memory is waited for, their objects are let go."""
+"""Streams that end: their handles are not used again, their memory is waited for, their objects are released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .conftest import MIB, MakeArena, Work, check
 from .streams import both_kinds, destroy_last, new_stream, number_of
 
 virtual_and_plain = pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-SLOW = 20_000  # microseconds for each operation
+SLOW = 20_000  # microseconds per operation
 
 
 def fail(pool: arena.Arena) -> None:
@@ -75,7 +75,7 @@ def test_a_destroyed_stream_is_never_passed_to_the_driver(
 @virtual_and_plain
 @pytest.mark.parametrize("reuse", [False, True], ids=["new numbers", "numbers reused"])
 @pytest.mark.parametrize("seed", range(3))
-def test_random_programs_whose_streams_come_and_go_keep_their_bytes(
+def test_random_programs_with_short_lived_streams_keep_their_bytes(
     make: MakeArena, cu: Cu, work: Work, kind: str, vmm: bool, reuse: bool, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -112,9 +112,7 @@ def test_random_programs_whose_streams_come_and_go_keep_their_bytes(
     check(pool)
 
 
-def test_a_streams_object_is_kept_while_its_memory_is_pending_and_no_longer(
-    make: MakeArena, cu: Cu, work: Work
-) -> None:
+def test_a_stream_object_is_kept_while_its_memory_is_pending_and_no_longer(make: MakeArena, cu: Cu, work: Work) -> None:
     pool, stream = make(cap="64MiB", growth="2MiB"), cu.owned_stream()
     number, known = stream.ptr, weakref.ref(stream)
     with sim.temporarily(delay=300_000):
@@ -133,7 +131,7 @@ def test_a_streams_object_is_kept_while_its_memory_is_pending_and_no_longer(
     assert check(pool).reserved == 0
 
 
-def test_a_streams_object_is_let_go_when_the_arena_is_closed(make: MakeArena, cu: Cu) -> None:
+def test_stream_objects_are_released_when_the_arena_is_closed(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="64MiB"), cu.owned_stream()
     known = weakref.ref(stream)
     pool.allocate(MIB, stream).free()
@@ -154,8 +152,8 @@ def test_the_objects_of_many_streams_are_not_all_kept(make: MakeArena, cu: Cu) -
     assert all(ref() is None for ref in known)
 
 
-def test_an_object_that_only_uses_the_arena_while_it_ends_does_not_deadlock(make: MakeArena, cu: Cu) -> None:
-    """What a stream's object does when it is let go is the program's: it may call the arena."""
+def test_a_stream_object_that_uses_the_arena_in_its_finalizer_does_not_deadlock(make: MakeArena, cu: Cu) -> None:
+    """A stream object's finalizer belongs to the program, and may call the arena."""
     pool = make(cap="64MiB", growth="2MiB")
     seen: list[int] = []
 
@@ -259,7 +257,7 @@ print(pool.stats().reserved, sim.findings())
 @both_kinds
 @virtual_and_plain
 @pytest.mark.parametrize("size", [512, 40 * 1024, 4 * MIB], ids=["tiny", "small", "all of it"])
-def test_a_new_stream_with_an_old_number_does_not_get_its_memory_without_a_wait(
+def test_a_new_stream_with_a_reused_number_waits_for_the_old_ones_memory(
     make: MakeArena, cu: Cu, work: Work, kind: str, vmm: bool, size: int
 ) -> None:
     pool = make(cap="4MiB", growth="2MiB", vmm=vmm)
@@ -289,7 +287,7 @@ def test_a_new_stream_with_an_old_number_does_not_get_its_memory_without_a_wait(
 
 
 @both_kinds
-def test_a_block_freed_after_its_streams_number_is_anothers_is_waited_for(
+def test_a_block_freed_after_its_streams_number_was_reused_is_waited_for(
     make: MakeArena, cu: Cu, work: Work, kind: str
 ) -> None:
     pool = make(cap="4MiB", growth="2MiB")
@@ -310,7 +308,7 @@ def test_a_block_freed_after_its_streams_number_is_anothers_is_waited_for(
 
 @pytest.fixture
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The driver, an arena on device 0, which is current, and the primary context of device 1."""
+    """The driver, an arena on the current device 0, and the primary context of device 1."""
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
     fresh(devices=2)
     cu = Cu()

@@ -1,4 +1,4 @@
-"""Streams passed as objects: a hit costs no Python, and an object is never taken for another with the same number."""
+"""Streams passed as objects: a hit runs no Python, and objects with the same number are never confused."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-import arena
-from arena import UsageError, sim
+from arena import UsageError, _core, sim
 
 from ..simulated.cu import Cu, OwnedStream
+from ..threads import run_together
 from .conftest import MIB, MakeArena, Work, check
-from .test_free_threading import together
 
-SLOW = 20_000  # microseconds for each operation
+SLOW = 20_000  # microseconds per operation
 
 
 class WithPtr:
@@ -39,7 +38,7 @@ class WithSlots:
 
 
 class Number:
-    """An object that has the number of a stream which it does not own."""
+    """An object that has the number of a stream it does not own."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -56,71 +55,60 @@ KINDS: dict[str, Callable[[OwnedStream], Any]] = {
 }
 
 
-def note_slow_calls(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of requests that Python had to see to, from now on."""
-    sizes: list[int] = []
-    slowly = pool._allocate_slowly
+class SlowRequests:
+    """Counts the requests that the quick path could not serve, from now on."""
 
-    def note(size: int, stream: Any = 0) -> arena.Buffer:
-        sizes.append(size)
-        return slowly(size, stream)
+    def __init__(self) -> None:
+        self._before = _core.slow_requests()
 
-    monkeypatch.setattr(pool, "_allocate_slowly", note)
-    return sizes
+    def count(self) -> int:
+        return _core.slow_requests() - self._before
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hit_on_the_object_of_a_known_stream_takes_no_python(
-    make: MakeArena, cu: Cu, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_hit_on_the_object_of_a_known_stream_takes_no_python(make: MakeArena, cu: Cu, kind: str) -> None:
     pool, stream = make(cap="64MiB"), KINDS[kind](cu.owned_stream())
     pool.allocate(4096, stream).free()
-    slow = note_slow_calls(pool, monkeypatch)
+    slow = SlowRequests()
     for size in (4096, 4096, 8192, MIB):  # kept by its stream, and in a gap
         pool.allocate(size, stream).free()
         pool.allocate(size, stream=stream).free()
-    assert slow == []
+    assert slow.count() == 0
     pool.allocate(63 * MIB, stream).free()  # a miss
-    assert slow == [63 * MIB]
+    assert slow.count() == 1
     check(pool)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_hit_on_the_object_of_a_default_stream_takes_no_python(
-    make: MakeArena, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_hit_on_the_object_of_a_default_stream_takes_no_python(make: MakeArena, number: int) -> None:
     pool, stream = make(cap="64MiB"), Number(number)
     pool.allocate(4096, stream).free()
-    slow = note_slow_calls(pool, monkeypatch)
+    slow = SlowRequests()
     for _ in range(3):
         pool.allocate(4096, stream).free()
-    assert slow == []
+    assert slow.count() == 0
     with pytest.raises(UsageError, match="not a stream"):
         pool.allocate(4096, None)
 
 
-def test_another_object_with_the_same_number_is_not_taken_for_the_one_that_is_kept(
-    make: MakeArena, cu: Cu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_object_with_the_same_number_is_not_taken_for_the_one_that_is_kept(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="64MiB"), cu.owned_stream()
     pool.allocate(4096, stream).free()
-    slow = note_slow_calls(pool, monkeypatch)
+    slow = SlowRequests()
     pool.allocate(4096, Number(stream.ptr)).free()
-    assert slow == [4096]
+    assert slow.count() == 1
     pool.allocate(4096, stream).free()
-    assert slow == [4096]
+    assert slow.count() == 1
 
 
-def test_an_object_that_was_let_go_is_kept_again_when_it_comes_back(
-    make: MakeArena, cu: Cu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_that_was_let_go_is_kept_again_when_it_comes_back(make: MakeArena, cu: Cu) -> None:
     pool, stream = make(cap="64MiB"), cu.owned_stream()
     known = weakref.ref(stream)
     pool.allocate(4096, stream).free()
     pool.trim()
-    slow = note_slow_calls(pool, monkeypatch)
+    slow = SlowRequests()
     buffer = pool.allocate(4096, stream)
-    assert slow == [4096]
+    assert slow.count() == 1
     del stream
     assert known() is not None
     buffer.free()
@@ -131,7 +119,7 @@ def test_an_object_that_was_let_go_is_kept_again_when_it_comes_back(
 def test_a_new_object_with_the_number_of_an_old_one_waits_for_it(make: MakeArena, cu: Cu, work: Work) -> None:
     sim.configure(reuse=True)
     pool = make(cap="4MiB")
-    for _ in range(3):  # a hit the second time, by which the stream has been kept
+    for _ in range(3):  # a hit the second time, since the stream is known by then
         stream = cu.owned_stream()
         with sim.temporarily(delay=SLOW):
             for value in (1, 2):
@@ -151,7 +139,7 @@ def test_an_object_may_allocate_while_it_is_asked_for_its_number(make: MakeArena
     class Busy(OwnedStream):
         def __cuda_stream__(self) -> tuple[int, int]:
             pool.allocate(4096, self.ptr).free()
-            pool.trim()  # lets go of what is not in use: this stream, too
+            pool.trim()  # releases streams that are not in use, including this one
             return 0, self.ptr
 
     pool, stream = make(cap="64MiB"), Busy(cu)
@@ -172,7 +160,7 @@ def test_an_object_may_close_the_arena_while_it_is_asked_for_its_number(make: Ma
         pool.allocate(4096, stream)
 
 
-def test_what_an_object_raises_is_raised(make: MakeArena, cu: Cu) -> None:
+def test_an_exception_in_a_stream_object_is_passed_on(make: MakeArena, cu: Cu) -> None:
     class Raising:
         def __init__(self, error: BaseException) -> None:
             self.error, self.calls = error, 0
@@ -199,7 +187,7 @@ def test_what_an_object_raises_is_raised(make: MakeArena, cu: Cu) -> None:
 
 
 @pytest.mark.parametrize("answer", [(0, -1), (0, 1 << 64), (0, True), (0, "1"), (0,), 7, None, (0, 1.0)], ids=repr)
-def test_an_object_whose_number_cannot_be_is_refused(make: MakeArena, answer: Any) -> None:
+def test_an_object_with_an_invalid_number_is_refused(make: MakeArena, answer: Any) -> None:
     class Odd:
         def __cuda_stream__(self) -> Any:
             return answer
@@ -216,7 +204,7 @@ def test_an_object_whose_number_cannot_be_is_refused(make: MakeArena, answer: An
 
 
 @pytest.mark.timeout(60)
-def test_threads_with_stream_objects_keep_their_bytes_while_streams_are_let_go(
+def test_threads_with_stream_objects_keep_their_bytes_while_streams_are_released(
     make: MakeArena, cu: Cu, work: Work
 ) -> None:
     pool = make(cap="256MiB")
@@ -237,6 +225,6 @@ def test_threads_with_stream_objects_keep_their_bytes_while_streams_are_let_go(
         for _ in range(60):
             pool.trim()
 
-    together(*(lambda value=value: use(value) for value in range(3)), let_go)
+    run_together(*(lambda value=value: use(value) for value in range(3)), let_go)
     stats = check(pool)
     assert (stats.blocks, stats.allocations) == (0, 3 * 60 * 3)

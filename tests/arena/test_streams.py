@@ -1,4 +1,4 @@
-"""Streams: memory is reused at once on its own, behind a wait on others, and never during a capture."""
+"""Streams: memory is reused at once on its own stream, behind a wait on others, and never during a capture."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, c
     with pool.allocate(3 * MIB, stream) as buffer:
         work.fill(buffer, 7, stream)
         with pytest.raises(OutOfMemoryError, match="before the capture begins") as caught:
-            pool.allocate(30 * MIB, stream)  # there is as much, which another stream freed
+            pool.allocate(30 * MIB, stream)  # there is as much that another stream freed
         assert caught.value.verdict == "a stream is being captured"
-        pool.allocate(caught.value.largest, stream).free()  # new
+        pool.allocate(caught.value.largest, stream).free()  # new memory
         pool.trim()
         graph = ctypes.c_uint64()
         assert cu.cuStreamEndCapture(stream, ctypes.byref(graph)) == "CUDA_SUCCESS"
@@ -112,7 +112,7 @@ def test_a_capture_is_not_disturbed_by_allocating_and_freeing(make: MakeArena, c
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread local", "relaxed"])
-def test_a_capture_is_not_disturbed_by_looking(make: MakeArena, cu: Cu, work: Work, mode: int) -> None:
+def test_a_capture_is_not_disturbed_by_stats_and_snapshots(make: MakeArena, cu: Cu, work: Work, mode: int) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     streams = [cu.stream(), cu.stream()]
     buffers = [pool.allocate(4 * MIB, stream) for stream in streams]
@@ -120,14 +120,14 @@ def test_a_capture_is_not_disturbed_by_looking(make: MakeArena, cu: Cu, work: Wo
         work.fill(buffers[0], 1, stream)
         buffers.pop(0).free()
     cu.ok("cuStreamBeginCapture", streams[0], mode)
-    assert {piece.state for piece in pool.snapshot().pieces} == {"pending"}  # nobody is asked
+    assert {piece.state for piece in pool.snapshot().pieces} == {"pending"}  # no query is made
     str(pool.report())
     assert check(pool).pending == pool.stats().reserved
     assert cu.cuStreamEndCapture(streams[0], ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
 
 
-def test_a_capture_is_not_disturbed_when_many_streams_come(make: MakeArena, cu: Cu) -> None:
-    """From time to time, when many were seen, the device is waited for, to forget those that are gone."""
+def test_a_capture_is_not_disturbed_when_many_streams_appear(make: MakeArena, cu: Cu) -> None:
+    """After many streams were seen, the arena waits for the device from time to time, to forget those that are gone."""
     pool = make(cap="256MiB", growth="2MiB")
     gone, *streams = [cu.stream() for _ in range(101)]
     pool.allocate(512, gone).free()
@@ -158,7 +158,7 @@ def test_a_capture_gets_new_memory(make: MakeArena, cu: Cu, work: Work, mode: in
     check(pool)
 
 
-def test_a_capture_of_another_threads_own_stream_is_not_spoiled(make: MakeArena, cu: Cu, work: Work) -> None:
+def test_a_capture_of_another_threads_own_stream_is_not_invalidated(make: MakeArena, cu: Cu, work: Work) -> None:
     pool = make(cap="64MiB", growth="2MiB")
     context, gone = cu.out("cuCtxGetCurrent"), cu.stream()
     begun, over = threading.Event(), threading.Event()
@@ -175,7 +175,7 @@ def test_a_capture_of_another_threads_own_stream_is_not_spoiled(make: MakeArena,
     buffer = pool.allocate(4 * MIB, gone)
     work.fill(buffer, 1, gone)
     buffer.free()
-    cu.ok("cuStreamDestroy", gone)  # so that nobody could tell when it is done but the whole device
+    cu.ok("cuStreamDestroy", gone)  # so that only the whole device could tell when it is done
     thread = threading.Thread(target=capture)
     thread.start()
     begun.wait(20)
@@ -189,7 +189,7 @@ def test_a_capture_of_another_threads_own_stream_is_not_spoiled(make: MakeArena,
     assert pool.stats().reserved == 0
 
 
-def test_a_capture_that_the_arena_knows_nothing_of_survives_its_calls(make: MakeArena, cu: Cu) -> None:
+def test_a_capture_unknown_to_the_arena_survives_its_calls(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="32MiB", growth="4MiB")
     captured = cu.stream()
     cu.ok("cuStreamBeginCapture", captured, 0)
@@ -200,8 +200,8 @@ def test_a_capture_that_the_arena_knows_nothing_of_survives_its_calls(make: Make
     assert cu.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_uint64())) == "CUDA_SUCCESS"
 
 
-def test_many_streams_that_all_live_are_no_reason_to_wait_for_the_device(make: MakeArena, cu: Cu) -> None:
-    """Which a capture that the arena knows nothing of would not survive."""
+def test_many_live_streams_are_no_reason_to_wait_for_the_device(make: MakeArena, cu: Cu) -> None:
+    """A capture that the arena does not know would not survive that."""
     pool, captured = make(cap="256MiB", growth="2MiB"), cu.stream()
     waits = sim.calls("cuCtxSynchronize")
     cu.ok("cuStreamBeginCapture", captured, 0)
@@ -216,7 +216,7 @@ def test_new_memory_has_no_last_user_to_wait_for(make: MakeArena, cu: Cu) -> Non
     pool = make(cap="1GiB", growth="2MiB")
     one, two = cu.stream(), cu.stream()
     kept = pool.allocate(2 * MIB, one)
-    pool.allocate(2 * MIB, one).free()  # all addresses above have its mark now
+    pool.allocate(2 * MIB, one).free()  # all addresses above carry its mark now
     pool.trim()
     cu.ok("cuStreamBeginCapture", two, 0)
     pool.allocate(512, two).free()
@@ -225,10 +225,11 @@ def test_new_memory_has_no_last_user_to_wait_for(make: MakeArena, cu: Cu) -> Non
     assert (pool.stats().waits, kept.nbytes) == (0, 2 * MIB)
 
 
-def test_the_lock_is_not_held_while_the_device_is_waited_for() -> None:
-    """A stream is gone, so the whole device is waited for; a function in it frees a buffer."""
+def test_the_lock_is_not_held_during_a_wait_for_the_device() -> None:
+    """A stream is gone, so the arena waits for the whole device; a function in it frees a buffer."""
     code = """
 import ctypes
+import time
 import arena
 from arena import sim
 from tests.simulated.cu import Cu, MIB
@@ -246,15 +247,17 @@ cu.ok("cuStreamDestroy", gone)
 def host(data):
     box.clear()
 cu.ok("cuLaunchHostFunc", stream, host, 0)
-pool.trim()
+until = time.monotonic() + 20
+while pool.stats().reserved >= 4 * MIB and time.monotonic() < until:
+    pool.trim()  # waits for what is nearly done; on a busy machine that takes more than one
 print(pool.stats().blocks, pool.stats().reserved // MIB < 4)
 """
     done = run(code, timeout=30, ARENA_DRIVER="sim")
     assert (done.stdout, done.stderr) == ("0 True\n", "")
 
 
-def test_what_is_freed_above_a_lowered_cap_waits_for_nobody(make: MakeArena, cu: Cu, work: Work) -> None:
-    """Its stream is gone, so that only the whole device could be waited for: trim() does that, and free() does not."""
+def test_freeing_above_a_lowered_cap_does_not_wait(make: MakeArena, cu: Cu, work: Work) -> None:
+    """The stream is gone, so only the whole device could be waited for. trim() does that, and free() does not."""
     pool, stream = make(cap="64MiB", growth="2MiB"), cu.stream()
     buffer = pool.allocate(4 * MIB, stream)
     pool.set_cap("2MiB")
@@ -295,7 +298,7 @@ def test_many_short_lived_streams_and_threads_leave_nothing_behind(make: MakeAre
     check(pool)
 
 
-def test_memory_that_goes_to_and_fro_between_streams_takes_few_events(make: MakeArena, cu: Cu) -> None:
+def test_memory_passed_between_two_streams_needs_few_events(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="4MiB")
     streams = [cu.stream(), cu.stream()]
     for turn in range(200):
@@ -344,12 +347,12 @@ def test_memory_of_another_threads_own_stream_is_waited_for(make: MakeArena, cu:
     assert work.holds(buffer, 2, stream)
 
 
-def test_what_a_front_kept_does_not_hide_a_later_free_beside_it(make: MakeArena, cu: Cu, work: Work) -> None:
-    """Two blocks in one granule. The small one is freed first, but put down among the gaps last."""
+def test_a_cached_block_does_not_hide_a_later_free_beside_it(make: MakeArena, cu: Cu, work: Work) -> None:
+    """Two blocks in one granule. The small one is freed first, but returned to the gaps last."""
     pool = make(cap="8MiB", growth="8MiB")
     one, two = cu.owned_stream(), cu.owned_stream()
     small = pool.allocate(512, one)
-    for _ in range(5):  # a size that is worth keeping
+    for _ in range(5):  # a size that is worth caching
         small.free()
         small = pool.allocate(512, one)
     large, between = pool.allocate(MIB, one), pool.allocate(MIB - 512, one)

@@ -1,4 +1,4 @@
-"""The command line, typed as a user would."""
+"""The command line, as a user types it."""
 
 from __future__ import annotations
 
@@ -14,32 +14,13 @@ import pytest
 import arena
 from arena._cli.group import ABOUT
 
-from .. import forked
-from ..installed import nothing_installed
-from ..programs import ROOT, clean_environment
-
-TRACE = ROOT / "benchmarks/traces/science.csv.gz"
-
-
-DEFAULTS = {"ARENA_DRIVER": "sim", "COLUMNS": "100"}
-IMPORTED = ("tests.cli.imported",)
-
-
-def start_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, as a user starts it."""
-    command = [sys.executable, "-m", "arena", *map(str, arguments)]
-    env = {**clean_environment(), **DEFAULTS, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT, env=env)
-
-
-def run_arena(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process whose imports are done."""
-    code = "import arena._cli; arena._cli.main()"  # as arena/__main__.py does
-    return forked.run(code, *map(str, arguments), imported=IMPORTED, timeout=100, **{**DEFAULTS, **environment})
+from ..installed_driver import nothing_installed
+from ..programs import ROOT
+from .command import TRACE, run_arena, start_arena
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("info",), ("replay", "--cap", "1"), ("juggle",)])
-def test_a_process_of_its_own_prints_the_same(arguments: tuple[str, ...]) -> None:
+def test_a_forked_process_prints_the_same_as_a_new_one(arguments: tuple[str, ...]) -> None:
     done = start_arena(*arguments)
     again = run_arena(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (again.returncode, again.stdout, again.stderr)
@@ -49,7 +30,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
     assert run_arena("juggle").returncode == 2
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+def test_the_list_of_commands_matches_the_help_of_each() -> None:
     shown = " ".join(run_arena("--help").stdout.split())
     for command, about in ABOUT.items():
         assert f"{command} {about}" in shown
@@ -58,24 +39,24 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
 
 
 @nothing_installed
-def test_info_says_in_one_line_that_the_device_is_simulated_if_that_was_not_asked_for() -> None:
+def test_info_says_in_one_line_that_the_device_is_simulated_unless_requested() -> None:
     shown = start_arena("info", ARENA_DRIVER="")
     assert shown.stdout == run_arena("info").stdout
     assert re.fullmatch(r"arena: working on simulated memory, because no NVIDIA driver is installed .*\n", shown.stderr)
 
 
-def test_a_replay_is_a_simulation_by_nature_whatever_driver_there_is(tmp_path: Path) -> None:
+def test_a_replay_simulates_whatever_driver_is_installed(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_text("not a library")
     for environment in ({"ARENA_DRIVER": ""}, {"ARENA_DRIVER": "", "LD_LIBRARY_PATH": str(tmp_path)}):
         done = start_arena("replay", TRACE, "--cap", "2GiB", **environment)
         assert (done.returncode, done.stderr) == (0, ""), done
 
 
-def test_info_tells_the_settings_and_where_they_come_from() -> None:
+def test_info_shows_the_settings_and_where_they_come_from() -> None:
     shown = run_arena("info", ARENA_CAP="25%", ARENA_GROWTH="8MiB")
     assert "simulated, CUDA 13.0" in shown.stdout
     narrow = run_arena("info", ARENA_CAP="25%", ARENA_GROWTH="8MiB", COLUMNS="40")
-    assert narrow.stdout == shown.stdout  # the terminal wraps long lines, such as a path, if it wants to
+    assert narrow.stdout == shown.stdout  # the terminal may wrap long lines, such as a path
     assert ["cap", "2", "GiB", "ARENA_CAP"] in [line.split() for line in shown.stdout.splitlines()]
     facts = json.loads(run_arena("info", "--json", CUPY_GPU_MEMORY_LIMIT="1073741824").stdout)
     (device,) = facts["devices"]
@@ -84,7 +65,7 @@ def test_info_tells_the_settings_and_where_they_come_from() -> None:
     assert device["settings"][3]["source"] == "default"
 
 
-def test_a_trace_that_fits_and_one_that_does_not(tmp_path: Path) -> None:
+def test_replay_says_whether_a_trace_fits(tmp_path: Path) -> None:
     fits = run_arena("replay", TRACE, "--cap", "600MiB", "--save", tmp_path / "r.html")
     assert fits.returncode == 0
     assert "fits: 109,222 events under a cap of 600 MiB" in fits.stdout
@@ -117,7 +98,7 @@ def test_errors_are_one_line_without_a_traceback(arguments: tuple[object, ...], 
     assert "Traceback" in run_arena("--debug", *arguments).stderr
 
 
-def test_files_are_overwritten_only_by_force(tmp_path: Path) -> None:
+def test_files_are_overwritten_only_with_force(tmp_path: Path) -> None:
     target = tmp_path / "t.csv"
     assert "109,222 events" in run_arena("convert", TRACE, target).stdout
     again = run_arena("convert", TRACE, target)
@@ -137,7 +118,7 @@ def test_a_saved_snapshot_becomes_a_report(tmp_path: Path) -> None:
     assert page.stdout == f"wrote {tmp_path / 'p.html'}\nNext: open {tmp_path / 'p.html'}\n"
 
 
-def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     with arena.Arena(device="sim:1GiB") as pool:
         buffers = [pool.allocate(1000) for _ in range(3000)]
         path = pool.report().save(tmp_path / "r.json")
@@ -155,7 +136,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ('{\n "format', "")
 
 
-def test_a_trace_or_a_page_that_is_taken_for_a_report_is_told_apart(tmp_path: Path) -> None:
+def test_a_trace_or_a_page_given_instead_of_a_report_is_recognised(tmp_path: Path) -> None:
     done = run_arena("report", TRACE)
     instead = f"arena replay {TRACE} --save report.html makes a report of it"
     assert (done.returncode, done.stderr.startswith(f"arena: {TRACE} is a trace, not a report; {instead}")) == (1, True)
@@ -166,7 +147,7 @@ def test_a_trace_or_a_page_that_is_taken_for_a_report_is_told_apart(tmp_path: Pa
     )
 
 
-def test_a_replay_takes_the_simulated_device_without_a_size() -> None:
+def test_a_replay_accepts_the_simulated_device_without_a_size() -> None:
     facts = json.loads(run_arena("replay", TRACE, "--device", "sim", "--cap", "7G", "--json").stdout)
     assert (facts["stats"]["device_total"], facts["stats"]["cap"]) == (8 << 30, 7 << 30)
     found = run_arena("fit", TRACE, "--device", "sim", "--json")

@@ -1,4 +1,4 @@
-"""Replays side by side: in a terminal, for machines, and as a page in a browser."""
+"""Replays side by side: in a terminal, as JSON, and as a page in a browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arena._analysis.compare.text import CHART_WIDTH, binned
 
 from ..programs import ROOT
 from ..report.browser import Tab, browser, contrast
-from .test_cli import run_arena
+from .command import run_arena
 
 PIPELINE, VGG = (ROOT / f"benchmarks/traces/{name}.csv.gz" for name in ("pipeline", "vgg"))
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'&.arena"
@@ -49,11 +49,11 @@ def test_two_traces_one_of_which_does_not_fit() -> None:
     assert (one["letter"], one["name"], one["fits"], one["events"]) == ("A", "pipeline.csv.gz", True, one["of"])
     assert (other["name"], other["fits"], other["verdict"]) == ("vgg.csv.gz", False, "cap reached")
     assert found["caption"].startswith("Only A fits. B stopped: event ")
-    shown = run_arena("replay", PIPELINE, VGG, "--cap", "480MiB")  # two traces say it already
+    shown = run_arena("replay", PIPELINE, VGG, "--cap", "480MiB")  # the names of the traces say it already
     assert shown.returncode == 3
     assert "stopped: event 294 of 22,374 asked for 64 MiB: cap reached" in shown.stdout
     rows = {line[:20].strip(): line[20:].split() for line in shown.stdout.splitlines()}
-    assert "*" not in rows["peak reserved"]  # there is one that fits, and nothing to be better than
+    assert "*" not in rows["peak reserved"]  # only one fits, so there is nothing to compare it with
     assert "%" not in rows["peak reserved"]
 
 
@@ -77,21 +77,21 @@ def test_virtual_memory_and_plain_segments(tmp_path: Path) -> None:
         (("--cap", "1GiB", "--cap", "2GiB", "--save", "x.pdf"), "'x.pdf' does not end with .html or .json or .txt"),
     ],
 )
-def test_what_cannot_be_compared_is_told_in_one_line(arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_comparisons_are_refused_in_one_line(arguments: tuple[str, ...], text: str) -> None:
     done = run_arena("replay", PIPELINE, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert text in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_from_python(tmp_path: Path) -> None:
+def test_compare_works_from_python(tmp_path: Path) -> None:
     trace = Trace.read(VGG)
     found = arena.compare(trace, cap=["600MiB", "1200MiB"], device="sim:8GiB")
     assert [run.done.fits for run in found.runs] == [False, True]
     assert not found.fits
     assert found.runs[1].done.peak_reserved <= 1200 << 20
     assert str(found) == found.save(tmp_path / "c.txt").read_text()
-    assert found.axis == "events"  # the text has no times
+    assert found.axis == "events"  # the text format has no times
     with pytest.raises(UsageError, match="nothing to compare"):
         arena.compare(trace, cap=["1GiB"])
     with pytest.raises(UsageError, match="exists"):
@@ -102,15 +102,15 @@ def test_from_python(tmp_path: Path) -> None:
     assert neither.caption.startswith("Neither fits. A stopped: ")
 
 
-def test_the_chart_shows_the_peaks_of_what_falls_into_a_column() -> None:
+def test_a_column_of_the_chart_shows_its_highest_peak() -> None:
     found = arena.compare(Trace.read(VGG), cap=["600MiB", "1200MiB"], device="sim:8GiB")
     stopped, whole = (binned(run, found) for run in found.runs)
     points = found.runs[1].points
     assert max(live for live, _ in whole) == max(point.live for point in points)
-    assert (len(whole), len(stopped) < len(whole)) == (CHART_WIDTH, True)  # it ends where it did not fit
+    assert (len(whole), len(stopped) < len(whole)) == (CHART_WIDTH, True)  # it ends where the trace did not fit
 
 
-def test_the_chart_shows_what_is_held_until_it_changes(tmp_path: Path) -> None:
+def test_the_chart_shows_a_value_until_it_changes(tmp_path: Path) -> None:
     trace = tmp_path / "run.trace"
     trace.write_text("# arena-trace 1\n" + "a,0,8388608,0\nf,0\n" + "a,1,0,0\nf,1\n" * 2000)
     found = arena.compare(trace, cap=["16MiB", "32MiB"])
@@ -118,7 +118,7 @@ def test_the_chart_shows_what_is_held_until_it_changes(tmp_path: Path) -> None:
     assert [live for live, _ in columns if live >= 8 << 20] == [8 << 20]  # for a moment, and no longer
 
 
-def test_traces_with_the_same_name_are_told_apart_and_an_empty_one_is_no_error(tmp_path: Path) -> None:
+def test_traces_with_the_same_name_are_distinguished_and_an_empty_one_is_no_error(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "run.trace").write_text("# arena-trace 1\n")
@@ -137,7 +137,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two recordings, one with a hostile name, the second of which does not fit."""
+    """A comparison of two recordings, one with a hostile name; the second does not fit."""
     folder = tmp_path_factory.mktemp("compare")
     for name, count in (("small.arena", 20), (HOSTILE.replace("/", "\u2215"), 60)):
         with arena.Arena(device="sim:1GiB") as pool, pool.record(folder / name):
@@ -149,7 +149,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 400])
-def test_the_page_shows_every_run_and_asks_nobody(chromium: Any, page: Path, mode: str, width: int) -> None:
+def test_the_page_shows_every_run_and_makes_no_requests(chromium: Any, page: Path, mode: str, width: int) -> None:
     with Tab(chromium, page, mode=mode, width=width) as tab:  # notices errors, requests and dialogs
         assert (tab.page.locator("#lines .run").count(), tab.page.locator("#lines .cross").count()) == (4, 1)
         assert tab.page.locator("#lines .letter").all_text_contents() == ["A", "B"]
@@ -163,7 +163,7 @@ def test_the_page_shows_every_run_and_asks_nobody(chromium: Any, page: Path, mod
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_page_is_drawn_over_time_or_events(chromium: Any, page: Path) -> None:
+def test_the_page_can_be_drawn_over_time_or_events(chromium: Any, page: Path) -> None:
     with Tab(chromium, page) as tab:
         title, ticks = tab.page.locator("#lines .xtitle"), tab.page.locator("#lines .xtick")
         assert title.text_content() == "share of the events"  # two traces
@@ -173,7 +173,7 @@ def test_the_page_is_drawn_over_time_or_events(chromium: Any, page: Path) -> Non
         assert 0 < float(ticks.last.text_content() or "") < 60
 
 
-def test_the_figures_of_a_moment_are_shown_by_pointer_and_by_key(chromium: Any, page: Path) -> None:
+def test_pointer_and_keys_show_the_figures_of_a_moment(chromium: Any, page: Path) -> None:
     with Tab(chromium, page) as tab:
         assert not tab.page.is_visible("#lines-details")
         box = tab.page.locator("#lines").bounding_box()
@@ -186,7 +186,7 @@ def test_the_figures_of_a_moment_are_shown_by_pointer_and_by_key(chromium: Any, 
         assert tab.page.inner_text("#lines-details b") != before
 
 
-def test_times_that_are_not_known_cannot_be_chosen(chromium: Any, tmp_path: Path) -> None:
+def test_unknown_times_cannot_be_chosen(chromium: Any, tmp_path: Path) -> None:
     found = arena.compare(VGG, cap=["1100MiB", "1200MiB"])
     with Tab(chromium, found.save(tmp_path / "c.html")) as tab:
         assert tab.page.is_disabled("input[value=seconds]")
@@ -200,7 +200,7 @@ def test_times_that_are_not_known_cannot_be_chosen(chromium: Any, tmp_path: Path
         (("--no-compact",), "Live data is never moved."),
     ],
 )
-def test_a_comparison_says_what_it_assumed_of_moving(options: tuple[str, ...], words: str) -> None:
+def test_a_comparison_says_what_it_assumed_about_moving(options: tuple[str, ...], words: str) -> None:
     done = run_arena("replay", PIPELINE, "--cap", "480MiB", "--cap", "500MiB", *options)
     assert words in done.stdout.replace("\n", " ")
     both = run_arena("replay", PIPELINE, "--cap", "480MiB", "--compact", "--no-compact")

@@ -1,4 +1,4 @@
-"""``arena convert``, typed as a user would."""
+"""``arena convert``, as a user types it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from arena import Trace
 
 from ..programs import ROOT
-from .test_cli import run_arena
+from .command import run_arena
 
 TRACE = ROOT / "benchmarks/traces/vgg.csv.gz"
 
 
-def test_a_trace_goes_from_format_to_format(tmp_path: Path) -> None:
+def test_a_trace_is_converted_from_format_to_format(tmp_path: Path) -> None:
     names = ("run.arena", "run.trace.gz", "run.csv", "again.arena", "run.json")
     source = TRACE
     for name in names:
@@ -32,7 +32,7 @@ def test_a_trace_goes_from_format_to_format(tmp_path: Path) -> None:
     assert (shown.returncode, "fits: 22,374 events" in shown.stdout) == (0, True)
 
 
-def test_what_the_name_does_not_say_is_said_by_to(tmp_path: Path) -> None:
+def test_to_chooses_the_format_that_the_name_does_not_say(tmp_path: Path) -> None:
     told = run_arena("convert", TRACE, tmp_path / "log.csv.gz", "--to", "rmm", "--json")
     assert json.loads(told.stdout) == {
         "events": 22374,
@@ -45,7 +45,7 @@ def test_what_the_name_does_not_say_is_said_by_to(tmp_path: Path) -> None:
     assert Trace.read(tmp_path / "log.csv.gz").facts == {"source": "RMM's log"}
 
 
-def test_counters_of_a_replay_that_does_not_fit_end_where_it_did_not(tmp_path: Path) -> None:
+def test_counters_of_a_replay_that_does_not_fit_end_at_the_failure(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     done = run_arena("convert", TRACE, target, "--cap", "300MiB", "--device", "sim:2GiB")
     assert done.returncode == 3
@@ -55,7 +55,7 @@ def test_counters_of_a_replay_that_does_not_fit_end_where_it_did_not(tmp_path: P
     assert set(caps) == {300 << 20}
 
 
-def test_a_trace_that_was_cut_is_converted_with_a_word(tmp_path: Path) -> None:
+def test_a_truncated_trace_is_converted_with_a_warning(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.arena", tmp_path / "cut.arena"
     run_arena("convert", TRACE, whole)
     cut.write_bytes(whole.read_bytes()[:-10])
@@ -84,7 +84,7 @@ def test_pytorchs_snapshot_is_converted(tmp_path: Path) -> None:
         (("README.md", "--to", "text"), "README.md exists"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_conversions_are_refused_in_one_line(arguments: tuple[str, ...], text: str) -> None:
     done = run_arena("convert", TRACE, *arguments)
     assert done.returncode == 1
     assert text in done.stderr

@@ -1,4 +1,4 @@
-"""``arena demo``: one program, one card, CuPy's pool and the arena."""
+"""``arena demo``: one program on one card, with CuPy's pool and with the arena."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from arena._demo.cupy_pool import CuPyPool, play, smallest_device
 from arena._demo.side_by_side import TRACE
 from arena._util import files
 
-from ..installed import nothing_installed
+from ..installed_driver import nothing_installed
 from ..programs import ROOT
-from .test_cli import run_arena
+from .command import run_arena
 
 MIB = 1 << 20
 RATIOS = {
@@ -29,10 +29,10 @@ RATIOS = {
     "gpt2": 1.094,
     "science": 1.401,
     "pipeline": 1.526,
-}  # benchmarks/traces/README.md, of another model
+}  # benchmarks/traces/README.md, from another model
 
 
-def test_the_demo_shows_both_and_writes_a_page_in_time(tmp_path: Path) -> None:
+def test_the_demo_shows_both_allocators_and_writes_a_page_in_time(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     begin = time.monotonic()
     done = run_arena("demo", "--save", page)
@@ -60,7 +60,7 @@ def test_the_next_step_of_the_demo_works_on_this_machine(monkeypatch: pytest.Mon
 
 
 @nothing_installed
-def test_the_demo_sends_nobody_without_a_gpu_to_run_a_script_here(tmp_path: Path) -> None:
+def test_without_a_gpu_the_demo_does_not_suggest_running_a_script_here(tmp_path: Path) -> None:
     done = run_arena("demo", "--save", tmp_path / "page.html")
     assert done.stdout.splitlines()[-1].startswith("Next: on a machine with a GPU, arena run --record ")
 
@@ -69,17 +69,17 @@ def test_the_figures_agree_with_each_other(tmp_path: Path) -> None:
     saved = tmp_path / "r.json"
     facts = json.loads(run_arena("demo", "--save", saved, "--json").stdout)
     cupy, stats = facts["cupy"], facts["arena"]["stats"]
-    assert cupy["largest"] < cupy["requested"] < cupy["free"]  # dead of fragmentation
+    assert cupy["largest"] < cupy["requested"] < cupy["free"]  # failed because of fragmentation
     assert stats["peak_live"] < stats["peak_reserved"] <= facts["cap"] == CAP < cupy["needs"]
     assert (stats["failures"], facts["events"], facts["report"]) == (0, 42_484, str(saved))
     report = json.loads(saved.read_text())
-    # The report is of the event at which CuPy's pool dies: that request has been met, and counts as live.
+    # The report is of the event at which CuPy's pool fails. The arena has served that request, so it counts as live.
     trace = Trace.read(TRACE)
     assert trace[cupy["event"]].size == cupy["requested"]
     assert report["account"]["live"] - -(-cupy["requested"] // 512) * 512 == CAP - cupy["free"]
 
 
-def test_the_page_goes_to_a_free_name_unless_told(tmp_path: Path) -> None:
+def test_the_page_gets_a_free_name_unless_one_is_given(tmp_path: Path) -> None:
     def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "arena", "demo", "--json", *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -91,7 +91,7 @@ def test_the_page_goes_to_a_free_name_unless_told(tmp_path: Path) -> None:
     assert demo("--save", "x.pdf").stderr.startswith("arena: 'x.pdf' does not end with .html")
 
 
-def test_it_opens_in_a_browser(tmp_path: Path) -> None:
+def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
@@ -102,7 +102,7 @@ def test_it_opens_in_a_browser(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", RATIOS)
-def test_the_model_of_cupys_pool_needs_what_another_model_needs(name: str) -> None:
+def test_the_model_of_cupys_pool_agrees_with_another_model(name: str) -> None:
     events = list(Trace.read(ROOT / f"benchmarks/traces/{name}.csv.gz"))
     live = peak = 0
     sizes: dict[int, int] = {}
@@ -118,7 +118,7 @@ def test_the_model_of_cupys_pool_needs_what_another_model_needs(name: str) -> No
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_cupys_pool_dies_whichever_chunk_of_a_size_it_takes(seed: int) -> None:
+def test_cupys_pool_fails_whichever_chunk_of_a_size_it_takes(seed: int) -> None:
     events = list(Trace.read(TRACE))
     death = play(events, CAP, seed)
     assert death is not None
@@ -131,13 +131,13 @@ def test_the_model_does_what_cupys_pool_does() -> None:
     assert pool.allocate(2, 1, 0)
     assert pool.used == 4 * MIB + 512
     pool.free(1)
-    assert pool.allocate(3, 3 * MIB, 0)  # cut from the first
+    assert pool.allocate(3, 3 * MIB, 0)  # split off the first
     assert pool.taken == 4 * MIB + 512
-    assert pool.allocate(4, MIB, 1)  # the rest is the other stream's
+    assert pool.allocate(4, MIB, 1)  # the rest belongs to the other stream
     assert pool.taken == 5 * MIB + 512
     assert not pool.allocate(5, 6 * MIB, 0)
     assert pool.largest(0) == 5 * MIB - 512
-    pool.free(3)  # whole again, and given back under need
+    pool.free(3)  # whole again, and freed because memory is short
     assert pool.allocate(5, 6 * MIB, 1)
     assert pool.taken == 7 * MIB + 512
 

@@ -1,4 +1,4 @@
-"""``arena fit``, typed as a user would."""
+"""``arena fit``, as a user types it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from arena import Trace
 
 from ..programs import ROOT, run
-from .test_cli import run_arena
-from .test_unfinished import record_death
+from .command import run_arena
+from .test_failed_runs import record_death
 
 TRACE = ROOT / "benchmarks/traces/pipeline.csv.gz"
-PEAK = 415_225_856  # bytes live, whatever the arena does
+PEAK = 415_225_856  # live bytes, whatever the arena does
 
 PROGRAM = """
 import arena, sys
@@ -39,12 +39,12 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def smallest() -> int:
-    """The smallest cap of the trace, found by trying one after the other: it changes when the arena gets better."""
+    """The smallest cap of the trace, found by trying one after the other: it changes as the arena improves."""
     trace = Trace.read(TRACE)
     return next(cap for cap in range(PEAK >> 21 << 21, 1 << 30, 2 << 20) if trace.replay(cap=cap, compact=True).fits)
 
 
-def test_without_moving_live_data_the_smallest_cap_is_another_and_the_answer_says_which_it_is(smallest: int) -> None:
+def test_without_moving_live_data_the_smallest_cap_differs_and_the_answer_says_so(smallest: int) -> None:
     moving, still = (json.loads(run_arena("fit", TRACE, "--json", *more).stdout) for more in ([], ["--no-compact"]))
     assert (moving["compact"], moving["smallest_cap"]) == (True, smallest)
     assert still["compact"] is False
@@ -53,10 +53,10 @@ def test_without_moving_live_data_the_smallest_cap_is_another_and_the_answer_say
     done = run_arena("fit", TRACE, "--no-compact").stdout.splitlines()
     assert done[1] == "live data is never moved (--no-compact)"
     assert "--no-compact" in done[-1]
-    assert run_arena(*done[-1].split()[2:-2], "--json").returncode == 0  # what it says next works
+    assert run_arena(*done[-1].split()[2:-2], "--json").returncode == 0  # the suggested command works
 
 
-def test_a_replay_moves_live_data_only_if_it_may(smallest: int) -> None:
+def test_a_replay_moves_live_data_only_if_allowed(smallest: int) -> None:
     cap = f"{smallest >> 20}MiB"
     moving, still = run_arena("replay", TRACE, "--cap", cap), run_arena("replay", TRACE, "--cap", cap, "--no-compact")
     assert (moving.returncode, still.returncode) == (0, 3)
@@ -76,22 +76,22 @@ def test_a_replay_moves_live_data_only_if_it_may(smallest: int) -> None:
     assert "B  without moving" in both
 
 
-def test_the_smallest_cap_is_told_with_what_larger_ones_save(smallest: int) -> None:
+def test_fit_shows_the_smallest_cap_and_what_larger_ones_save(smallest: int) -> None:
     done = run_arena("fit", TRACE)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "42,484 events, 395.99 MiB live at the peak" in lines[0]
     told = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
     assert told in [" ".join(line.split()) for line in lines]
-    assert "cards that would do, with 600 MiB for all else: 4 GiB and more" in lines
+    assert "cards that would do, with 600 MiB for all else: gtx1650 (3.81 GiB) and larger" in lines
     assert max(map(len, lines[:-1])) <= 80
     assert "…" not in done.stdout
     assert lines[-1].startswith(f"Next: arena replay {TRACE} --cap ")
-    assert run_arena(*lines[-1].split()[2:-2], "--json").returncode == 0  # what it says next works
+    assert run_arena(*lines[-1].split()[2:-2], "--json").returncode == 0  # the suggested command works
     assert run_arena("fit", TRACE, COLUMNS="40").stdout == done.stdout
 
 
-def test_exit_codes_tell_whether_it_fits(recordings: list[Path], smallest: int) -> None:
+def test_exit_codes_say_whether_it_fits(recordings: list[Path], smallest: int) -> None:
     tight = run_arena("fit", TRACE, "--cap", "400MiB")
     assert (tight.returncode, tight.stderr) == (3, "")
     assert f"does not fit within 400 MiB: it needs {smallest >> 20} MiB" in tight.stdout
@@ -138,19 +138,19 @@ def test_batches_are_predicted(recordings: list[Path]) -> None:
             (TRACE, "--batch-from", "8,9", "--batch-to", f"{10**17}"),
             f"--batch-to={10**17} is not accepted; write batch",
         ),
-        (("--device", "gpu"), "device='gpu' is not a size"),
+        (("--device", "gpu"), "there is no card 'gpu'"),
         (("--outside", "some"), "outside='some' is not a size"),
         (("--growth", "some"), "growth='some' is not a size"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(arguments: tuple[object, ...], text: str) -> None:
+def test_invalid_arguments_are_refused_in_one_line(arguments: tuple[object, ...], text: str) -> None:
     done = run_arena("fit", TRACE, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert text in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_recording_that_was_cut_is_fitted_as_far_as_it_goes(recordings: list[Path], tmp_path: Path) -> None:
+def test_a_truncated_recording_is_fitted_as_far_as_it_goes(recordings: list[Path], tmp_path: Path) -> None:
     cut = tmp_path / "cut.arena"
     cut.write_bytes(recordings[0].read_bytes()[:-30])
     done = run_arena("fit", cut)
@@ -159,7 +159,7 @@ def test_a_recording_that_was_cut_is_fitted_as_far_as_it_goes(recordings: list[P
     assert "the smallest cap that works" in done.stdout
 
 
-def test_the_figures_in_the_document_are_those_that_are_printed(tmp_path: Path) -> None:
+def test_the_figures_in_the_document_are_those_printed(tmp_path: Path) -> None:
     text = (ROOT / "docs/fit.md").read_text()
     shown = {line.strip() for block in re.findall(r"(?:^    .*\n|^\n)+", text, re.M) for line in block.splitlines()}
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)

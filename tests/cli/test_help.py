@@ -1,4 +1,4 @@
-"""``--help`` and ``--version``: what a newcomer sees first. The examples in it work when they are pasted."""
+"""``--help`` and ``--version``, which a newcomer sees first. The examples in the help work when pasted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import arena
 from arena._cli.group import ABOUT
 
 from .. import forked
-from .test_cli import DEFAULTS, IMPORTED, run_arena
+from .command import DEFAULTS, IMPORTED, run_arena
 
 COMMANDS = list(ABOUT)
 
@@ -28,7 +28,7 @@ for step in range(3):
 
 
 def examples(*command: str) -> list[str]:
-    """The lines below "Examples:", as they stand on a terminal of 80 columns."""
+    """The lines below "Examples:" in a terminal with 80 columns."""
     lines = run_arena(*command, "--help", COLUMNS="80").stdout.splitlines()
     start = next(at for at, line in enumerate(lines) if line.strip() == "Examples:")
     end = next(at for at, line in enumerate(lines[start:], start) if not line.strip())
@@ -45,7 +45,7 @@ def paste(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def make_files(folder: Path) -> None:
-    """The files that examples start from."""
+    """The files that the examples start from."""
     for batch, names in {8: ["run", "a", "b8"], 16: ["b", "b16"]}.items():
         (folder / "train.py").write_text(TRAIN.format(batch=batch))
         done = paste(f"arena run --lines --record {names[0]}.arena train.py", folder)
@@ -77,7 +77,7 @@ def test_every_example_in_the_help_of_a_command_works_when_pasted(
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
-def test_examples_of_arena_itself_are_those_of_its_commands() -> None:
+def test_the_examples_of_arena_itself_are_those_of_its_commands() -> None:
     for line in examples():
         _, command, *_ = line.split()
         assert any(example.startswith(line) for example in examples(command)), line
@@ -92,6 +92,6 @@ def test_arena_without_arguments_leads_with_run_and_demo() -> None:
     assert run_arena("--help").stdout.strip() == (done.stdout + done.stderr).strip()
 
 
-def test_the_version_is_told() -> None:
+def test_version_prints_the_version() -> None:
     done = run_arena("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"arena {arena.__version__}\n", "")

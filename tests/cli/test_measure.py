@@ -16,10 +16,10 @@ import pytest
 from arena import sim
 
 from ..programs import ROOT, clean_environment, run
-from .test_cli import DEFAULTS, TRACE, run_arena
+from .command import DEFAULTS, TRACE, run_arena
 
 QUICK = ("--rounds", "4")
-TELLS = b"\0cudasimError\0"  # the function by which arena knows the simulated driver
+TELLS = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_prices_are_shown_and_saved(tmp_path: Path) -> None:
     assert file.read_text().startswith("arena-prices 1\n")
 
 
-def test_the_document_shows_what_is_printed_and_a_file_that_is_accepted(tmp_path: Path) -> None:
+def test_the_document_shows_the_printed_output_and_a_file_that_is_accepted(tmp_path: Path) -> None:
     text = (ROOT / "docs/prices.md").read_text()
     blocks = [block for block in re.findall(r"(?:^(?:    .*)?\n)+", text, re.M) if block.strip()]
     shown = {line.strip() for line in run_arena("measure", "--save", tmp_path / "p").stdout.splitlines()}
@@ -78,7 +78,7 @@ def test_json_has_every_figure(tmp_path: Path) -> None:
     assert (create[0]["load"]["rounds"], create[0]["waited"]) == (3, 0)
 
 
-def test_files_are_overwritten_only_by_force_and_a_free_name_is_found(tmp_path: Path) -> None:
+def test_files_are_overwritten_only_with_force_and_a_free_name_is_found(tmp_path: Path) -> None:
     file = tmp_path / "arena.prices"
     file.write_text("precious")
     done = run_arena("measure", *QUICK, "--save", file)
@@ -120,7 +120,7 @@ def test_an_interrupt_is_reported_and_nothing_is_written(tmp_path: Path) -> None
     command = [sys.executable, "-m", "arena", "measure", "--rounds", "100000", "--save", str(tmp_path / "p")]
     environment = {**clean_environment(), **DEFAULTS, "CUDASIM_DEAD": "abort"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        while "libcudasim" not in Path(f"/proc/{process.pid}/maps").read_text():  # it measures, or is about to
+        while "libcudasim" not in Path(f"/proc/{process.pid}/maps").read_text():  # it is measuring, or about to
             assert process.poll() is None
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGINT)
@@ -130,7 +130,7 @@ def test_an_interrupt_is_reported_and_nothing_is_written(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_driver_that_is_not_simulated_is_measured_by_the_clock_of_the_host(tmp_path: Path) -> None:
+def test_a_driver_that_is_not_simulated_is_timed_by_the_hosts_clock(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
     library.write_bytes(sim.library().read_bytes().replace(TELLS, TELLS.upper()))
     file = tmp_path / "p.prices"
@@ -166,7 +166,7 @@ def test_fit_and_replay_use_the_table_and_name_it(small: Path) -> None:
     assert "by the price table small\n" in run_arena("replay", TRACE, CUDASIM_PRICES="small").stdout
 
 
-def test_runs_side_by_side_say_whose_prices_they_have(small: Path) -> None:
+def test_runs_side_by_side_say_whose_prices_they_use(small: Path) -> None:
     both = run_arena("replay", TRACE, "--cap", "600MiB", "--prices", "a100", "--prices", small, "--json")
     found = json.loads(both.stdout)
     assert [run["name"] for run in found["runs"]] == ["prices a100", "prices small.prices"]
@@ -176,7 +176,7 @@ def test_runs_side_by_side_say_whose_prices_they_have(small: Path) -> None:
     assert "Driver time is by the price table small.prices" in " ".join(same.stdout.split())
 
 
-def test_a_table_without_the_prices_that_are_needed_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_the_needed_prices_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plain.prices"
     measured = run_arena("measure", *QUICK, "--save", file, CUDASIM_VMM="0")
     assert "no virtual memory on this device" in measured.stdout
@@ -189,7 +189,7 @@ def test_a_table_without_the_prices_that_are_needed_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", ["fit", "replay"])
-def test_nonsense_for_prices_is_one_line(tmp_path: Path, command: str) -> None:
+def test_an_invalid_price_option_is_refused_in_one_line(tmp_path: Path, command: str) -> None:
     file = tmp_path / "bad.prices"
     file.write_text("arena-prices 1\ncuMemCreate 2MiB cheap\n")
     for prices, text in (

@@ -1,4 +1,4 @@
-"""``arena run --report``: the peak of the run, its end, and reports that signals ask for."""
+"""``arena run --report``: the peak of the run, its end, and reports requested by signals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from arena import Trace
 
 from ..programs import clean_environment
 from ..report.browser import Tab, browser
-from .test_cli import DEFAULTS, run_arena
+from .command import DEFAULTS, run_arena
 
 MIB = 1 << 20
 CLIMBS = """
@@ -44,7 +44,7 @@ def reported(tmp_path: Path, code: str, *options: object, name: str = "out.json"
     return report
 
 
-def test_the_report_is_of_the_peak_with_its_lines_and_the_whole_run_over_time(tmp_path: Path) -> None:
+def test_the_report_shows_the_peak_with_its_lines_and_the_whole_run_over_time(tmp_path: Path) -> None:
     report = reported(tmp_path, CLIMBS)
     assert (report["account"]["requested"], report["end"]["account"]["requested"]) == (41 * MIB, MIB)
     assert [(line["name"], line["bytes"]) for line in report["lines"]] == [
@@ -98,13 +98,13 @@ def test_the_page_switches_between_the_peak_and_the_end(tmp_path: Path) -> None:
         tab.requests[:] = [tab.url]
 
 
-def test_an_arena_that_is_gone_by_the_end_has_a_report_of_its_peak(tmp_path: Path) -> None:
+def test_an_arena_closed_before_the_end_has_a_report_of_its_peak(tmp_path: Path) -> None:
     code = "import arena\nwith arena.Arena() as pool:\n    pool.allocate(5 << 20)\ndel pool\n"
     report = reported(tmp_path, code)
     assert (report["account"]["requested"], report["end"]) == (5 * MIB, None)
 
 
-def test_lines_are_traced_for_a_report_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+def test_lines_are_traced_for_a_report_unless_turned_off(tmp_path: Path) -> None:
     assert reported(tmp_path, CLIMBS)["lines"]
     assert not reported(tmp_path, CLIMBS, "--lines=0", name="without.json")["lines"]
 
@@ -168,7 +168,7 @@ elif how == "puts the handler back":
 
 @contextmanager
 def begun(folder: Path, how: str, *options: object, code: str = PROGRAM) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs, in a process of its own."""
+    """A running program, in its own process."""
     (folder / "program.py").write_text(code)
     with subprocess.Popen(
         [sys.executable, "-m", "arena", "run", "--cap", "64MiB", *map(str, options), folder / "program.py", how],
@@ -189,7 +189,7 @@ def wait_for(path: Path) -> dict[str, Any]:
     deadline = time.monotonic() + 30
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    report: dict[str, Any] = json.loads(path.read_text())  # a file is there whole, or not at all
+    report: dict[str, Any] = json.loads(path.read_text())  # a file is complete or does not exist
     return report
 
 
@@ -197,7 +197,7 @@ def wait_for(path: Path) -> dict[str, Any]:
     "how",
     ["sleeps", "spins", "allocates", "in C", "waits for a thread", "waits for the device", "puts the handler back"],
 )
-def test_sigterm_writes_the_report_and_ends_the_program_as_it_would_have(tmp_path: Path, how: str) -> None:
+def test_sigterm_writes_the_report_and_ends_the_program_as_usual(tmp_path: Path, how: str) -> None:
     path, record = tmp_path / "out.json", tmp_path / "run.arena"
     with begun(tmp_path, how, "--report", path, "--record", record, "--json") as process:
         process.send_signal(signal.SIGTERM)
@@ -211,7 +211,7 @@ def test_sigterm_writes_the_report_and_ends_the_program_as_it_would_have(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["sleeps", "spins", "allocates", "in C", "waits for a thread", "waits for the device"])
-def test_sigusr1_writes_a_report_and_the_program_goes_on(tmp_path: Path, how: str) -> None:
+def test_sigusr1_writes_a_report_and_the_program_continues(tmp_path: Path, how: str) -> None:
     path = tmp_path / "out.json"
     with begun(tmp_path, how, "--report", path) as process:
         for _ in range(2):
@@ -242,7 +242,7 @@ def test_sigusr1_says_why_nothing_was_written(tmp_path: Path) -> None:
         assert "folder/out.json was not written" in process.stderr.readline()
 
 
-def test_a_program_that_never_lets_go_of_the_gil_ends_by_a_second_sigterm(tmp_path: Path) -> None:
+def test_a_second_sigterm_ends_a_program_that_never_releases_the_gil(tmp_path: Path) -> None:
     with begun(tmp_path, "in C with the GIL", "--report", tmp_path / "out.json") as process:
         process.terminate()
         time.sleep(0.2)
@@ -250,7 +250,7 @@ def test_a_program_that_never_lets_go_of_the_gil_ends_by_a_second_sigterm(tmp_pa
         assert process.wait(timeout=5) == -signal.SIGTERM
 
 
-def test_a_programs_own_handler_has_the_last_word(tmp_path: Path) -> None:
+def test_the_programs_own_signal_handler_has_the_last_word(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     with begun(tmp_path, "has a handler", "--report", path) as process:
         process.terminate()
@@ -272,7 +272,7 @@ def test_signals_that_a_parent_ignores_stay_ignored(tmp_path: Path) -> None:
     assert done.stdout == "began True\n"
 
 
-def test_forked_children_end_by_signals_as_they_always_did(tmp_path: Path) -> None:
+def test_signals_end_forked_children_as_usual(tmp_path: Path) -> None:
     code = """
 import multiprocessing, os, signal, time
 context = multiprocessing.get_context("fork")
@@ -314,7 +314,7 @@ for _ in range(2):
     assert caps == [10 * MIB, 20 * MIB]
 
 
-def test_the_listener_is_not_in_the_way_of_moving_live_data(tmp_path: Path) -> None:
+def test_the_signal_thread_does_not_prevent_moving_live_data(tmp_path: Path) -> None:
     code = """
 import arena
 pool = arena.Arena(cap="64MiB", growth="64MiB")

@@ -1,6 +1,6 @@
-"""Each test here runs in a process of its own, on a driver that nobody has used: clients keep state, and drivers do.
+"""Each test here runs in its own process, on an unused driver: clients keep state, and so do drivers.
 
-There, the simulated driver takes the place of NVIDIA's before any client is imported.
+In that process, the simulated driver replaces NVIDIA's before any client is imported.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from arena import sim
 
 from .process import INSIDE, Server
 
-if INSIDE in os.environ:  # elsewhere they are only collected, and other tests may have other drivers
+if INSIDE in os.environ:  # elsewhere the tests are only collected, and other tests may use other drivers
     sim.enable()
-with warnings.catch_warnings():  # what the clients have to warn of is theirs to mend
+with warnings.catch_warnings():  # warnings of the clients are for them to fix
     warnings.simplefilter("ignore")
     import cuda.core  # noqa: F401
     import numba.cuda  # noqa: F401
@@ -30,7 +30,7 @@ SERVER = pytest.StashKey[Server]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Have a test run elsewhere, and report what is reported from there."""
+    """Run a test in another process, and pass on its reports."""
     if INSIDE in os.environ or HERE not in item.path.parents:
         return None
     stash = item.config.stash
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _machine() -> Iterator[None]:
-    """A machine that is not started, with the race checker on; at the end nothing may be left on it."""
+    """A machine that is not started, with the race checker on. At the end nothing may be left on it."""
     sim.configure(races=True)
     yield
     assert_nothing_is_left()
@@ -65,7 +65,7 @@ def _machine() -> Iterator[None]:
 
 
 def assert_nothing_is_left() -> None:
-    """Neither memory nor objects of any kind, beside contexts."""
+    """Neither memory nor objects of any kind, except contexts."""
     gc.collect()
     census = sim.census()
     left = {name: count for name, count in vars(census).items() if count and name not in ("devices", "contexts")}

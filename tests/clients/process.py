@@ -1,7 +1,7 @@
-"""A process with the clients loaded, which becomes a new one for each test: fresh, and without the time of an import.
+"""A process that has imported the clients and forks a fresh process for each test, which saves the import time.
 
-conftest.py runs it. Tests come in by their names, a line each. What goes out for each is a line with pytest's reports,
-which is missing if the process of the test did not live to write it, and a line with that process's exit code.
+conftest.py runs it. It reads test names, one per line. For each it writes a line with pytest's reports, which is
+missing if the test's process died before, and a line with that process's exit code.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import pytest
 from .. import forked
 from ..programs import clean_environment
 
-INSIDE = "ARENA_TEST_INSIDE"  # set where tests run as they stand, in the process that collected them
+INSIDE = "ARENA_TEST_INSIDE"  # set where tests run directly, in the process that collected them
 TIME_LIMIT = 60
 
 
 class Server(forked.Server):
-    """The other end: a child that runs tests, for the pytest that was asked to."""
+    """The parent's side: a child process that runs tests for this pytest."""
 
     def __init__(self) -> None:
         # Some of these tests use dead handles on purpose.
         super().__init__("tests.clients.process", CUDASIM_DEAD="report", **{INSIDE: "1"})
 
     def run(self, test: str) -> tuple[list[dict[str, Any]], int]:
-        """Run one test; return its reports, as data, and how its process ended."""
+        """Run one test; return its reports, as data, and the exit code of its process."""
         self.ask(test)
         reports: list[dict[str, Any]] = []
         while not isinstance(found := self.answer(), int):
@@ -42,7 +42,7 @@ class Server(forked.Server):
 
 
 def run_client(code: str, **variables: str) -> str:
-    """Run a Python program in a process of its own, and return what it prints."""
+    """Run a Python program in a new process, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=clean_environment() | variables,
@@ -55,10 +55,10 @@ def run_client(code: str, **variables: str) -> str:
 
 
 class _ForkForEach:
-    """In place of pytest's loop over the tests that it has collected."""
+    """Replaces pytest's loop over the collected tests."""
 
     def __init__(self) -> None:
-        # pytest takes the standard streams for itself.
+        # pytest redirects the standard streams.
         self.names, self.answers, self.errors = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w"), os.dup(2)
         self.reports: list[dict[str, Any]] = []
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -66,7 +66,7 @@ class _ForkForEach:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         tests = {test.nodeid: test for test in session.items}
         gc.collect()
-        gc.freeze()  # so that what is here already is not looked through in every child
+        gc.freeze()  # so that children do not scan what exists already
         for name in self.names:
             child = os.fork()
             if child == 0:
@@ -75,7 +75,7 @@ class _ForkForEach:
                 test = tests[name.strip()]
                 test.config.hook.pytest_runtest_protocol(item=test, nextitem=None)
                 self.answer(self.reports)
-                break  # the interpreter ends as it always does, with whatever the client has left behind
+                break  # the interpreter exits as usual, with whatever the client has left behind
             _, status = os.waitpid(child, 0)
             self.answer(os.waitstatus_to_exitcode(status))
         return True
@@ -88,6 +88,6 @@ class _ForkForEach:
 
 
 if __name__ == "__main__":
-    # Hypothesis would be imported in each child anew, for tests that do without.
+    # Hypothesis would be imported again in each child, for tests that do not use it.
     without = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     pytest.main([*without, str(Path(__file__).parent)], plugins=[_ForkForEach()])

@@ -23,11 +23,11 @@ from .process import run_client
 
 MIB = 1 << 20
 GIB = 1 << 30
-SLOW = 150_000  # microseconds: longer than any call takes, also on a busy machine
+SLOW = 150_000  # microseconds: longer than any call takes, even on a busy machine
 
 
 def flush() -> None:
-    """Free what numba has put off: it frees in batches."""
+    """Free what numba has deferred: it frees in batches."""
     gc.collect()
     context = cuda.current_context()
     for put_off in (context.deallocations, context.memory_manager.deallocations):
@@ -61,7 +61,7 @@ def test_numba_finds_the_devices(two_devices: None, capsys: pytest.CaptureFixtur
     assert len({device.uuid for device in cuda.gpus}) == 2
     assert cuda.detect()
     assert "2/2 devices are supported" in capsys.readouterr().out
-    assert sim.census().contexts == 0  # all that without a context
+    assert sim.census().contexts == 0  # all without a context
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_slice_is_a_view_of_the_same_memory(context: Any) -> None:
     np.testing.assert_array_equal(whole.copy_to_host(), array)
     del whole
     flush()
-    assert sim.census().allocations == 1  # the view keeps it
+    assert sim.census().allocations == 1  # the view keeps it alive
     np.testing.assert_array_equal(part.copy_to_host(), np.zeros(1000))
 
 
@@ -115,12 +115,12 @@ def test_memory_is_freed_in_batches(context: Any) -> None:
         for _ in range(20):
             cuda.device_array(MIB, np.uint8)
         assert sim.used() == 20 * MIB
-    for _ in range(20):  # at some number of them numba flushes by itself
+    for _ in range(20):  # at some point numba flushes by itself
         cuda.device_array(MIB, np.uint8)
     assert sim.used() < 20 * MIB
 
 
-def test_numba_tells_how_much_memory_is_free(context: Any) -> None:
+def test_numba_reports_how_much_memory_is_free(context: Any) -> None:
     assert context.get_memory_info() == (8 * GIB, 8 * GIB)
     array = cuda.device_array(GIB, np.uint8)
     assert context.get_memory_info() == (7 * GIB, 8 * GIB)
@@ -170,7 +170,7 @@ def test_the_default_stream_of_numba_waits_for_its_other_streams(context: Any) -
     np.testing.assert_array_equal(found, np.full(4096, 9, np.uint8))
 
 
-def test_a_mapped_array_is_one_for_host_and_device(context: Any) -> None:
+def test_a_mapped_array_is_shared_by_host_and_device(context: Any) -> None:
     array = cuda.mapped_array(1000, np.int32)
     assert sim.used() == 0
     array[:] = np.arange(1000)
@@ -182,7 +182,7 @@ def test_a_mapped_array_is_one_for_host_and_device(context: Any) -> None:
     assert sim.calls("cuMemHostGetDevicePointer") >= 1
 
 
-def test_a_managed_array_is_one_for_host_and_device(context: Any) -> None:
+def test_a_managed_array_is_shared_by_host_and_device(context: Any) -> None:
     array = cuda.managed_array(1000, np.int32)
     assert sim.calls("cuMemAllocManaged") == 1
     array[:] = np.arange(1000)
@@ -192,7 +192,7 @@ def test_a_managed_array_is_one_for_host_and_device(context: Any) -> None:
     np.testing.assert_array_equal(array[100:], np.arange(100, 1000))
 
 
-def test_arrays_of_the_program_are_pinned_and_mapped_for_a_while(context: Any) -> None:
+def test_the_programs_arrays_are_pinned_and_mapped_temporarily(context: Any) -> None:
     array = numbers()
     with cuda.pinned(array):
         assert sim.census().allocations == 1
@@ -206,7 +206,7 @@ def test_arrays_of_the_program_are_pinned_and_mapped_for_a_while(context: Any) -
     np.testing.assert_array_equal(array[10:], numbers()[10:])
 
 
-def test_arrays_are_where_their_device_is(two_devices: None) -> None:
+def test_arrays_are_on_their_device(two_devices: None) -> None:
     array = numbers()
     with cuda.gpus[1]:
         there = cuda.to_device(array)
@@ -222,9 +222,9 @@ def test_arrays_are_where_their_device_is(two_devices: None) -> None:
     assert sim.census().contexts == 2
 
 
-def test_out_of_memory_makes_numba_free_and_try_again(context: Any) -> None:
+def test_numba_frees_deferred_memory_and_retries_when_out_of_memory(context: Any) -> None:
     array = cuda.device_array(GIB, np.uint8)
-    del array  # put off, so the next one has no room at first
+    del array  # deferred, so the next one has no room at first
     assert sim.used() == GIB
     array = cuda.device_array(7 * GIB + 1, np.uint8)
     assert (sim.calls("cuMemAlloc"), sim.calls("cuMemFree")) == (3, 1)
@@ -235,7 +235,7 @@ def test_out_of_memory_makes_numba_free_and_try_again(context: Any) -> None:
     del array
 
 
-def test_a_planned_failure_is_numbas_exception(context: Any) -> None:
+def test_a_planned_failure_raises_numbas_exception(context: Any) -> None:
     sim.fail("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", times=2)
     with pytest.raises(CudaAPIError) as caught:
         cuda.device_array(1000)
@@ -247,14 +247,14 @@ def test_a_planned_failure_is_numbas_exception(context: Any) -> None:
     np.testing.assert_array_equal(array.copy_to_host(), numbers())
 
 
-def test_sharing_with_another_process_is_said_not_to_be_there(context: Any) -> None:
+def test_sharing_with_another_process_is_reported_as_unsupported(context: Any) -> None:
     array = cuda.to_device(numbers())
     with pytest.raises(Exception, match="cuIpcGetMemHandle"):
         array.get_ipc_handle()
 
 
 class Counting(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
-    """A memory manager that gives out one large allocation piece by piece, and takes it back when all are free."""
+    """A memory manager that hands out one large allocation piece by piece, and frees it when all pieces are free."""
 
     SIZE: ClassVar[int] = 64 * MIB
     base: ClassVar[int] = 0
@@ -305,7 +305,7 @@ def test_a_plug_in_serves_numbas_device_memory() -> None:
     np.testing.assert_array_equal(first.copy_to_host(), array)
     np.testing.assert_array_equal(second.copy_to_host(), array[:1000])
     assert cuda.current_context().get_memory_info() == (64 * MIB - 808_000, 64 * MIB)
-    pinned = cuda.pinned_array(10)  # numba's own business still
+    pinned = cuda.pinned_array(10)  # still numba's own business
     assert sim.calls("cuMemHostAlloc") == 1
     del first
     assert list(Counting.live.values()) == [8000]
@@ -335,7 +335,7 @@ _numba_memory_manager = Manager
 """
 
 
-def test_a_plug_in_is_found_by_its_variable(tmp_path: Path) -> None:
+def test_a_plug_in_is_selected_by_its_environment_variable(tmp_path: Path) -> None:
     (tmp_path / "plug_in.py").write_text(PLUG_IN)
     program = """
 from arena import sim
@@ -351,18 +351,18 @@ print(plug_in.Manager.sizes, array.copy_to_host().sum(), len(sim.races()))
     assert output == "[8000] 499500 0\n"
 
 
-def test_closing_ends_the_context_and_all_that_is_in_it() -> None:
+def test_closing_destroys_the_context_and_everything_in_it() -> None:
     array, stream, event = cuda.to_device(numbers()), cuda.stream(), cuda.event()
     pinned, managed = cuda.pinned_array(1000), cuda.managed_array(1000)
     assert (sim.census().contexts, sim.census().allocations) == (1, 3)
     cuda.close()
     assert (sim.census().contexts, sim.census().allocations, sim.used()) == (0, 0, 0)
-    # numba has freed them with no context current, except for the pinned one: its finaliser is yet to come.
+    # numba has freed them with no context current, except for the pinned one, whose finalizer is still to come.
     assert (sim.calls("cuMemFree"), sim.calls("cuMemFreeHost")) == (2, 0)
     del array, stream, event, pinned, managed
     gc.collect()
     assert (sim.census().contexts, sim.census().allocations) == (0, 0)
-    # cuda-core, on which numba is built, holds on to the context that is gone.
+    # cuda-core, on which numba is built, keeps the context that is gone.
     with pytest.raises(CudaAPIError, match="CUDA_ERROR_CONTEXT_IS_DESTROYED"):
         cuda.device_array(1000)
 
@@ -377,7 +377,7 @@ def test_a_plug_ins_memory_outlives_a_close() -> None:
     assert (sim.census().contexts, sim.used()) == (0, 0)
 
 
-def test_a_program_that_ends_with_live_arrays_ends_well() -> None:
+def test_a_program_with_live_arrays_exits_cleanly() -> None:
     program = """
 from arena import sim
 sim.enable()

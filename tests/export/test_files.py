@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and never in the place of another one by accident."""
+"""Files appear whole or not at all, and never replace another file by accident."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_file_is_written_and_its_path_returned(tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_file_that_exists_is_kept_unless_told(tmp_path: Path) -> None:
+def test_an_existing_file_is_kept_unless_overwriting_is_requested(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
     with pytest.raises(UsageError, match=rf"{target} exists; give another name, or overwrite=True"):
@@ -35,7 +35,7 @@ def test_a_file_that_exists_is_kept_unless_told(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
-def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+def test_a_file_that_appears_in_the_meantime_is_kept(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
 
     def chunks() -> Iterator[bytes]:
@@ -62,7 +62,7 @@ def test_a_new_file_is_never_seen_without_its_content(tmp_path: Path, monkeypatc
     assert True not in seen
 
 
-def test_a_new_file_is_written_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_written_where_hard_links_are_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -111,9 +111,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         ("/dev/null", "/dev/null is not a regular file"),
     ],
 )
-def test_paths_that_cannot_be_meant_are_named(
-    path: Any, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_paths_are_named(path: Any, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=complaint):
         files.write(path, [b"x"], overwrite=True)
@@ -121,8 +119,8 @@ def test_paths_that_cannot_be_meant_are_named(
     assert not Path("/dev/null").is_file()
 
 
-def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
-    target = tmp_path / ("n" * 300)  # no file system takes such a name
+def test_a_system_error_names_the_requested_file(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 300)  # no file system accepts such a name
     with pytest.raises(OSError, match="File name too long") as caught:
         files.write(target, [b"x"])
     assert caught.value.filename == str(target)
@@ -141,7 +139,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_is_overwritten_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_overwritten_file_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("old")
     path.chmod(0o600)

@@ -1,7 +1,7 @@
-"""Counters in the Trace Event Format: by its rules, and by Perfetto's own reader.
+"""Counters in the Trace Event Format: checked against its rules, and with Perfetto's own reader.
 
-How that can be had without a network is told in ``perfetto_engine.py``. The reader of chrome://tracing is a part of the
-browser; for it there are the rules.
+``perfetto_engine.py`` says how that works without a network. The reader of chrome://tracing is a part of the browser;
+for it there are the rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def recorded(make: MakeArena) -> arena.Timeline:
     return timeline
 
 
-def test_the_file_keeps_the_rules_of_the_format(make: MakeArena, tmp_path: Path) -> None:
+def test_the_file_follows_the_rules_of_the_format(make: MakeArena, tmp_path: Path) -> None:
     timeline = recorded(make)
     data = json.loads(timeline.save(tmp_path / "counters.json").read_bytes())
     assert data.keys() == {"displayTimeUnit", "traceEvents"}
@@ -107,20 +107,20 @@ def test_perfetto_reads_a_long_trace_whole(tmp_path: Path, engine: Engine) -> No
     ]
 
 
-def test_figures_that_a_sample_lacks_are_left_out() -> None:
+def test_figures_missing_from_a_sample_are_left_out() -> None:
     events = list(perfetto.events([(1.5, {"spare": 7, "unknown": 8}), (2, {})], name="x", pid=9))
     assert [event["ph"] for event in events] == ["M", "M", "C"]
     assert events[-1] == {"ph": "C", "name": "reserved", "ts": 1_500_000, "pid": 9, "tid": 9, "args": {"spare": 7}}
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
-def test_a_time_that_is_none_is_refused_and_no_file_left(tmp_path: Path, seconds: float) -> None:
+def test_an_invalid_time_is_refused_and_leaves_no_file(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(arena.UsageError, match="must be a number of seconds"):
         perfetto.write(tmp_path / "counters.json", [(0, {"cap": 1}), (seconds, {"cap": 1})])
     assert os.listdir(tmp_path) == []
 
 
-def test_samples_are_read_one_at_a_time(tmp_path: Path) -> None:
+def test_samples_are_consumed_one_at_a_time(tmp_path: Path) -> None:
     taken = 0
 
     def samples() -> Iterator[perfetto.Sample]:

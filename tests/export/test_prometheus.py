@@ -17,6 +17,7 @@ from arena._inspect.snapshot import _figures
 
 from ..arena.conftest import GIB, MakeArena
 from ..programs import run
+from ..threads import run_together
 
 FIGURES = [name for name in vars(_core.Stats) if not name.startswith("_")]
 
@@ -44,7 +45,7 @@ def test_every_figure_is_read_back_as_a_snapshot_has_it(make: MakeArena) -> None
     with pytest.raises(arena.OutOfMemoryError):
         pool.allocate(2 * GIB)
     text = pool.metrics()
-    stats = pool.snapshot().stats  # not stats(), which does not ask the streams what they have done
+    stats = pool.snapshot().stats  # not stats(), which does not query the streams
     found = values(text, device="0")
     shown = {
         **{f"arena_reserved_bytes/{reason}": reason for reason in
@@ -60,18 +61,18 @@ def test_every_figure_is_read_back_as_a_snapshot_has_it(make: MakeArena) -> None
            ("allocations", "hits", "splits", "failures", "maps", "unmaps", "rebacked", "driver_calls", "waits")},
     }  # fmt: skip
     assert found.keys() == shown.keys()
-    moving = {"arena_driver_calls_total"}  # counts may grow when asked for
+    moving = {"arena_driver_calls_total"}  # counters may grow when they are read
     assert {k: v for k, v in found.items() if k not in moving} == {
         k: stats[figure] for k, figure in shown.items() if k not in moving
     }
     assert found["arena_failures_total"] >= 1
     assert sum(v for k, v in found.items() if k.startswith("arena_reserved_bytes")) == stats["reserved"]
-    # What is not shown is a sum of what is.
+    # What is left out is a sum of the others.
     assert set(FIGURES) - set(shown.values()) == {"live", "reserved"}
 
 
 def scopes_in(text: str) -> dict[str, dict[str, float]]:
-    """By path: the figures of its scopes."""
+    """The figures of scopes, by path."""
     found: dict[str, dict[str, float]] = {}
     for family in parse(text):
         for sample in family.samples:
@@ -81,7 +82,7 @@ def scopes_in(text: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def test_scopes_are_shown_by_path_with_what_lives_of_them(make: MakeArena) -> None:
+def test_scopes_are_shown_by_path_with_their_live_memory(make: MakeArena) -> None:
     pool = make(cap="1GiB")
     assert scopes_in(pool.metrics()) == {}
     kept = []
@@ -99,7 +100,7 @@ def test_scopes_are_shown_by_path_with_what_lives_of_them(make: MakeArena) -> No
     }  # fmt: skip
 
 
-def test_scopes_of_one_path_in_several_threads_are_one(make: MakeArena) -> None:
+def test_a_scope_path_used_in_several_threads_is_one_scope(make: MakeArena) -> None:
     pool = make(cap="1GiB")
     meet = threading.Barrier(4)
 
@@ -107,17 +108,13 @@ def test_scopes_of_one_path_in_several_threads_are_one(make: MakeArena) -> None:
         with pool.scope("request"), pool.allocate(1024):
             meet.wait(30)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(*[work] * 4)
     assert scopes_in(pool.metrics()) == {
         "request": {"live_bytes": 0, "blocks": 0, "peak_bytes": 4096, "entered_total": 4}
     }
 
 
-def test_scopes_with_names_without_end_are_counted_together(make: MakeArena) -> None:
+def test_scopes_with_ever_new_names_are_counted_together(make: MakeArena) -> None:
     pool = make(cap="1GiB")
     for number in range(1010):
         with pool.scope(f"request {number}"):
@@ -127,7 +124,7 @@ def test_scopes_with_names_without_end_are_counted_together(make: MakeArena) -> 
     assert found["(other scopes)"]["entered_total"] == 10
 
 
-def test_names_kinds_and_helps_follow_the_conventions(make: MakeArena) -> None:
+def test_names_types_and_help_texts_follow_the_conventions(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("part", budget="1MiB"):
         text = pool.metrics()
@@ -139,8 +136,8 @@ def test_names_kinds_and_helps_follow_the_conventions(make: MakeArena) -> None:
             assert family.type == "counter" or re.fullmatch(r"arena_[a-z_]+_bytes|arena_(scope_)?blocks", sample.name)
 
 
-def test_it_is_openmetrics_but_for_the_names_of_counters_and_the_end(make: MakeArena) -> None:
-    # OpenMetrics wants a counter's family without _total, and a last line. It refuses what is out of order or double.
+def test_the_text_is_openmetrics_except_for_counter_names_and_the_last_line(make: MakeArena) -> None:
+    # OpenMetrics wants a counter's family without _total, and a last line. It rejects disorder and duplicates.
     text = make(cap="64MiB").metrics(pool='a "b" \\ c\nd')
     changed = re.sub(r"^(# (?:HELP|TYPE) \w+)_total ", r"\1 ", text, flags=re.M) + "# EOF\n"
     strict = {f.name: sorted(map(str, f.samples)) for f in parse_openmetrics(changed)}
@@ -171,12 +168,12 @@ assert "device=\\"1\\"" not in arena.metrics()
     assert all(s.labels["job"] == "train" for family in families(text).values() for s in family.samples)
 
 
-def test_without_a_default_arena_there_is_nothing_to_tell() -> None:
+def test_without_a_default_arena_there_are_no_metrics() -> None:
     assert run("import arena; print(repr(arena.metrics()))", check=True).stdout == "''\n"
 
 
 @pytest.mark.parametrize("value", ["", "train", 'a"b', "back\\slash", "two\nlines", "\\n", "déjà vu, 日本", "{}=,"])
-def test_values_of_labels_come_back_as_they_were(make: MakeArena, value: str) -> None:
+def test_label_values_are_read_back_unchanged(make: MakeArena, value: str) -> None:
     assert values(make(cap="64MiB").metrics(pool=value), device="0", pool=value)
 
 
@@ -199,7 +196,7 @@ def test_a_number_can_be_a_label(make: MakeArena) -> None:
         ({"pool": 1.5}, r"pool=1\.5 cannot be the value of a label"),
     ],
 )
-def test_labels_that_prometheus_would_refuse_are_refused(
+def test_labels_that_prometheus_would_reject_are_refused(
     make: MakeArena, labels: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(arena.UsageError, match=complaint):
@@ -213,7 +210,7 @@ def test_a_closed_arena_has_no_metrics(make: MakeArena) -> None:
         pool.metrics()
 
 
-def test_several_arenas_of_one_device_are_told_apart_by_their_labels(make: MakeArena) -> None:
+def test_labels_distinguish_several_arenas_of_one_device(make: MakeArena) -> None:
     pools = {name: make(cap="64MiB") for name in "ab"}
     text = prometheus.render(({"device": "0", "pool": name}, _figures(p.stats()), {}) for name, p in pools.items())
     samples = families(text)["arena_cap_bytes"].samples

@@ -1,4 +1,4 @@
-"""Timelines: what is sampled, when, and that it disturbs nobody."""
+"""Timelines: what is sampled, when, and that sampling disturbs nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from arena import _core
 from arena._inspect.timeline import Sampler
 
 from ..arena.conftest import MIB, MakeArena
-from ..other_threads import thread_in_native_code
 from ..programs import run
+from ..threads import thread_in_native_code
 
 
 def wait_for(timeline: arena.Timeline, count: int) -> None:
@@ -52,13 +52,13 @@ def test_a_with_statement_samples_at_its_beginning_and_end(make: MakeArena) -> N
         buffer = pool.allocate(1000)
         assert samplers() == []
     assert [figures["requested"] for _, figures in timeline.samples] == [0, 1000]
-    with timeline:  # goes on
+    with timeline:  # it continues
         pass
     assert len(timeline) == 4
     del buffer
 
 
-def test_a_thread_samples_meanwhile_and_is_gone_afterwards(make: MakeArena) -> None:
+def test_a_thread_samples_in_the_background_and_ends_with_the_block(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with arena.Timeline(pool, interval=0.001) as timeline:
         assert len(samplers()) == 1
@@ -78,7 +78,7 @@ def test_the_thread_ends_quietly_when_the_arena_is_closed(make: MakeArena) -> No
     with arena.Timeline(pool, interval=0.001) as timeline:
         wait_for(timeline, 3)
         [sampler] = samplers()
-        pool.close()  # at which it may end at once
+        pool.close()  # where it may end at once
         sampler.join(timeout=20)
         assert samplers() == []
     assert len(timeline) >= 3
@@ -100,7 +100,7 @@ def test_a_timeline_is_used_once_at_a_time(make: MakeArena) -> None:
 def test_live_data_may_be_moved_while_a_thread_samples(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="64MiB")
     with arena.Timeline(pool, interval=0.001) as timeline:
-        # A small block in each large handle strands the rest of it, until live data is moved.
+        # A small block in each large handle strands the rest of the handle, until live data is moved.
         buffers = [pool.allocate(2 * MIB) for _ in range(32)]
         kept = buffers[::2]
         del buffers
@@ -111,23 +111,23 @@ def test_live_data_may_be_moved_while_a_thread_samples(make: MakeArena) -> None:
     del kept
 
 
-def test_another_thread_still_keeps_live_data_in_its_place(make: MakeArena) -> None:
+def test_another_thread_still_keeps_live_data_in_place(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with (
         thread_in_native_code(),
         arena.Timeline(pool, interval=60),
-        pytest.raises(arena.UsageError, match="another thread could give the device work"),
+        pytest.raises(arena.UsageError, match="another thread could launch work"),
     ):
         pool.trim(compact=True)
 
 
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), True, "0.1"])
-def test_an_interval_that_cannot_be_is_refused(make: MakeArena, interval: Any) -> None:
+def test_an_invalid_interval_is_refused(make: MakeArena, interval: Any) -> None:
     with pytest.raises(arena.UsageError, match=r"interval=.* is not accepted; write seconds above 0"):
         arena.Timeline(make(cap="64MiB"), interval=interval)
 
 
-def test_a_timeline_saves_its_samples_and_does_not_overwrite_unless_told(make: MakeArena, tmp_path: Path) -> None:
+def test_a_timeline_saves_its_samples_and_overwrites_only_on_request(make: MakeArena, tmp_path: Path) -> None:
     timeline, target = arena.Timeline(make(cap="64MiB")), tmp_path / "counters.json"
     with pytest.raises(arena.UsageError, match="nothing to save"):
         timeline.save(target)
@@ -149,7 +149,7 @@ def test_a_timeline_can_be_saved_after_its_arena_was_closed(make: MakeArena, tmp
     assert timeline.save(tmp_path / "counters.json").exists()
 
 
-def test_the_interpreter_ends_quietly_while_threads_sample() -> None:
+def test_the_interpreter_exits_quietly_while_threads_sample() -> None:
     code = """
 import arena
 pool = arena.Arena(cap="64MiB", device="sim:1GiB")

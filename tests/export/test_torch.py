@@ -1,4 +1,4 @@
-"""PyTorch's memory snapshot: by its documented fields, and by PyTorch's own reader.
+"""PyTorch's memory snapshot: checked against its documented fields, and with PyTorch's own reader.
 
 The reader is ``torch/cuda/_memory_viz.py``; see the fixture for where it comes from.
 """
@@ -44,7 +44,7 @@ def lines_traced() -> Iterator[None]:
 
 
 def busy(pool: arena.Arena, cu: Cu) -> list[arena.Buffer]:
-    """Leaves live blocks of many sizes on two streams, and gaps of every kind between them."""
+    """Leave live blocks of many sizes on two streams, and gaps of every kind between them."""
     choose, live, stream = random.Random(5), [], cu.stream()
     with lines_traced():
         for _ in range(300):
@@ -64,7 +64,7 @@ def fields_are(data: dict[str, Any], fields: dict[str, type]) -> bool:
 
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
-def test_every_field_is_there_and_has_its_type(make: MakeArena, cu: Cu, tmp_path: Path, vmm: bool) -> None:
+def test_every_field_is_present_and_has_its_type(make: MakeArena, cu: Cu, tmp_path: Path, vmm: bool) -> None:
     pool = make(cap="256MiB", vmm=vmm)
     live = busy(pool, cu)
     data = read(pool.snapshot().to_torch(tmp_path / "s.pickle"))
@@ -125,7 +125,7 @@ def test_a_segment_with_a_hole_becomes_two(make: MakeArena) -> None:
     assert (two["address"], two["total_size"]) == (last.ptr, 4 * MIB)
 
 
-def test_plain_segments_that_touch_stay_two(make: MakeArena) -> None:
+def test_plain_segments_that_touch_stay_separate(make: MakeArena) -> None:
     pool = make(cap="64MiB", vmm=False)
     pool.allocate(4 * MIB).free()
     snapshot = pool.snapshot()
@@ -166,7 +166,7 @@ def test_a_segment_names_its_stream_if_it_has_one(make: MakeArena, cu: Cu) -> No
     del one, two
 
 
-def test_the_lines_of_python_are_the_frames_innermost_first(make: MakeArena) -> None:
+def test_source_lines_are_the_frames_innermost_first(make: MakeArena) -> None:
     pool = make(cap="64MiB")
 
     def inner() -> arena.Buffer:
@@ -184,8 +184,8 @@ def test_the_lines_of_python_are_the_frames_innermost_first(make: MakeArena) -> 
     del buffer
 
 
-# What the viewer in the browser can read: its unpickler knows protocols 2 to 4, and these instructions of the ones that
-# plain data needs.
+# What the viewer in the browser can read: its unpickler knows protocols 2 to 4, and these of the opcodes that plain
+# data needs.
 OPCODES = {
     "PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINGET", "LONG_BINGET", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE",
     "SETITEM", "SETITEMS", "APPEND", "APPENDS", "TUPLE1", "TUPLE2", "TUPLE3", "NEWTRUE", "NEWFALSE", "NONE", "BININT",
@@ -204,13 +204,13 @@ def test_the_pickle_uses_only_what_the_viewer_in_the_browser_can_read(make: Make
     del live
 
 
-def test_an_empty_arena_is_written_too(make: MakeArena, tmp_path: Path, memory_viz: ModuleType) -> None:
+def test_an_empty_arena_can_be_written(make: MakeArena, tmp_path: Path, memory_viz: ModuleType) -> None:
     data = read(make(cap="64MiB").snapshot().to_torch(tmp_path / "s.pickle"))
     assert data["segments"] == []
     assert "total_reserved: 0.0B" in memory_viz.segsum(data)
 
 
-def test_a_snapshot_does_not_overwrite_unless_told(make: MakeArena, tmp_path: Path) -> None:
+def test_a_snapshot_overwrites_only_on_request(make: MakeArena, tmp_path: Path) -> None:
     snapshot, target = make(cap="64MiB").snapshot(), tmp_path / "s.pickle"
     assert snapshot.to_torch(target) == target
     with pytest.raises(arena.UsageError, match=f"{target} exists"):

@@ -1,4 +1,4 @@
-"""The corpus: inputs that fuzzing keeps, one archive per target, ``tests/fuzz/corpus/TARGET.tar.gz``.
+"""The corpus: inputs kept by fuzzing, one archive per target, ``tests/fuzz/corpus/TARGET.tar.gz``.
 
     python -m tests.fuzz.corpus unpack TARGET ...       into build/fuzz/corpus/TARGET, and print these folders
     python -m tests.fuzz.corpus pack TARGET ...         the other way round, after inputs were added or removed there
@@ -49,7 +49,7 @@ def read(archive: bytes) -> dict[str, bytes]:
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """An archive that depends on names and contents alone."""
+    """An archive that depends only on names and contents."""
     tar_bytes = io.BytesIO()
     with tarfile.open(fileobj=tar_bytes, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(files):
@@ -60,7 +60,7 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def write(archive: Path, files: dict[str, bytes]) -> bool:
-    """Write the archive, unless it holds these files already: another zlib would pack them into other bytes."""
+    """Write the archive, unless it already holds these files: another zlib would pack them into other bytes."""
     if archive.exists() and read(archive.read_bytes()) == files:
         return False
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def write(archive: Path, files: dict[str, bytes]) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Make the folder hold what the archive holds. Files that were put there and not packed yet stay."""
+    """Make the folder hold what the archive holds. Files added to it and not packed yet stay."""
     stamp = folder.with_name(f"{folder.name}.unpacked")  # what the archive held when it was last unpacked
     data = archive.read_bytes()
     before = json.loads(stamp.read_text()) if stamp.exists() and folder.exists() else {"digest": "", "names": []}
@@ -89,7 +89,7 @@ def pack(folder: Path, archive: Path) -> bool:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; unpack {archive.name} first")
     changed = write(archive, {path.name: path.read_bytes() for path in folder.iterdir()})
-    unpack(archive, folder)  # which notes that nothing is left to pack
+    unpack(archive, folder)  # which records that nothing is left to pack
     return changed
 
 

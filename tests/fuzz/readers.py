@@ -2,9 +2,9 @@
 
     python -m tests.fuzz.readers TARGET [options of libFuzzer] [FILE or FOLDER ...]
 
-Whatever a file holds, only an ``ArenaError`` may come out of reading it, and what was read can be replayed, saved and
-read again. With atheris, libFuzzer looks for inputs that reach new code; without it (not every Python has a wheel) the
-corpus is run and changed by chance, which finds less.
+Whatever a file holds, reading it may raise only an ``ArenaError``, and what was read can be replayed, saved and read
+again. With atheris, libFuzzer looks for inputs that reach new code. Without it (not every Python has a wheel) the
+corpus is run and changed at random, which finds less.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 from . import corpus
 
 atheris: Any = None
-if __name__ == "__main__":  # tests run what is kept, without looking for more
+if __name__ == "__main__":  # tests run the corpus, without looking for more
     with contextlib.suppress(ImportError):
         import atheris
 
-# What is imported in here is looked at for new code; what arena would import later, too.
+# Imports in here are instrumented for coverage, including those that arena would do later.
 with contextlib.nullcontext() if atheris is None else atheris.instrument_imports(include=["arena"]):
     import arena
     from arena._trace import container as _file
@@ -40,7 +40,7 @@ with contextlib.nullcontext() if atheris is None else atheris.instrument_imports
         importlib.import_module(f"arena.{module}")
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-PARTS = b"\xff\xfe"  # between the parts of a trace of arena's own
+PARTS = b"\xff\xfe"  # between the parts of a trace in arena's own format
 TAGS = (_file.EVENTS, _file.LINES, _file.STEPS, _file.END, b"ELSE")
 VALUES: list[Any] = ["delete", None, True, 0, 1, 7, 512, -1, 1 << 21, (1 << 64) - 1, 1 << 64, 10**400]
 VALUES += [0.0, -1.5, 1e300, float("nan"), float("inf"), "", "live", "\ud800", "[bold]<b>\n", [], [[]], {}, {"a": 1}]
@@ -48,7 +48,7 @@ MOST_EVENTS = 3000  # that are replayed
 
 
 def own(data: bytes) -> None:
-    """A trace of arena's own. Checksums would keep all changes out, so the container is put around the parts here."""
+    """A trace in arena's own format. The container, with its checksums, is put around the parts here."""
     if data[:1] == b"R":
         return trace(data[1:])
     head, *chunks = data.split(PARTS)
@@ -57,7 +57,7 @@ def own(data: bytes) -> None:
 
 
 def trace(data: bytes) -> None:
-    """Any trace, by its beginning."""
+    """Any trace; its first bytes say which format."""
     source = FOLDER / "trace"
     source.write_bytes(data)
     try:
@@ -91,7 +91,7 @@ def save(found: arena.Trace, path: Path, settings: dict[str, str]) -> None:
 
 
 def edited(data: bytes) -> bytes:
-    """A whole report or snapshot in which every three bytes change one value: few changes of the text leave it JSON."""
+    """A whole report or snapshot in which every three bytes change one value. (Changed text is rarely still JSON.)"""
     whole = json.loads(corpus.inputs("saved")["report" if data[:1] < b"\x80" else "snapshot"])
     for at in range(1, min(len(data), 90) - 2, 3):
         if not (slots := list(places(whole))):
@@ -127,7 +127,7 @@ def saved(data: bytes) -> None:
     if isinstance(found, arena.Snapshot):
         found.to_torch(FOLDER / "again.pickle", overwrite=True)
         found = arena.Report.of(found)
-    elif data.find(b"NaN") < 0:  # which is not even itself
+    elif data.find(b"NaN") < 0:  # NaN does not equal itself
         assert again == found
     str(found)
     found._repr_html_()
@@ -143,7 +143,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def run_by_chance(target: Callable[[bytes], None], arguments: list[str]) -> None:
-    """What libFuzzer does, without looking at coverage."""
+    """What libFuzzer does, without coverage."""
     options = dict(word[1:].split("=", 1) for word in arguments if word.startswith("-"))
     paths = [Path(word) for word in arguments if not word.startswith("-")]
     files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]

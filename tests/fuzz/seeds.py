@@ -1,4 +1,4 @@
-"""Writes the first inputs of all targets: ``seeds.py FOLDER``. What fuzzing adds is kept beside them."""
+"""Write the first inputs of all targets: ``seeds.py FOLDER``. Fuzzing adds its own beside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = b"\xff\xfe"
 
 
 def recorded(folder: Path) -> tuple[arena.Trace, Path]:
-    """A run in which everything happens that a trace has a word for."""
+    """A run with every kind of event that a trace can hold."""
     pool = arena.Arena(device="sim:1GiB", cap="64MiB")
     path = folder / "run.arena"
     arena.trace_lines(True)
@@ -37,7 +37,7 @@ def recorded(folder: Path) -> tuple[arena.Trace, Path]:
 
 
 def parts_of(path: Path) -> bytes:
-    """A trace of arena's own as the target takes it: without packing and checksums."""
+    """A trace in arena's own format as the target takes it: without packing and checksums."""
     with path.open("rb") as file:
         head = json.dumps(container.read_header(file, path.name)).encode()
         tags = (container.EVENTS, container.LINES, container.STEPS, container.END)

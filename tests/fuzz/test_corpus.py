@@ -1,4 +1,4 @@
-"""What fuzzing has kept for the readers of files: inputs that reach other code, and those that once crashed."""
+"""The corpus of the file readers: inputs that reach different code, and those that once crashed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_corpus_is_small() -> None:
     assert sum(path.stat().st_size for path in corpus.ARCHIVES.iterdir()) < 1 << 18
 
 
-def test_every_target_has_one_archive_and_no_input_lies_beside_it() -> None:
+def test_every_target_has_one_archive_and_no_loose_inputs() -> None:
     expected = {corpus.archive_of(target) for target in ("core", "decoders", *readers.TARGETS)}
     assert set(corpus.ARCHIVES.iterdir()) == expected
 
@@ -37,7 +37,7 @@ def test_the_same_inputs_make_the_same_archive() -> None:
     assert corpus.read(corpus.packed(files)) == files
 
 
-def test_an_archive_that_is_unpacked_and_packed_again_is_not_changed(tmp_path: Path) -> None:
+def test_unpacking_and_packing_again_changes_nothing(tmp_path: Path) -> None:
     archive, folder = tmp_path / "own.tar.gz", tmp_path / "own"
     archive.write_bytes(corpus.archive_of("own").read_bytes())
     corpus.unpack(archive, folder)
@@ -46,7 +46,7 @@ def test_an_archive_that_is_unpacked_and_packed_again_is_not_changed(tmp_path: P
     assert archive.read_bytes() == corpus.archive_of("own").read_bytes()
 
 
-def test_an_input_that_was_added_is_packed_and_one_that_was_dropped_goes(tmp_path: Path) -> None:
+def test_an_added_input_is_packed_and_a_removed_one_is_dropped(tmp_path: Path) -> None:
     archive, folder = tmp_path / "x.tar.gz", tmp_path / "x"
     corpus.write(archive, {"dropped": b"1", "kept": b"2"})
     corpus.unpack(archive, folder)
@@ -58,7 +58,7 @@ def test_an_input_that_was_added_is_packed_and_one_that_was_dropped_goes(tmp_pat
     assert corpus.read(archive.read_bytes()) == {"kept": b"2", "new": b"3"}
 
 
-def test_a_file_is_added_under_its_name_and_never_in_place_of_another(tmp_path: Path) -> None:
+def test_a_file_is_added_under_its_name_and_never_replaces_another(tmp_path: Path) -> None:
     archive, file = tmp_path / "x.tar.gz", tmp_path / "crash"
     corpus.write(archive, {"kept": b"1"})
     file.write_bytes(b"2")

@@ -1,6 +1,6 @@
 """The same tests on NVIDIA's driver and on the simulated one.
 
-``make test-gpu`` runs them on NVIDIA's driver (run.py), each in a process of its own. Plain pytest runs them on the
+``make test-gpu`` runs them on NVIDIA's driver (run.py), each in its own process. Plain pytest runs them on the
 simulated driver, unless ``ARENA_TEST_DRIVER=cuda``. They need about 300 MiB of device 0, and do only what is
 documented: no test leaves an error in the context, such as a stray access, or uses a handle that was destroyed.
 docs/hardware.md lists them, and says what was seen where.
@@ -23,7 +23,7 @@ from ..simulated.conftest import fresh
 from ..simulated.cu import SUCCESS, Cu, prop
 
 MIB = 1 << 20
-VIRTUAL_MEMORY = 102  # an attribute of devices
+VIRTUAL_MEMORY = 102  # a device attribute
 DRIVER = os.environ.get("ARENA_TEST_DRIVER", "sim")
 DEVICES = int(os.environ.get("CUDASIM_DEVICES", "2"))  # of the simulated driver
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def open_driver() -> arena.Driver:
-    """Open the driver that the tests are to run on. A simulated one is as the tests want it."""
+    """Open the driver to test. A simulated one is configured as the tests need it."""
     if DRIVER == "sim":
         fresh(devices=DEVICES)
     return arena.Driver.open(DRIVER)
@@ -69,7 +69,7 @@ class Gpu:
         self.pools: list[arena.Arena] = []
 
     def note(self, name: str, value: object) -> None:
-        """Record something measured. It is printed and ends up in the JSON file; it is not a verdict."""
+        """Record a measurement. It is printed and stored in the JSON file, but does not affect the result."""
         self._notes.append((name, value))
 
     def needs(self, *functions: str) -> None:
@@ -92,7 +92,7 @@ class Gpu:
         return self.streams[-1]
 
     def start(self, device: int) -> int:
-        """Retain the primary context of another device until the end of the test. Skips the test if it cannot be."""
+        """Retain the primary context of another device until the end of the test, or skip the test if that fails."""
         context = ctypes.c_uint64()
         result = self.cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
         if result != SUCCESS:
@@ -104,7 +104,7 @@ class Gpu:
         self.cu.ok("cuCtxSetCurrent", context)
 
     def free(self) -> int:
-        """What the driver says is free on the device."""
+        """What the driver reports as free on the device."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.cu.ok("cuMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value
@@ -117,11 +117,13 @@ class Gpu:
         return self.cu.read(address, size) == bytes([value]) * size
 
     def hold(self, stream: int, seconds: float) -> None:
-        """Keep a stream busy for a while. The host function is not Python's: it never waits for the GIL."""
+        """Keep a stream busy for a while. The host function is not Python's, so it never waits for the GIL."""
         self.cu.ok("cuLaunchHostFunc", stream, ctypes.cast(usleep, ctypes.c_void_p), int(seconds * 1e6))
 
     def synchronize(self) -> None:
-        self.cu.ok("cuCtxSynchronize", self.context)  # before CUDA 13 it takes nothing, and means the current one
+        self.cu.ok(
+            "cuCtxSynchronize", self.context
+        )  # before CUDA 13 it takes no argument, and means the current context
 
     def end(self) -> None:
         self.use(self.context)

@@ -1,4 +1,4 @@
-"""What a report has to say about the machine: versions, settings, the driver and its devices."""
+"""What a report says about the machine: versions, settings, the driver and its devices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def machine() -> dict[str, Any]:
 
 
 def driver_and_devices(choice: str) -> dict[str, Any]:
-    """Asked in a process of its own. If that crashes, what it had found by then is there, and the error says how."""
+    """Query the driver in a separate process. If it crashes, the facts found so far are kept, with the error."""
     ended = run(_ask, LIMIT)
     if ended is None:
         sys.exit(0)
@@ -82,7 +82,7 @@ def driver_and_devices(choice: str) -> dict[str, Any]:
 
 
 def _ask(send: Send) -> None:
-    """One message for each fact. The least that can go wrong comes first."""
+    """One message per fact; what is least likely to fail comes first."""
     try:
         driver = conftest.open_driver()
     except arena.ArenaError as error:
@@ -137,7 +137,7 @@ def _questions(cu: Cu, number: int) -> dict[str, Callable[[], Any]]:
 
 
 def _free(cu: Cu, number: int) -> int:
-    """Needs a context, which may not be to be had."""
+    """Facts that need a context, which may not be available."""
     cu.start(number)
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     cu.ok("cuMemGetInfo", ctypes.byref(free), ctypes.byref(total))
@@ -157,7 +157,7 @@ def _answer(ask: Callable[[], Any]) -> Any:
 
 
 def _commit() -> str | None:
-    """Of the sources, with a plus sign if they were changed since."""
+    """The commit of the sources, with a plus sign if they were changed since."""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],

@@ -1,7 +1,7 @@
-"""Runs a function in a process of its own, with a time limit, so that a crash or a hang is a result.
+"""Runs a function in its own process with a time limit, so that a crash or a hang is a result.
 
-The process is a fork of this one, which costs milliseconds where a new interpreter with pytest costs half a second.
-That is sound because this process never opens a driver; `run` checks it. The child ends as Python programs do, so a
+The process is a fork of this one, which takes milliseconds where a new interpreter with pytest takes half a second.
+That is sound because this process never opens a driver; `run` checks it. The child exits as Python programs do, so a
 crash during interpreter shutdown is seen, too.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 LAST_LINES = 100
 PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>: a signal for the child when its parent dies
-PATIENCE = 10  # seconds for a process that was killed to go away; one that is stuck in the kernel does not
+PATIENCE = 10  # seconds for a killed process to go away; one that is stuck in the kernel does not
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ Send = Callable[[dict[str, Any]], None]
 def run(function: Callable[[Send], object], limit: float) -> Ended | None:
     """Call a function in a fork of this process. What it sends arrives even if it crashes afterwards.
 
-    Returns None in the child, once the function has returned. The caller then ends it, in an orderly way.
+    Returns None in the child, once the function has returned. The caller then exits it in an orderly way.
     """
     with open("/proc/self/maps") as maps:
         if "libcuda" in maps.read():
@@ -78,11 +78,11 @@ def run(function: Callable[[Send], object], limit: float) -> Ended | None:
         if timed_out:
             os.kill(child, signal.SIGABRT)  # faulthandler prints where it hangs
             status = _wait(child, time.monotonic() + 1)
-    finally:  # also at Ctrl-C, which does not reach a process in a session of its own
+    finally:  # on Ctrl-C too, which does not reach a process in its own session
         if status is None:
             os.kill(child, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # all that it has started
+            os.killpg(child, signal.SIGKILL)  # including everything it has started
     if status is None:
         status = _wait(child, time.monotonic() + PATIENCE)
     code = os.waitstatus_to_exitcode(status) if status is not None else None

@@ -1,4 +1,4 @@
-"""Tests that do not pass, one for each way. They run only with `--on-purpose`, to show that the runner goes on."""
+"""Tests that fail, one for each way to fail. They run only with `--on-purpose`, to show that the runner continues."""
 
 from __future__ import annotations
 

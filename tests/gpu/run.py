@@ -1,10 +1,10 @@
-"""`make test-gpu`: the tests of this folder, each in a process of its own; a table, and a JSON file for a report.
+"""`make test-gpu`: the tests of this folder, each in its own process; a table, and a JSON file for a report.
 
     python -m tests.gpu.run [--driver cuda|sim] [--json FILE] [--limit SECONDS] [-k EXPRESSION] [--on-purpose] [PATH...]
 
-pytest collects the tests; each is then run in a fork (isolated.py) with a time limit. This process never opens a
-driver, so whatever a test does, the table goes on. The exit code is 0 if every test passed or was skipped, 1 if not,
-and 2 if there was nothing to test on.
+pytest collects the tests; each then runs in a fork (isolated.py) with a time limit. This process never opens a driver,
+so whatever a test does, the run continues. The exit code is 0 if every test passed or was skipped, 1 if not, and 2 if
+there was nothing to test on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OURS = ("/_pytest/", "/pluggy/", "/tests/gpu/run.py", "/tests/gpu/isolated.py", 
 
 
 class Isolate:
-    """For pytest: runs each test in a process of its own, and keeps what came of it."""
+    """A pytest plug-in that runs each test in its own process, and keeps the result."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -46,7 +46,7 @@ class Isolate:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Silence pytest. It needs a reporter all the same, to describe failed assertions."""
+        """Silence pytest. It still needs a reporter, to describe failed assertions."""
         config.pluginmanager.unregister(name="terminalreporter")
         silent = TerminalReporter(config, open(os.devnull, "w"))  # noqa: SIM115
         config.pluginmanager.register(silent, "terminalreporter")
@@ -54,7 +54,7 @@ class Isolate:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if "gpu" in getattr(item, "fixturenames", ())]
         gc.collect()
-        gc.freeze()  # so that no child looks through all this again
+        gc.freeze()  # so that no child scans all this again
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -69,7 +69,7 @@ class Isolate:
         marker = item.get_closest_marker("limit")
         ended = run(in_child, marker.args[0] if marker else self.limit)
         if ended is None:
-            item.session.items.clear()  # this process has done its test, and ends as pytest does
+            item.session.items.clear()  # this process has run its test, and exits as pytest does
             return True
         self.add({"name": item.nodeid.removeprefix("tests/gpu/"), **judge(ended)})
         return True
@@ -97,7 +97,7 @@ def _report(report: pytest.TestReport | pytest.CollectReport) -> dict[str, Any]:
 
 
 def judge(ended: Ended) -> dict[str, Any]:
-    """What came of a test, from how its process ended and what it sent before."""
+    """The result of a test, from how its process ended and what it sent before."""
     reports = ended.sent
     result: dict[str, Any] = {"outcome": "passed", "seconds": round(ended.seconds, 3)}
     if reports and reports[-1]["notes"]:
@@ -124,7 +124,7 @@ def _failure(reports: list[dict[str, Any]], output: str) -> dict[str, str]:
 
 
 def print_row(test: dict[str, Any]) -> None:
-    """One row of the table, and below it why, and what was measured."""
+    """One row of the table, and below it the reason and the measurements."""
     print(f"{test['outcome']:<10}{test['seconds']:>7.2f} s  {test['name']}")
     lines = test.get("reason", "").splitlines()[:3]
     if test["outcome"] in ("crashed", "timed out"):
@@ -137,7 +137,7 @@ def print_row(test: dict[str, Any]) -> None:
 
 
 def without_own_paths(text: str) -> str:
-    """Reports are shared: no need to say where this tree and the user's home are."""
+    """Reports are shared, so leave out where this tree and the user's home are."""
     home = str(Path.home())
     text = text.replace(f"{ROOT}/", "")
     return text.replace(home, "~") if len(home) > 1 else text
@@ -163,7 +163,7 @@ def print_machine(found: dict[str, Any]) -> None:
 
 
 def _in_short(device: dict[str, Any]) -> str:
-    """Whatever of it is known: the process that asked may have crashed."""
+    """Whatever is known about it: the process that asked may have crashed."""
     parts = [str(device.get("name", "no name"))]
     if isinstance(total := device.get("total_memory"), int):
         parts.append(f"{total / (1 << 30):.1f} GiB")
@@ -179,13 +179,13 @@ def collect_and_run(options: argparse.Namespace) -> list[dict[str, Any]]:
     isolate = Isolate(options.limit)
     paths = options.paths or sorted(FOLDER.glob("test_*.py"))
     paths += [FOLDER / "on_purpose.py"] if options.on_purpose else []
-    # Without the project's options, which are for a terminal, and its time limit: each process has one.
+    # Without the project's options, which are for a terminal, and its time limit: each process has its own.
     flags = ["--capture=no", "-o", "addopts=", "-o", "timeout=0", "--strict-markers", "--continue-on-collection-errors"]
     flags += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     flags += ["-k", options.expression] if options.expression else []
     code = pytest.main([*flags, *map(str, paths)], plugins=[isolate])
     if os.getpid() != isolate.parent:
-        sys.exit(code == pytest.ExitCode.INTERNAL_ERROR)  # the end of a child; other codes are about collecting
+        sys.exit(code == pytest.ExitCode.INTERNAL_ERROR)  # a child has ended; other codes are about collecting
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         reason = f"pytest: {pytest.ExitCode(code).name.lower().replace('_', ' ')}"
         isolate.add({"name": "the whole run", "outcome": "failed", "seconds": 0.0, "reason": reason})
@@ -202,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", type=Path, help="files with tests, instead of all in tests/gpu")
     options = parser.parse_args(arguments)
     os.environ["ARENA_TEST_DRIVER"] = options.driver
-    from . import describe  # after the choice of the driver, which its imports look at
+    from . import describe  # after the driver was chosen, since its imports depend on that
 
     start = time.monotonic()
     found: dict[str, Any] = {

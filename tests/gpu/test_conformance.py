@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import threading
+from functools import partial
 
 import pytest
 
 from arena import OutOfMemoryError, UsageError
 
 from ..simulated.cu import SUCCESS
+from ..threads import run_together
 from .conftest import KINDS, MIB, Gpu, check
 
 
@@ -56,9 +57,9 @@ def test_data_survives_rebacking_bit_for_bit(gpu: Gpu) -> None:
 
 @KINDS
 def test_the_cap_is_what_the_driver_counts(gpu: Gpu, vmm: bool) -> None:
-    """On a device that others use too, this may fail for what they do."""
+    """May fail on a device that others use too, because of what they do."""
     pool = gpu.arena(cap="128MiB", growth="32MiB", vmm=vmm)
-    gpu.fill(pool.allocate(512).ptr, 1, 512)  # what the driver sets up at the first use is not counted
+    gpu.fill(pool.allocate(512).ptr, 1, 512)  # what the driver sets up on first use is not counted
     pool.trim()
     before = gpu.free()
     held = []
@@ -131,23 +132,16 @@ def test_a_recorded_stream_is_waited_for(gpu: Gpu) -> None:
 
 def test_threads_share_an_arena_and_no_memory(gpu: Gpu) -> None:
     pool = gpu.arena(cap="64MiB", compact=False)
-    wrong: list[str] = []
 
     def work(value: int) -> None:
         gpu.cu.start()
         for _ in range(50):
             with pool.allocate(MIB, 2) as buffer:  # each thread's own default stream
                 gpu.fill(buffer.ptr, value, buffer.nbytes, 2)
-                if not gpu.holds(buffer.ptr, value, buffer.nbytes, 2):
-                    wrong.append(f"thread {value}")
+                assert gpu.holds(buffer.ptr, value, buffer.nbytes, 2)
         gpu.cu.ok("cuDevicePrimaryCtxRelease", 0)
 
-    threads = [threading.Thread(target=work, args=(value,)) for value in (1, 2, 3, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(*[partial(work, value) for value in (1, 2, 3, 4)])
     check(pool)
 
 

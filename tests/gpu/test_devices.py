@@ -45,7 +45,7 @@ def test_each_device_has_an_arena_of_its_own(gpu: Gpu, second: int, vmm: bool) -
     pools[0].close()
     buffers[0].free()
     assert holds(gpu, second, buffers[1].ptr, 2, SIZE)
-    gpu.use(0)  # an arena needs no current context, and leaves the one that is current
+    gpu.use(0)  # an arena needs no current context, and keeps the one that is current
     more = pools[1].allocate(SIZE)
     current = ctypes.c_uint64(1)
     gpu.cu.ok("cuCtxGetCurrent", ctypes.byref(current))
@@ -100,7 +100,7 @@ def test_a_stream_of_the_other_device_is_waited_for(gpu: Gpu, second: int) -> No
 
 
 def test_an_event_belongs_to_the_context_that_it_was_created_in(gpu: Gpu, second: int) -> None:
-    """Recorded in a stream of that context, it can be waited for by any stream, whichever context is current."""
+    """Once recorded in a stream of that context, any stream can wait for it, whichever context is current."""
     here = gpu.stream()
     gpu.use(second)
     there, event, address = gpu.cu.stream(), gpu.cu.event(), gpu.cu.alloc(MIB)

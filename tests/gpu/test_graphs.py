@@ -1,4 +1,4 @@
-"""Captured graphs: their memory is there at every launch, and what may be done during a capture."""
+"""Captured graphs: their memory is there at every launch, and what is allowed during a capture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 3 * MIB
 
 
 class Graph:
-    """What a stream does in a ``with`` block, to be launched later."""
+    """Captures what a stream does in a ``with`` block, to be launched later."""
 
     def __init__(self, gpu: Gpu, stream: int) -> None:
         self.gpu, self.stream, self._launchable = gpu, stream, 0
@@ -68,7 +68,7 @@ def test_a_graph_replays_after_its_memory_was_freed(gpu: Gpu, vmm: bool, named: 
         gpu.cu.ok("cuMemcpyDtoDAsync", result.ptr, before.ptr, SIZE, stream)
         del temporary, before
     del holes[::2]
-    pool.allocate(512, stream).free()  # the arena sees that the capture of this stream, a mere number, is over
+    pool.allocate(512, stream).free()  # the arena sees that the capture of this stream, given as a number, is over
     others = [pool.allocate(SIZE, other) for _ in range(10)]
     for value, buffer in enumerate(others, 100):
         gpu.fill(buffer.ptr, value, buffer.nbytes, other)
@@ -103,7 +103,7 @@ def test_every_capture_has_an_id_of_its_own(gpu: Gpu) -> None:
             assert status == ACTIVE
             gpu.cu.ok("cuEventRecord", fork, one)
             gpu.cu.ok("cuStreamWaitEvent", two, fork, 0)
-            assert capture_of(gpu, two) == (ACTIVE, id_)  # a stream that joins has the same
+            assert capture_of(gpu, two) == (ACTIVE, id_)  # a stream that joins has the same id
             gpu.fill(address, 1, 512, two)
             gpu.cu.ok("cuEventRecord", join, two)
             gpu.cu.ok("cuStreamWaitEvent", one, join, 0)
@@ -126,7 +126,7 @@ def test_a_capture_survives_questions(gpu: Gpu, non_blocking: bool) -> None:
     graph = Graph(gpu, stream)
     with graph.captured():
         gpu.fill(address, 4, 512, stream)
-        # The legacy stream would wait for a blocking stream, and says that it must not be used.
+        # The legacy stream would wait for a blocking stream, so the driver says that it must not be used.
         legacy = gpu.cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status))
         assert legacy == (SUCCESS if non_blocking else IMPLICIT)
         for asked in (stream, other):
@@ -144,7 +144,7 @@ def test_a_capture_survives_questions(gpu: Gpu, non_blocking: bool) -> None:
 
 
 def test_memory_is_mapped_during_a_capture_by_a_thread_in_relaxed_mode(gpu: Gpu) -> None:
-    """No document says that it may be. The arena does it to give memory to a stream that is being captured."""
+    """No document says that this is allowed. The arena does it to give memory to a stream that is being captured."""
     gpu.needs_virtual_memory()
     gpu.needs("cuThreadExchangeStreamCaptureMode")
     stream, granule, cu = gpu.stream(), gpu.granule, gpu.cu
@@ -170,7 +170,7 @@ def test_memory_is_mapped_during_a_capture_by_a_thread_in_relaxed_mode(gpu: Gpu)
 
 @pytest.mark.parametrize("call", ["cuCtxRecordEvent", "cuCtxSynchronize"])
 def test_waiting_for_the_whole_context_is_refused_during_a_capture(gpu: Gpu, call: str) -> None:
-    """The arena recognises that by the error, and goes another way."""
+    """The arena recognises the error, and takes another way."""
     gpu.needs(call)
     stream, event, graph = gpu.stream(), gpu.cu.event(), ctypes.c_uint64()
     gpu.cu.ok("cuStreamBeginCapture", stream, GLOBAL)
@@ -181,4 +181,4 @@ def test_waiting_for_the_whole_context_is_refused_during_a_capture(gpu: Gpu, cal
     if graph.value:
         gpu.cu.ok("cuGraphDestroy", graph.value)
     gpu.cu.ok("cuEventDestroy", event)
-    gpu.synchronize()  # the context is as good as before
+    gpu.synchronize()  # the context still works

@@ -20,7 +20,7 @@ HOLD = 0.2  # seconds that a stream is kept busy
 
 @contextlib.contextmanager
 def handles(gpu: Gpu, count: int) -> Iterator[tuple[int, list[int], int]]:
-    """A reservation and handles of a granule each, for a while."""
+    """A reservation and handles of one granule each, for a ``with`` block."""
     gpu.needs_virtual_memory()
     granule, cu = gpu.granule, gpu.cu
     address, made = cu.reserve(count * granule), [cu.create(granule) for _ in range(count)]
@@ -87,7 +87,7 @@ def test_memory_can_be_mapped_while_another_stream_works(gpu: Gpu) -> None:
 
 
 def test_whether_mapping_waits_for_other_streams(gpu: Gpu) -> None:
-    """cuda.h leaves it open. Where a call waits, programs stand still for that long."""
+    """cuda.h leaves it open. Where a call waits, programs stall for that long."""
     stream, elsewhere, cu, took = gpu.stream(), gpu.cu.alloc(MIB), gpu.cu, {}
     with handles(gpu, 2) as (address, made, granule):
         desc = ctypes.c_uint64()
@@ -113,7 +113,7 @@ def test_whether_mapping_waits_for_other_streams(gpu: Gpu) -> None:
 
 
 def test_an_address_holds_the_bytes_of_the_handle_that_is_mapped_there_now(gpu: Gpu) -> None:
-    """Many handles take turns at one address: nothing of an earlier one may be seen, or written to."""
+    """Many handles take turns at one address: an earlier one's bytes must never be seen or written."""
     with handles(gpu, 16) as (address, made, granule):
         for turn in range(3):
             for value, handle in enumerate(made, 16 * turn):
@@ -132,7 +132,7 @@ def test_an_address_holds_the_bytes_of_the_handle_that_is_mapped_there_now(gpu: 
 
 
 def test_free_memory_follows_handles_that_are_created_and_released(gpu: Gpu) -> None:
-    """A handle takes memory when it is created, not when it is mapped. On a device that others use, this may fail."""
+    """A handle takes memory when it is created, not when it is mapped. May fail on a device that others use."""
     gpu.needs_virtual_memory()
     cu, granule = gpu.cu, gpu.granule
     size = -(-64 * MIB // granule) * granule
@@ -164,7 +164,7 @@ def test_more_than_the_device_has_is_out_of_memory_and_harms_nothing(gpu: Gpu) -
     granule, handle, address = gpu.granule, ctypes.c_uint64(), ctypes.c_uint64()
     much = 2 * -(-gpu.total // granule) * granule
     assert gpu.cu.cuMemCreate(ctypes.byref(handle), much, ctypes.byref(prop()), 0) == OUT_OF_MEMORY
-    if gpu.cu.cuMemAlloc(ctypes.byref(address), much) == SUCCESS:  # as Windows may do, with memory of the host
+    if gpu.cu.cuMemAlloc(ctypes.byref(address), much) == SUCCESS:  # as Windows may do, with host memory
         gpu.note("cuMemAlloc of twice the device", "succeeds")
         gpu.cu.ok("cuMemFree", address.value)
     kept = gpu.cu.alloc(MIB)
@@ -187,7 +187,7 @@ def test_how_many_addresses_can_be_reserved_at_once(gpu: Gpu) -> None:
 
 
 def test_pointers_into_mapped_memory_are_device_memory(gpu: Gpu) -> None:
-    """CuPy, UCX and others ask. What is not documented for mapped memory is noted."""
+    """CuPy, UCX and others query this. What is not documented for mapped memory is recorded."""
     names = {
         "legacy IPC": 10,
         "range starts at": 11,
@@ -210,7 +210,8 @@ def test_pointers_into_mapped_memory_are_device_memory(gpu: Gpu) -> None:
 
 
 def test_memory_of_the_arena_has_no_handle_for_other_processes(gpu: Gpu) -> None:
-    """cuIpcGetMemHandle is for memory of cuMemAlloc only. The arena relies on it: it unmaps memory when it likes."""
+    """cuIpcGetMemHandle is only for memory from cuMemAlloc. The arena relies on that, since it may unmap memory at any
+    time."""
     gpu.needs_virtual_memory()
     gpu.needs("cuIpcGetMemHandle")
     buffer = gpu.arena(cap="64MiB").allocate(2 * MIB)
@@ -218,7 +219,7 @@ def test_memory_of_the_arena_has_no_handle_for_other_processes(gpu: Gpu) -> None
     assert gpu.cu.cuIpcGetMemHandle(handle, buffer.ptr) != SUCCESS
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # of Python 3.12, about os.fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # Python 3.12's warning about os.fork
 def test_a_forked_child_cannot_use_the_driver_and_harms_nothing(gpu: Gpu) -> None:
     pool = gpu.arena(cap="64MiB")
     buffer = pool.allocate(4 * MIB)

@@ -1,4 +1,4 @@
-"""`make test-gpu` goes on to the end of its table, and its file, whatever a test does."""
+"""`make test-gpu` completes its table and its file, whatever a test does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arena import sim
 from ..programs import ROOT, clean_environment, run
 
 NO_IPC = "test_memory.py::test_memory_of_the_arena_has_no_handle_for_other_processes"  # not simulated
-TELLS = b"\0cudasimError\0"  # the function by which arena knows the simulated driver
+TELLS = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
 
 
 def make_test_gpu(file: Path, *flags: str, driver: str = "", **environment: str) -> tuple[int, str, dict[str, Any]]:
@@ -35,7 +35,7 @@ def make_test_gpu(file: Path, *flags: str, driver: str = "", **environment: str)
 
 
 def passing_for_nvidias(folder: Path) -> dict[str, str]:
-    """An environment in which the simulated driver is found by NVIDIA's name, and does not call itself simulated."""
+    """An environment in which the simulated driver has NVIDIA's name, and does not call itself simulated."""
     library = Path(sim.library()).read_bytes()
     assert library.count(TELLS) == 1
     (folder / "libcuda.so.1").write_bytes(library.replace(TELLS, TELLS.upper()))
@@ -44,10 +44,10 @@ def passing_for_nvidias(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_all_tests_run_on_a_library_that_passes_for_nvidias(tmp_path: Path) -> None:
-    """So that they are known to run on a user's machine; here, one with a single device and a driver that stalls."""
+    """So they are known to run on a user's machine; here, one with a single device and a driver that stalls."""
     code, printed, found = make_test_gpu(
         tmp_path / "report.json",
-        "-k 'not cupys_arrays'",  # CuPy needs NVIDIA's runtime, too, which knows the real driver
+        "-k 'not cupys_arrays'",  # CuPy also needs NVIDIA's runtime, which recognises the real driver
         **passing_for_nvidias(tmp_path),
         CUDASIM_SYNC_UNMAP="1",
         CUDASIM_DEVICES="1",
@@ -71,9 +71,9 @@ def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, dic
     return make_test_gpu(file, "--on-purpose -k 'not thousands and not stream_to_stream'", driver="sim")
 
 
-def test_whatever_a_test_does_is_an_outcome(misbehaving: tuple[int, str, dict[str, Any]]) -> None:
+def test_every_behaviour_of_a_test_has_an_outcome(misbehaving: tuple[int, str, dict[str, Any]]) -> None:
     code, _, found = misbehaving
-    assert (code, found["result"]) == (2, "failed")  # make's own code for a command that failed
+    assert (code, found["result"]) == (2, "failed")  # make's own code for a failed command
     outcomes = [
         (test["name"].removeprefix("on_purpose.py::test_that_"), test["outcome"], test.get("reason", "").split("\n")[0])
         for test in found["tests"]
@@ -108,7 +108,7 @@ def test_whatever_a_test_does_is_an_outcome(misbehaving: tuple[int, str, dict[st
     assert "ArgumentError" in tests["fails_at_the_end"]["output"]
 
 
-def test_what_a_test_started_ends_with_it(misbehaving: tuple[int, str, dict[str, Any]]) -> None:
+def test_processes_started_by_a_test_end_with_it(misbehaving: tuple[int, str, dict[str, Any]]) -> None:
     hung = next(test for test in misbehaving[2]["tests"] if test["outcome"] == "timed out")
     process = int(hung["output"].split("started ")[1].split()[0])
     status = Path(f"/proc/{process}/status")
@@ -132,7 +132,7 @@ def test_the_table_and_the_file_describe_the_machine(misbehaving: tuple[int, str
     assert {"arena", "python", "packages", "system", "started", "seconds"} <= set(found)
 
 
-def test_no_gpu_is_said_and_is_no_success(tmp_path: Path) -> None:
+def test_without_a_gpu_the_run_says_so_and_does_not_succeed(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_bytes(b"no library")  # or this machine's own would be found
     code, printed, found = make_test_gpu(tmp_path / "report.json", LD_LIBRARY_PATH=str(tmp_path))
     assert (code, found["result"], found["tests"]) == (2, "no GPU", [])
@@ -149,7 +149,7 @@ sys.exit(run.main(sys.argv[1:]))
 """
 
 
-def test_a_driver_that_crashes_when_it_is_asked_for_its_devices_is_still_tested(tmp_path: Path) -> None:
+def test_a_driver_that_crashes_when_queried_for_devices_is_still_tested(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     arguments = ["--driver=sim", f"--json={file}", "-kdescribed"]
     done = run(CRASHES, *arguments, ARENA_TEST_DRIVER="sim")
@@ -164,7 +164,7 @@ def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run("import sys; from tests.gpu import run; sys.exit(run.main(sys.argv[1:]))", "--driver=sim", *arguments)
 
 
-def test_a_choice_of_no_tests_is_no_success(tmp_path: Path) -> None:
+def test_selecting_no_tests_is_no_success(tmp_path: Path) -> None:
     done = run_here(f"--json={tmp_path / 'report.json'}", "-knothing_of_that_name")
     assert (done.returncode, done.stderr) == (1, "")
     assert "pytest: no tests collected" in done.stdout

@@ -1,4 +1,4 @@
-"""Streams that come and go, and what the driver promises about streams, their ids and events."""
+"""Short-lived streams, and what the driver promises about streams, their ids and events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOLD = 0.2  # seconds that a stream is kept busy
 
 @both_kinds
 def test_thousands_of_streams_come_and_go(gpu: Gpu, kind: str) -> None:
-    """As in CuPy: each stream is used for a moment and dropped with its work queued, and its memory is reused."""
+    """As in CuPy: each stream is used briefly and dropped with its work queued, and its memory is reused."""
     pool = gpu.arena(cap="32MiB")
     live: list[tuple[arena.Buffer, int]] = []
     numbers = set()
@@ -65,7 +65,7 @@ def test_stream_ids_are_never_given_twice(gpu: Gpu) -> None:
 
 def test_an_event_covers_what_was_queued_before_it_and_nothing_later(gpu: Gpu) -> None:
     one, two, event, address = gpu.stream(), gpu.stream(), gpu.cu.event(), gpu.cu.alloc(MIB)
-    for hold in (HOLD, 10 * HOLD):  # a busy machine may not be fast enough for the first
+    for hold in (HOLD, 10 * HOLD):  # a busy machine may be too slow for the first
         gpu.hold(one, HOLD / 4)
         gpu.fill(address, 1, MIB, one)
         gpu.cu.ok("cuEventRecord", event, one)
@@ -144,7 +144,8 @@ def test_memory_of_a_stream_that_is_gone_is_reused_behind_its_work(gpu: Gpu, kin
 
 
 def test_what_asking_about_a_stream_costs(gpu: Gpu) -> None:
-    """Every request on an explicit stream asks both; python's share is taken off by a call that does nothing."""
+    """Every request on an explicit stream queries both. Python's overhead is measured with an empty call and
+    subtracted."""
     gpu.needs("cuStreamGetId")
     stream, status, id_, version = gpu.stream(), ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_int()
     calls: dict[str, tuple[Any, ...]] = {

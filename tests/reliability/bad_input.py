@@ -1,7 +1,7 @@
-"""Everything public, called with what cannot be meant. A program of its own: ``python -m tests.reliability.bad_input``.
+"""Calls everything public with invalid arguments, in its own process: ``python -m tests.reliability.bad_input``.
 
-It prints a line for each call before it is made, so that the last line of a process that crashed names the call; and
-one beginning with ``WRONG`` for each call that did anything but work or raise a clear error.
+It prints a line before each call, so that the last line of a crashed process names the call, and a line beginning with
+``WRONG`` for each call that did anything but work or raise a clear error.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SIZE = 64 << 20
 
 
 class HostileError(Exception):
-    """What the hostile objects raise: nobody's error but their own."""
+    """Raised by the hostile objects, and by nothing else."""
 
 
 class Hostile:
-    """Every question is answered by an exception, except what it is."""
+    """Raises whatever it is asked, except for its class."""
 
     def _raise(self, *arguments: object) -> NoReturn:
         raise HostileError("asked")
@@ -41,13 +41,13 @@ class Hostile:
 
 
 class Nameless(Hostile):
-    """Not even that."""
+    """Raises even then."""
 
     __repr__ = Hostile._raise
 
 
 class Liar:
-    """Stands for numbers and paths that are none."""
+    """Stands for invalid numbers and paths."""
 
     ptr = "here"
 
@@ -81,17 +81,17 @@ TEXTS: list[object] = ["", "x", "\0", "a\0b", "\ud800", "\u202eé名", "9" * 400
 OTHERS: list[object] = [None, True, [], {}, (), object(), 1j, range(3), print, Liar(), Hostile(), Nameless()]
 BAD = [*NUMBERS, *TEXTS, *OTHERS]
 
-# What can be changed while the simulated machine runs, as it is by default; and what describes the machine.
+# What can be changed while the simulated machine runs, with its defaults; and what describes the machine.
 CHANGING: dict[str, Any] = {"delay": 0, "seed": 0, "other": 0, "prices": "a100", "races": False, "page_cache": 0}
 CHANGING |= {"address_space": 0, "exclusive": "", "sync_unmap": False, "reuse": True, "dead": "report"}
 MACHINE = ("devices", "memory", "granularity", "vmm", "version", "peers", "integrated", "rdma")
 
-# What a clear error is. An OSError names its file; a hostile object's own error is passed on.
+# What counts as a clear error. An OSError names its file; a hostile object's own error is passed on.
 CLEAR = (arena.ArenaError, ValueError, TypeError, OSError, HostileError)
 
 
 class World:
-    """One of everything that methods are called on."""
+    """One object of every kind that has methods to call."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
@@ -248,12 +248,12 @@ def _show(value: object) -> str:
 
 
 def says_which(error: BaseException, value: object, call: str) -> bool:
-    """Whether the text names the value, its kind, or the argument; the driver's errors name its function."""
+    """Whether the text names the value, its type, or the argument. Driver errors name the function."""
     if isinstance(error, (HostileError, OSError, arena.DriverError)) or isinstance(value, (Liar, Nameless)):
         return True
     argument = call[call.index("(") + 1 : call.index("=")]
     if isinstance(value, (list, tuple, dict)):
-        return True  # they are empty: what is missing is named
+        return True  # they are empty: the error names what is missing
     names = [repr(value)[:40], type(value).__name__, argument, argument.split("_")[0]]
     if isinstance(value, (str, bytes)):
         names.append(os.fsdecode(value)[:40] or "path")
@@ -279,9 +279,9 @@ def problem_with(call: str, function: Callable[..., object], arguments: dict[str
 
 
 def held() -> tuple[sim.Census, list[int]]:
-    """All that the driver has given and not got back, once every arena has given back what it can spare.
+    """Everything the driver gave out and did not get back, once every arena has returned what it can spare.
 
-    Without events, of which an arena keeps some for later: at the end of all, they are counted too.
+    Events are not counted here, since an arena keeps some for later; they are counted at the very end.
     """
     gc.collect()
     for pool in arena._pool.registry.open_arenas():
@@ -294,11 +294,11 @@ def held() -> tuple[sim.Census, list[int]]:
 def try_all(group: str) -> None:
     w = World()
     calls = GROUPS[group](w)
-    for function, good in calls.values():  # what is made once, such as the default arena, is there from now on
+    for function, good in calls.values():  # what is made once, such as the default arena, exists from now on
         problem_with("(=", function, good, None)
     w.restore()
     gc.collect()
-    gc.freeze()  # what is there now is no garbage later
+    gc.freeze()  # what exists now is not garbage later
     before = held()
     for call, function, arguments, value in cases(calls):
         print(call, flush=True)

@@ -1,4 +1,4 @@
-"""Arenas as in the tests of the arena: what they leave behind is looked at."""
+"""The fixtures of the arena's tests: an arena must leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What must hold of an arena, from addresses and sizes alone: nothing here asks the arena how it works.
+"""What must hold for an arena, from addresses and sizes alone: nothing here asks the arena how it works.
 
-The promise, in granules: a request passes when those that live blocks touch, and those that it adds at the best place,
-are within what may be taken; otherwise it fails. On plain segments: when it fits into a gap of a segment, or when the
-segments that live blocks lie in leave room for one more.
+The promise, in granules: a request passes if the granules touched by live blocks, plus those that it adds at the best
+place, are within the limit; otherwise it fails. On plain segments: if it fits into a gap of a segment, or if the
+segments with live blocks leave room for one more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rounded(size: int) -> int:
 
 @dataclass
 class Room:
-    """What of a scope the program knows: its budget, what is live in it, and the most that was."""
+    """What the program knows about a scope: its budget, what is live in it, and its peak."""
 
     budget: int | None
     live: int = 0
@@ -45,7 +45,7 @@ class Room:
 
 @dataclass(eq=False)
 class Held:
-    """A block in the program's hands: where it lies, which byte it is filled with, and who uses it."""
+    """A block that the program holds: its address, the byte it is filled with, and its users."""
 
     ptr: int
     nbytes: int
@@ -100,7 +100,7 @@ class Model:
         return {g for block in self.blocks for g in self.granules(block.ptr, block.end)}
 
     def gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The free pieces between two addresses that blocks do not lie across."""
+        """The free pieces between two addresses that no block crosses."""
         found, at = [], begin
         for block in sorted(self.blocks, key=lambda block: block.ptr):
             if block.ptr < begin or block.ptr >= end:
@@ -118,7 +118,7 @@ class Model:
         return min(sum(g not in touched for g in self.granules(place, place + size)) for place in places)
 
     def untouched_beside_pins(self, handles: Iterable[tuple[int | None, int]]) -> int:
-        """Granules of handles that a pinned block keeps as they are."""
+        """Granules of handles that a pinned block keeps in place."""
         touched, count = self.touched(), 0
         for address, size in handles:
             if address is None:

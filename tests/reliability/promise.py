@@ -1,7 +1,7 @@
-"""Random programs that compare every request with the promise: it fails only if it must.
+"""Random programs that check every request against the promise: it fails only if it must.
 
 :class:`View` decides what must happen, by trying every place. It knows what a snapshot says (handles and segments) and
-where the program's own blocks lie; it knows nothing of how the arena finds its places. :class:`Program` runs requests.
+where the program's own blocks are, but not how the arena finds its places. :class:`Program` makes the requests.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 import arena
 from arena import OutOfMemoryError, sim
 
-from ..arena.test_plain import Upstream
+from ..arena.upstream import Upstream
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .model import ALIGNMENT, rounded, up
-from .work import no_races
+from .queued_work import no_races
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -43,15 +43,15 @@ class Live:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A handle, at the addresses that it will have when those are gone at which no block lies but its own."""
+    """A handle at the addresses that remain once all mappings are removed on which only other blocks lie."""
 
     size: int
     places: list[int]
-    used: list[int]  # for each granule, which of them it is used through
+    used: list[int]  # for each granule, through which of them it is used
 
 
 def mapped_in(snapshot: arena.Snapshot, blocks: Iterable[Live]) -> Iterator[Mapped]:
-    """The handles of a snapshot. What is listed at an address is used through that."""
+    """The handles of a snapshot. A piece listed at an address is used through that address."""
     listed = sorted((piece.address, piece.address + piece.size) for piece in snapshot.pieces)
     begins = [begin for begin, _ in listed]
 
@@ -71,7 +71,7 @@ def mapped_in(snapshot: arena.Snapshot, blocks: Iterable[Live]) -> Iterator[Mapp
 
 
 def largest_mapped(snapshot: arena.Snapshot) -> int:
-    """The largest free piece, however many handles it lies on."""
+    """The largest free piece, however many handles it spans."""
     best = run = end = 0
     for piece in snapshot.pieces:
         is_free = piece.state not in ("live", "captured")
@@ -85,13 +85,13 @@ class View:
 
     Some memory is *fixed* where it is: if data may not be moved, every handle that a live block touches; if it may, the
     touched granules, and handles with a pinned block. Everything else can be taken back and used anywhere, one granule
-    at a time. So a block can lie at a place if the fixed granules, plus those of the place that are not fixed, are
-    within the limit. Beyond a lowered cap nothing is added, but a place that is mapped still works.
+    at a time. So a block fits at a place if the fixed granules, plus those of the place that are not fixed, are within
+    the limit. Beyond a lowered cap nothing is added, but a place that is mapped still works.
 
-    A place can also be put together, without moving: from what is free at the end of a handle that is touched, granules
-    of handles that are not, and what is free at the beginning of a handle that is. Those with pinned blocks are left
-    alone. So handles may be mapped twice. Each of their granules is used through one address, and is a wall at the
-    other. Where no block lies on a second mapping, that goes before anything else is tried but what is mapped already.
+    Without moving, a place can also be assembled: from the free end of a touched handle, granules of untouched handles,
+    and the free start of a touched handle. Handles with pinned blocks are left alone. So a handle may be mapped twice.
+    Each of its granules is used through one address, and is a wall at the other. A second mapping without a block on it
+    is removed before anything is tried except memory that is already mapped.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class View:
         mapped = list(mapped)
         ends = [place - base + handle.size for handle in mapped for place in handle.places]
         last = max([0, *ends, *(end for _, end, _ in sorted_blocks)])
-        self.known = up(last, granule) // granule  # from here on there is nothing
+        self.known = up(last, granule) // granule  # there is nothing from here on
         touched, pinned = bytearray(self.known), bytearray(self.known)
         for begin, end, is_pinned in sorted_blocks:
             for g in range(begin // granule, -(-end // granule)):
@@ -132,7 +132,7 @@ class View:
             if is_in_use and not is_pinned:
                 states = bytes(touched[g] for g in used)
                 self.lent = [max(self.lent[0], len(states.split(b"\1")[-1])), max(self.lent[1], states.index(1))]
-        self.left = limit // granule - taken  # granules that can be had beside the fixed ones
+        self.left = limit // granule - taken  # granules available beside the fixed ones
         self.left_for_stitch = max(0, limit // granule - in_use) if any(self.lent) else 0
         self.costs = [0, *accumulate(1 - is_fixed for is_fixed in fixed)]
         self.bare = [0, *accumulate(1 - is_backed for is_backed in backed)]
@@ -143,14 +143,13 @@ class View:
             if at < begin:
                 self.gaps.append((at, begin))
             at = end
-        self.gaps.append((at, None))  # addresses have no end that a request could reach
+        self.gaps.append((at, None))  # a request never reaches the end of the addresses
 
     def places(self, size: int) -> Iterator[tuple[int, int]]:
         """The granules, as (first, end), of every place that can matter.
 
-        Move a block down until it meets the border of its first granule, or the beginning of the gap: it touches no
-        granule that it did not touch before. So there is always a best place among those. Above everything that is
-        known, every place is as good as the first.
+        Move a block down until it meets the border of its first granule, or the start of the gap: it touches no new
+        granule. So a best place is always among those. Above everything known, every place is as good as the first.
         """
         granule = self.granule
         for begin, end in self.gaps:
@@ -177,7 +176,7 @@ class View:
 
 
 class PlainView:
-    """The same on plain segments: a request needs a gap of one, or room for a new one beside those that are in use."""
+    """The same on plain segments: a request needs a gap in one, or room for a new one beside those in use."""
 
     def __init__(
         self, segments: Iterable[tuple[int, int]], blocks: Iterable[Live], *, granule: int, limit: int | None
@@ -211,7 +210,7 @@ class Mode:
 
 
 class Program:
-    """One arena, with settings at random, and what happens to it."""
+    """One arena with random settings, and what happens to it."""
 
     def __init__(self, mode: Mode, seed: int) -> None:
         self.mode, self.chance, self.requests, self.refused = mode, random.Random(f"{mode.name} {seed}"), 0, 0
@@ -241,7 +240,7 @@ class Program:
             upstream=Upstream(self.cu) if mode.kind == "upstream" else None,
         )
         with self.pool.allocate(1) as first:
-            self.base = first.ptr  # the lowest place of an arena in which nothing is
+            self.base = first.ptr  # the lowest address in an empty arena
         self.blocks: list[Live] = []
 
     def make(self, **settings: Any) -> arena.Arena:
@@ -253,7 +252,7 @@ class Program:
         return min(self.cap, sim.used() + room)
 
     def view(self, moving: bool | None = None) -> View | PlainView:
-        """What there is now, as the arena's mode has it, or another."""
+        """The current state, in the arena's mode or another."""
         snapshot = self.pool.snapshot()
         if not self.is_plain:
             return View(
@@ -265,7 +264,7 @@ class Program:
                 moving=self.mode.moving if moving is None else moving,
                 there=largest_mapped(snapshot),
             )
-        # Segments go back before a new one is taken: not while others are in the headroom.
+        # Segments are returned before a new one is taken, but not while others use the headroom.
         is_crowded = self.total - self.other - sim.used() < self.headroom
         limit = None if is_crowded else self.limit()
         return PlainView(snapshot.segments, self.blocks, granule=self.granule, limit=limit)
@@ -302,7 +301,7 @@ class Program:
             self.change()
 
     def request(self, size: int) -> Live | None:
-        """With a look before it, and without: looking must not make a difference."""
+        """With and without a look at the arena before it: looking must not make a difference."""
         self.requests += 1
         stream = self.chance.choice(self.streams)
         must = self.view().fits(size) if self.chance.random() < 0.8 else None
@@ -331,11 +330,11 @@ class Program:
         return block
 
     def check_refusal(self, size: int, largest: int, stream: int) -> None:
-        """What an error says would pass is exactly that."""
+        """The error's `largest` is exactly the largest request that passes."""
         self.refused += 1
         view = self.view()
         assert not view.fits(size), f"{size} bytes were refused, but there is a place now"
-        # An upstream function that had nothing to give cannot be asked how much it has.
+        # An upstream function that had no memory cannot be asked how much it has.
         if self.mode.kind != "upstream" or self.other == 0:
             assert not view.fits(largest + ALIGNMENT), f"more than {largest} bytes fit"
         if largest:
@@ -345,7 +344,7 @@ class Program:
                 self.pool.allocate(largest, stream).free()
 
     def check_moving(self, error: OutOfMemoryError) -> None:
-        """What an error says of moving live data is true."""
+        """What an error says about moving live data is true."""
         if self.is_plain:
             assert (error.set_free_by_moving, error.largest_with_moving) == (0, error.largest)
             return
@@ -355,13 +354,13 @@ class Program:
         assert not largest or view.fits(largest), f"moving, {largest} bytes do not fit"
 
     def follow_advice(self, error: OutOfMemoryError) -> None:
-        """A safe point sets as much free as the error said, and then the request passes."""
+        """A safe point frees as much as the error said, and then the request passes."""
         assert self.pool.safe_point(budget=60) == error.set_free_by_moving
         self.requests += 1
         self.pool.allocate(error.requested).free()
 
     def check_largest(self) -> None:
-        self.pool.metrics()  # asks how much the device has left, which stats() does not
+        self.pool.metrics()  # asks how much the device has left, unlike stats()
         largest, view = self.pool.stats().largest, self.view()
         for moving in (False, True):
             stats = self.pool.stats()
@@ -374,8 +373,8 @@ class Program:
             with_all = self.request(largest)
             assert with_all, f"{largest} bytes do not pass"
             self.free(with_all)
-            # What is idle, and where, may be different now: what passes is not. Only a place that was put together is
-            # still there, and may have got a neighbour.
+            # What is idle, and where, may have changed; what passes has not. Only an assembled place is still there,
+            # and may have a new neighbour.
             if self.chance.random() < 0.5 or self.pool.snapshot().aliases:
                 largest = self.pool.stats().largest
             assert not self.request(largest + ALIGNMENT), f"{largest + ALIGNMENT} bytes pass"
@@ -404,7 +403,7 @@ class Program:
             block.pins += 1
 
     def change(self) -> None:
-        """Another cap, another user of the device, or memory that goes back or comes in advance."""
+        """Another cap, another user of the device, or memory that is returned or reserved."""
         chance = self.chance
         what = chance.random()
         if what < 0.35:
@@ -433,7 +432,7 @@ class Program:
         self.cu.ok("cuEventDestroy", self.event)
         for stream in self.streams[1:]:
             self.cu.ok("cuStreamDestroy", stream)
-        sim.configure(delay=0)  # or it would not be known yet that all is done
+        sim.configure(delay=0)  # or the arena would not know yet that everything is done
         self.pool.close()
         no_races()
         assert sim.used() == 0

@@ -1,6 +1,6 @@
-"""Plays a trace with work really queued: each block is filled on its stream, and read there before it is freed.
+"""Plays a trace with real queued work: each block is filled on its stream, and read there before it is freed.
 
-A replay in the core queues no work, so the race checker would have nothing to look at.
+A replay in the core queues no work, so the race checker would have nothing to check.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from arena import sim
 
 from ..simulated.cu import Cu
 from .model import Held
-from .work import Queue, no_races
+from .queued_work import Queue, no_races
 
 TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
-SEEN = 4096  # bytes of each end of a block that are filled and read: the checker needs no more, and memory is saved
-# "a", block, bytes, stream; "f", block; "u", block, 0, stream: another one uses it too.
+SEEN = 4096  # bytes at each end of a block that are filled and read: enough for the checker, and it saves memory
+# "a", block, bytes, stream; "f", block; "u", block, 0, stream: another stream uses it too.
 Event = tuple[str, int, int, int]
 
 
@@ -33,7 +33,7 @@ def lines_of(name: str) -> list[str]:
 
 
 def from_trace(name: str, begin: int = 0, events: int | None = None) -> Iterator[Event]:
-    """Events of a trace, or of a part of it; those of blocks that were there before are left out."""
+    """The events of a trace or a part of it, without those of blocks that existed before."""
     known: set[int] = set()
     for line in itertools.islice(lines_of(name), begin, None if events is None else begin + events):
         kind, block, *rest = line.split(",")
@@ -45,7 +45,8 @@ def from_trace(name: str, begin: int = 0, events: int | None = None) -> Iterator
 
 
 def generated(seed: int, events: int, streams: int = 8) -> Iterator[Event]:
-    """A program on eight streams, whose blocks wander: some are used by several, and freed in any order."""
+    """A program on eight streams whose blocks move between them: some have several users, and they are freed in any
+    order."""
     chance, live, next_block = random.Random(seed), [], 0
     for _ in range(events):
         what = chance.random()
@@ -62,7 +63,7 @@ def generated(seed: int, events: int, streams: int = 8) -> Iterator[Event]:
 
 
 def in_turns(events: Iterable[Event], streams: int = 4, turn: int = 25) -> Iterator[Event]:
-    """The same program, whose requests come from several streams in turn. Most traces have one, or two."""
+    """The same program with requests from several streams in turn. Most traces have one or two."""
     requests = 0
     for kind, block, size, _ in events:
         requests += kind == "a"
@@ -72,9 +73,9 @@ def in_turns(events: Iterable[Event], streams: int = 4, turn: int = 25) -> Itera
 def play(
     pool: arena.Arena, cu: Cu, events: Iterable[Event], *, forget_record: bool = False, owned: bool = False
 ) -> int:
-    """Play events, and return how many blocks were looked at. With `forget_record`, record_stream() is skipped.
+    """Play events, and return how many blocks were checked. With `forget_record`, record_stream() is skipped.
 
-    The arena gets plain numbers of streams, or objects that own them.
+    The arena gets streams as plain numbers, or as objects that own them.
     """
     queue = Queue(cu)
     try:
@@ -128,8 +129,8 @@ def free(queue: Queue, block: Held, buffer: arena.Buffer) -> None:
 
 
 def races_of(pool: arena.Arena, cu: Cu, events: Iterable[Event]) -> list[sim.Race]:
-    """What the checker reports of a program that frees what others use without saying so."""
-    with contextlib.suppress(AssertionError):  # wrong bytes are no surprise
+    """What the checker reports for a program that frees what others use without saying so."""
+    with contextlib.suppress(AssertionError):  # wrong bytes are to be expected
         play(pool, cu, events, forget_record=True)
     found = sim.races()
     sim.clear_races()

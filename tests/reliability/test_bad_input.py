@@ -1,5 +1,8 @@
-"""Everything public is called with what cannot be meant: wrong types, huge and negative numbers, strange texts, objects
-that answer with exceptions. New functions and commands fail here until somebody lists them in ``bad_input.py``."""
+"""Everything public is called with invalid arguments: wrong types, huge and negative numbers, strange texts, objects
+that raise exceptions.
+
+A new function or command fails here until it is listed in ``bad_input.py``.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,23 @@ from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT
 from . import bad_input
 
-# Plain data, and what other functions make: nobody is meant to call these classes.
+# Plain data, and what other functions return: programs do not create these themselves.
 MADE = {"Buffer", "Comparison", "DeviceInfo", "Driver", "Fit", "GraphMemory", "LargestBatch", "Recording", "Replayed"}
 MADE |= {"Report", "Reports", "Scope", "Snapshot", "Stats"}
 MADE |= {f"sim.{name}" for name in ("Access", "Census", "Finding", "PriceTable", "Race", "Settings", "Stalls")}
-FLAGS = {"sim.reset"}  # takes what is true or false alone, and would end all that the others are called on
-SPECIAL = {"__call__", "__contains__", "__delitem__", "__getitem__", "__setitem__"}  # what else takes something
+FLAGS = {"sim.reset"}  # takes only true or false, and would close what the others are called on
+SPECIAL = {"__call__", "__contains__", "__delitem__", "__getitem__", "__setitem__"}  # what else takes arguments
 ERRORS = {"ArenaError", "DriverError", "OutOfMemoryError", "SimulatedDriverWarning", "TraceError", "UsageError"}
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """Every public function, class and method that takes something, by name."""
+    """Every public function, class and method that takes arguments, by name."""
     for prefix, module in (("", arena), ("sim.", sim)):
         for name in module.__all__:
             what = getattr(module, name)
             if inspect.isclass(what) and name not in ERRORS:
                 yield prefix + name, what
-                inherited = {*dir(tuple), *dir(type)} - {*vars(what)}  # of which some are given another meaning
+                inherited = {*dir(tuple), *dir(type)} - {*vars(what)}  # some of which have another meaning
                 yield from ((f"{prefix}{name}.{m}", getattr(what, m)) for m in dir(what) if m not in inherited)
             elif inspect.isroutine(what):
                 yield prefix + name, what
@@ -49,7 +52,7 @@ def public() -> Iterator[tuple[str, Any]]:
 
 def parameters(name: str, what: Any) -> list[str]:
     if name == "Driver.open":
-        return ["choice"]  # compiled, and says nothing of itself
+        return ["choice"]  # compiled, without a signature
     if name == "Driver.devices":
         return []
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -57,7 +60,7 @@ def parameters(name: str, what: Any) -> list[str]:
     return [parameter.name for parameter in found if parameter.name != "self" and parameter.kind not in kinds]
 
 
-def test_everything_public_is_listed_with_all_that_it_takes() -> None:
+def test_everything_public_is_listed_with_all_its_parameters() -> None:
     world = bad_input.World()
     listed = {name: good for calls in bad_input.GROUPS.values() for name, (_, good) in calls(world).items()}
     os.chdir(ROOT)
@@ -80,7 +83,7 @@ def _signature(what: Any) -> list[inspect.Parameter]:
         return []
 
 
-def test_no_public_class_has_anything_to_set() -> None:
+def test_no_public_class_has_settable_attributes() -> None:
     classes = [(name, what) for name, what in public() if inspect.isclass(what)]
     assert len(classes) >= 20
     for name, kind in classes:
@@ -100,7 +103,7 @@ def test_nothing_public_can_be_set(make: MakeArena) -> None:
 
 
 @pytest.mark.parametrize("group", bad_input.GROUPS)
-def test_what_cannot_be_meant_is_a_clear_error_and_nothing_leaks(group: str) -> None:
+def test_invalid_arguments_raise_a_clear_error_and_leak_nothing(group: str) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ARENA_"))}
     command = [sys.executable, "-m", "tests.reliability.bad_input", group]
     done = subprocess.run(
@@ -118,9 +121,9 @@ def test_what_cannot_be_meant_is_a_clear_error_and_nothing_leaks(group: str) -> 
     assert (done.returncode, lines[-1]) == (0, "done"), f"it ended at {lines[-1]}: {done.stderr[-2000:]}"
 
 
-def test_a_size_beyond_all_sizes_is_named_as_it_was_asked(make: MakeArena) -> None:
+def test_an_enormous_size_is_named_as_it_was_requested(make: MakeArena) -> None:
     with pytest.raises(
-        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes asked"
+        arena.OutOfMemoryError, match="out of memory: 1,180,591,620,717,411,303,424 bytes requested"
     ) as caught:
         make(cap="8MiB").allocate(1 << 70)
     assert (caught.value.requested, caught.value.largest) == (1 << 70, 8 * MIB)
@@ -141,7 +144,7 @@ TEXTS = [
     "/nowhere/x",
     "/dev/full",
 ]
-# What each takes beside options, as it should be.
+# What each command takes beside options.
 COMMANDS = {
     "demo": [],
     "info": [],
@@ -186,7 +189,7 @@ def test_every_command_is_listed() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_refuses_what_cannot_be_meant_in_words(command: str, make: MakeArena, tmp_path: Path) -> None:
+def test_a_command_refuses_invalid_arguments_with_a_message(command: str, make: MakeArena, tmp_path: Path) -> None:
     pool = make(cap="8MiB")
     with pool.record(tmp_path / "run.arena"):
         pool.allocate(1000).free()
@@ -241,7 +244,7 @@ def saved(make: MakeArena) -> dict[str, dict[str, Any]]:
 
 
 def leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all values in plain data, the outer ones too."""
+    """The paths of all values in plain data, including the containers."""
     if path:
         yield path
     if isinstance(data, (dict, list)):
@@ -254,7 +257,7 @@ BAD = [None, True, -1, 1 << 62, 10**30, float("nan"), "\ud800", [], {}]
 
 @pytest.mark.parametrize("kind", ["snapshot", "report"])
 def test_a_file_with_one_wrong_value_is_refused_or_shown(saved: Any, kind: str, tmp_path: Path) -> None:
-    """No value makes the reader, or who shows what it read, take memory or time without bounds, or fail otherwise."""
+    """No value makes reading or showing a file take unbounded memory or time, or fail in another way."""
     path = tmp_path / "file.json"
     for place in leaves(saved[kind]):
         for value in BAD:

@@ -1,4 +1,4 @@
-"""What comes and goes leaves nothing behind in the process itself, to the byte: a service may run for months."""
+"""Objects that come and go leave nothing behind in the process, to the byte: a service may run for months."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MallInfo(ctypes.Structure):
 
 
 def bytes_in_use() -> int:
-    """What malloc has given out; objects of Python are small, and not among it."""
+    """Bytes that malloc has given out. Python's own objects are small, and not included."""
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = MallInfo
     found = mallinfo()
@@ -89,7 +89,7 @@ class Churn:
 
 @pytest.fixture
 def cu() -> Cu:
-    fresh(races=False)  # the checker's histories would be counted
+    fresh(races=False)  # the checker's history would be counted
     driver = Cu()
     driver.start()
     return driver
@@ -97,11 +97,11 @@ def cu() -> Cu:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not count what it gave")
 @pytest.mark.parametrize("what", [name for name in vars(Churn) if name[0] != "_"])
-def test_what_comes_and_goes_leaves_nothing_in_the_process(make: MakeArena, cu: Cu, what: str) -> None:
+def test_objects_that_come_and_go_leave_nothing_in_the_process(make: MakeArena, cu: Cu, what: str) -> None:
     pool = make(cap="64MiB")
     churn: Callable[[], None] = getattr(Churn(pool, cu), what)
     grown = []
-    for _ in range(5):  # the first to get warm; another thread may be at something in one of the others
+    for _ in range(5):  # the first is a warm-up; in the others, another thread may be doing something
         gc.collect()
         before = bytes_in_use(), sys.getallocatedblocks()
         for _ in range(TIMES):

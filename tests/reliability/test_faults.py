@@ -1,8 +1,8 @@
-"""Every call of the driver that an arena makes is made to fail, with every error that it is documented to give.
+"""Every driver call that an arena makes is made to fail, with every error that is documented for it.
 
 Each of the first 50 calls of each function fails with each of its errors; with ``ARENA_FAULTS=all`` (``make faults``)
-each of its calls does. After that the step of the program in which it failed is done again, and must pass; with one
-error for each call the program is run to its end.
+every call does. Then the failed step of the program is repeated and must pass. With one error for each call, the
+program is run to its end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import arena
 from arena import DriverError, OutOfMemoryError, UsageError, sim
 
 from ..simulated.conftest import fresh
-from .busy import CAP, OWN_CALLS, Machine, Program, handle
-from .documented import BESIDES, ERRORS
+from .documented_errors import BESIDES, ERRORS
+from .every_driver_call import CAP, OWN_CALLS, Machine, Program, handle
 
 FIRST = sys.maxsize if os.environ.get("ARENA_FAULTS") == "all" else 50
-TRIES = 5  # how often the driver is asked depends on how long the device takes, so a call may not be made again
+TRIES = 5  # these queries depend on how long the device takes, so a call may not be repeated
 TIMED = {"cuEventQuery"}  # above all this one
 CAPTURED = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
 KINDS = ["virtual", "plain"]
@@ -32,10 +32,10 @@ KINDS = ["virtual", "plain"]
 @pytest.fixture
 def machine() -> Iterator[Machine]:
     gc.collect()
-    gc.freeze()  # a request that fails collects garbage, and all that pytest has is none
+    gc.freeze()  # a failing request collects garbage, and pytest keeps many live objects
     with pytest.MonkeyPatch.context() as patch:
         made = Machine()
-        driver = arena.Driver.open("sim")  # what is done once is not counted
+        driver = arena.Driver.open("sim")  # what is done only once is not counted
         patch.setattr(arena._core, "default_driver", lambda: driver)
         yield made
     gc.unfreeze()
@@ -43,7 +43,7 @@ def machine() -> Iterator[Machine]:
 
 
 def check(program: Program) -> None:
-    """The account adds up, is the driver's own, and under the cap."""
+    """The account adds up, matches the driver's own count, and is under the cap."""
     pool = program.arena
     if pool._core is None:
         return
@@ -60,7 +60,7 @@ def play(
     goes_on: Callable[[], bool] = lambda: True,
     before_end: Callable[[], None] = lambda: None,
 ) -> list[Exception]:
-    """Run the program; return what was refused. Everything is as before it then."""
+    """Run the program and return the refused calls. Afterwards everything is as before."""
     before = sim.census()
     program = Program(machine, vmm=kind == "virtual", before_end=before_end)
     program.run(check, goes_on)
@@ -73,7 +73,7 @@ def play(
 
 
 def count_calls(machine: Machine, kind: str, *, end: bool = True) -> dict[str, int]:
-    """How often the arena calls each function when nothing fails; `end` with those that it makes as it goes away."""
+    """How often the arena calls each function when nothing fails; with `end`, including its own end."""
     sim.reset_counts()
     calls: dict[str, int] = {}
     assert play(machine, kind, before_end=lambda: calls.update(sim.call_table())) == []
@@ -82,16 +82,16 @@ def count_calls(machine: Machine, kind: str, *, end: bool = True) -> dict[str, i
     return {name: calls[name] for name in calls if name not in OWN_CALLS and not name.startswith("cuGetErr")}
 
 
-def test_the_program_calls_all_that_is_made_to_fail_and_nothing_else(machine: Machine) -> None:
+def test_the_program_makes_all_the_calls_that_are_made_to_fail_and_no_others(machine: Machine) -> None:
     called = {name for kind in KINDS for name in count_calls(machine, kind)}
     assert called == set(ERRORS)
 
 
 def faults(machine: Machine, function: str, kind: str) -> Iterator[tuple[int, str, bool]]:
-    """Which call fails, with which error, and whether all of the program follows: with the first error of each call."""
+    """Which call fails, with which error, and whether the whole program follows (with the first error of each call)."""
     errors = [f"CUDA_ERROR_{name}" for name in f"{ERRORS[function]} {BESIDES.get(function, '')}".split()]
     for error in errors:
-        # An arena that is told of a capture at its end leaves its memory as it is: a test of its own.
+        # An arena that meets a capture at its end keeps its memory, which has a test of its own.
         calls = count_calls(machine, kind, end=error != CAPTURED).get(function, 0)
         yield from ((nth, error, error == errors[0]) for nth in range(1, min(calls, FIRST) + 1))
 
@@ -115,7 +115,9 @@ def play_until_it_fails(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ERRORS)
 @pytest.mark.timeout(120 if FIRST == 50 else 0)
-def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Machine, function: str, kind: str) -> None:
+def test_a_failing_call_is_reported_or_recovered_and_nothing_is_lost(
+    machine: Machine, function: str, kind: str
+) -> None:
     for nth, error, to_its_end in faults(machine, function, kind):
         try:
             refused = play_until_it_fails(machine, kind, function, error, nth, to_its_end)
@@ -127,7 +129,9 @@ def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Mac
         for said in refused:
             if isinstance(said, DriverError):
                 assert (said.call, said.name) == (function, error)
-            elif "STREAM_CAPTURE" in error:  # trim(compact=True) is refused, and requests because graphs keep memory
+            elif (
+                "STREAM_CAPTURE" in error
+            ):  # trim(compact=True) is refused, and so are requests, because graphs keep memory
                 assert isinstance(said, (OutOfMemoryError, UsageError)), (nth, said)
                 keeps = isinstance(said, OutOfMemoryError) and said.account["captured"] > 0
                 assert "a stream is being captured" in str(said) or keeps, (nth, said)
@@ -135,7 +139,7 @@ def test_a_call_that_fails_is_told_or_made_good_and_nothing_is_lost(machine: Mac
                 assert (type(said), error) == (OutOfMemoryError, "CUDA_ERROR_OUT_OF_MEMORY"), (nth, said)
 
 
-def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine: Machine) -> None:
+def test_a_capture_survives_where_the_driver_cannot_report_it(machine: Machine) -> None:
     pool = arena.Arena(cap="8MiB")
     stream, graph = handle(machine.streams[1]), ctypes.c_void_p()
     machine(("cuStreamBeginCapture", stream, 0))
@@ -147,10 +151,10 @@ def test_a_capture_is_not_spoiled_where_the_driver_cannot_be_told_of_it(machine:
     pool.close()
 
 
-def test_an_arena_that_ends_during_a_capture_leaves_its_memory_and_the_capture_as_they_are(machine: Machine) -> None:
+def test_an_arena_that_ends_during_a_capture_leaves_its_memory_and_the_capture_alone(machine: Machine) -> None:
     pool = arena.Arena(cap="8MiB")
     stream, graph = handle(machine.streams[1]), ctypes.c_void_p()
-    pool.allocate(1000, machine.streams[1]).free()  # an object: the arena can ask it about captures
+    pool.allocate(1000, machine.streams[1]).free()  # an object: the arena can query it about captures
     used = sim.used()
     machine(("cuStreamBeginCapture", stream, 0))
     pool.close()
@@ -159,7 +163,7 @@ def test_an_arena_that_ends_during_a_capture_leaves_its_memory_and_the_capture_a
     machine(("cuStreamEndCapture", stream, ctypes.byref(graph)), ("cuGraphDestroy", graph))
 
 
-def test_a_primary_context_that_is_not_released_at_once_is_released_after_all() -> None:
+def test_a_primary_context_whose_release_fails_is_released_later() -> None:
     fresh()
     pool = arena.Arena(cap="8MiB", device="sim:1GiB")
     assert sim.census().contexts == 1

@@ -1,7 +1,7 @@
 """Eight threads that keep an arena full: what fits never fails, the process does not grow, the account does not drift.
 
-`ARENA_LOAD_SECONDS` says for how long, in C++, and half as long in Python, whose threads meet less often: 20 by
-default, 60 in CI, 600 and more on demand (`make long`).
+`ARENA_LOAD_SECONDS` sets the duration in C++; Python, whose threads overlap less, runs half as long: 20 by default, 60
+in CI, 600 and more on demand (`make long`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .model import rounded, up
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("ARENA_LOAD_SECONDS", "20"))
 THREADS = 8
-GRANULE = 64 << 10  # small ones: as many of them as on a card, in a part of the memory
+GRANULE = 64 << 10  # small: as many of them as on a card, in less memory
 
 
 def is_flat(warm_kib: int, end_kib: int) -> bool:
@@ -39,7 +39,7 @@ def is_flat(warm_kib: int, end_kib: int) -> bool:
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """The threads in C++: with the interpreter's lock between them they would hardly meet."""
+    """The threads run in C++: with the GIL between them they would hardly overlap."""
     built = ROOT / "build" / "arena_load"
     if not built.exists():
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is none: make build/arena_load")
@@ -56,7 +56,7 @@ def run(program: Path, seconds: float, missing: int = 0) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 2 * SECONDS)
-def test_threads_at_99_percent_of_the_cap_get_what_fits_for_as_long_as_they_like(program: Path) -> None:
+def test_threads_at_99_percent_of_the_cap_always_get_what_fits(program: Path) -> None:
     found = run(program, SECONDS)
     print(found)
     assert (found["wrong"], found["overwritten"], found["code"]) == (0, 0, 0), found["text"]
@@ -70,7 +70,7 @@ def test_threads_at_99_percent_of_the_cap_get_what_fits_for_as_long_as_they_like
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_load_notices_an_arena_that_has_less_than_it_should(program: Path) -> None:
+def test_the_load_test_notices_an_arena_that_has_less_than_it_should(program: Path) -> None:
     found = run(program, 2, missing=100)
     assert found["wrong"] > 0
     assert found["code"] == 1
@@ -79,13 +79,13 @@ def test_the_load_notices_an_arena_that_has_less_than_it_should(program: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_child_can_tell_its_threads_apart_whatever_its_parents_threads_were_at(program: Path) -> None:
-    """It was left a mutex that nobody would open, where a thread of its parent began or ended when that forked."""
+def test_a_forked_child_can_tell_its_threads_apart_whatever_its_parents_threads_did(program: Path) -> None:
+    """A thread of the parent that started or ended during the fork used to leave a locked mutex behind."""
     assert subprocess.run([program, "forks", "1000"], check=False).returncode == 0
 
 
 class Full:
-    """The same from Python: what may be asked for is known from the granules that blocks touch, and is asked for."""
+    """The same from Python: the granules that blocks touch say what may be requested, and all of it is."""
 
     def __init__(self, pool: arena.Arena, granules: int, end: float) -> None:
         self.pool, self.granules, self.end = pool, granules, end
@@ -153,7 +153,7 @@ def own_kib() -> int:
 
 @pytest.fixture
 def cu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    fresh(memory="256MiB", granularity=GRANULE, races=False)  # the checker's histories would be counted
+    fresh(memory="256MiB", granularity=GRANULE, races=False)  # the checker's history would be counted
     driver = Cu()
     driver.start()
     yield driver
@@ -178,7 +178,7 @@ def test_python_threads_at_99_percent_of_the_cap_get_what_fits(make: Any, cu: Cu
     assert is_flat(warm, own_kib())
     assert full.allocations > 1000
     assert sum(full.full) / len(full.full) > 0.97
-    with contextlib.suppress(OutOfMemoryError):  # and it is full indeed
+    with contextlib.suppress(OutOfMemoryError):  # and it really is full
         pool.allocate(granules * GRANULE // 10)
         raise AssertionError("the arena is not full")
     pool.validate()

@@ -1,7 +1,7 @@
-"""The arena against a model: random programs, of which every step is checked. See machine.py for what they do.
+"""The arena against a model: random programs in which every step is checked. random_programs.py has the steps.
 
-10,000 steps by default, the same programs in every run (the profile `ci`). With `ARENA_STEPS=1000000` it is so many, at
-random (the profile `long`), and a failure is told with what repeats it. `make long` does that for about an hour.
+10,000 steps by default, the same programs in every run (the profile `ci`). `ARENA_STEPS=1000000` runs that many at
+random (the profile `long`) and prints how to reproduce a failure. `make long` does that for about an hour.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hypothesis.stateful import run_state_machine_as_test
 import arena
 
 from ..simulated.conftest import fresh
-from . import machine
+from . import random_programs
 
 EACH = 100  # steps of one program
-AT_ONCE = 500  # programs: Hypothesis keeps all that it has tried, half a megabyte of each
-SHARES = {machine.Stitched: 0.6, machine.Plain: 0.2, machine.FromUpstream: 0.2}
+AT_ONCE = 500  # programs: Hypothesis keeps all that it has tried, half a megabyte each
+SHARES = {random_programs.Stitched: 0.6, random_programs.Plain: 0.2, random_programs.FromUpstream: 0.2}
 STEPS = os.environ.get("ARENA_STEPS")
 
 common = settings(stateful_step_count=EACH, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
@@ -34,25 +34,25 @@ settings.register_profile("long", common, max_examples=max(10, int(STEPS or 0) /
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
     yield
-    # A machine that found something is kept by what it raised. Its arena would end later, and take along the context of
-    # whoever uses the driver then.
+    # The exception keeps a machine that found something. Its arena would end later, and destroy the context of the test
+    # that uses the driver then.
     gc.unfreeze()
     gc.collect()
     fresh()
 
 
-def run(kind: type[machine.Steps], chosen: settings) -> None:
-    machine.Steps.errors.clear()
+def run(kind: type[random_programs.Steps], chosen: settings) -> None:
+    random_programs.Steps.errors.clear()
     try:
         run_state_machine_as_test(kind, settings=chosen)
     except Exception as error:
-        raise AssertionError("\n".join(machine.Steps.errors[:1]) or str(error)) from error
+        raise AssertionError("\n".join(random_programs.Steps.errors[:1]) or str(error)) from error
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if STEPS else 600)
 @pytest.mark.parametrize("kind", SHARES, ids=lambda kind: kind.__name__)
-def test_random_programs_find_what_the_model_says(kind: type[machine.Steps]) -> None:
+def test_random_programs_match_the_model(kind: type[random_programs.Steps]) -> None:
     profile = settings.get_profile("long" if STEPS else "ci")
     programs = int(profile.max_examples * SHARES[kind])
     kind.taken = 0
@@ -61,7 +61,7 @@ def test_random_programs_find_what_the_model_says(kind: type[machine.Steps]) -> 
     assert kind.taken >= 0.7 * EACH * programs  # a few are short
 
 
-class TooSmall(machine.Stitched):
+class TooSmall(random_programs.Stitched):
     """An arena that refuses what it should give."""
 
     says = "AssertionError: .* bytes: out of memory"
@@ -70,7 +70,7 @@ class TooSmall(machine.Stitched):
         return super().make(**{**settings, "cap": settings["cap"] - 8 * self.granule})
 
 
-class TooLarge(machine.Plain):
+class TooLarge(random_programs.Plain):
     """An arena that takes more than it may."""
 
     says = "sim.used|sim.peak"
@@ -79,21 +79,21 @@ class TooLarge(machine.Plain):
         return super().make(**{**settings, "cap": settings["cap"] + 8 * self.granule})
 
 
-class Careless(machine.Stitched):
-    """An arena that is not told which other streams use a block: it gives it to others, or unmaps it under them."""
+class Careless(random_programs.Stitched):
+    """An arena that does not know which other streams use a block: it reuses it, or unmaps it under them."""
 
     says = "is not ordered after|CUDA_ERROR_ILLEGAL_ADDRESS|bytes are not all"
 
-    def tell(self, block: machine.Held, user: int) -> None:
+    def tell(self, block: random_programs.Held, user: int) -> None:
         pass
 
 
-class Forgetful(machine.Stitched):
-    """An arena that loses what is in a block."""
+class Forgetful(random_programs.Stitched):
+    """An arena that loses the contents of a block."""
 
     says = "bytes are not all"
 
-    def give(self, block: machine.Held, fault: machine.Fault | None) -> None:
+    def give(self, block: random_programs.Held, fault: random_programs.Fault | None) -> None:
         if block.nbytes and block.stream is not None:
             self.queue.fill(block.ptr + block.nbytes - 1, 1, 0, block.stream)
         super().give(block, fault)
@@ -101,8 +101,8 @@ class Forgetful(machine.Stitched):
 
 @pytest.mark.findings("race", "removed")
 @pytest.mark.parametrize("kind", [TooSmall, TooLarge, Careless, Forgetful], ids=lambda kind: kind.__name__)
-def test_the_model_notices_an_arena_that_is_wrong(kind: Any) -> None:
-    # Whether a race shows in a program depends on the timing: it ends with the first that does.
+def test_the_model_notices_a_faulty_arena(kind: Any) -> None:
+    # Whether a race shows in a program depends on timing, so it stops at the first that does.
     quick = settings(settings.get_profile("ci"), max_examples=400, phases=[Phase.generate])
     with pytest.raises(AssertionError, match=kind.says):
         run(kind, quick)

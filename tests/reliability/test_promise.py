@@ -1,10 +1,10 @@
 """The promise: a request fails only if it must. Random programs, in every mode, against a model that tries every place.
 
-For every request: it passes exactly when there is a place for it. After a refusal, and at random moments: what
-`stats().largest` and the error's `largest` say is exactly the largest request that passes. See promise.py.
+Every request passes exactly if there is a place for it. After a failure, and at random moments, `stats().largest` and
+the error's `largest` are exactly the largest request that passes. See promise.py.
 
-By default this runs a part of the programs, about 12,000 requests, the same in every run. ``ARENA_PROMISE=all``
-(``make promise``) runs ten times as many, and ``ARENA_PROMISE=12345`` as many from that seed on.
+By default this runs a part of the programs, about 12,000 requests, the same in every run. ``ARENA_PROMISE=all`` (``make
+promise``) runs ten times as many, and ``ARENA_PROMISE=12345`` as many from that seed on.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import ctypes
 import gc
 import os
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,9 +24,9 @@ import arena
 from arena import OutOfMemoryError, sim
 
 from ..arena.conftest import MakeArena
-from ..other_threads import thread_in_native_code
 from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
+from ..threads import run_together, thread_in_native_code
 from .promise import ALIGNMENT, KIB, MIB, Live, Mode, Program
 
 CHOSEN = os.environ.get("ARENA_PROMISE", "")
@@ -76,7 +76,7 @@ def test_a_request_fails_only_if_it_must(mode: Mode) -> None:
 
 
 def ask_at_random(program: Program, chance: random.Random, kept: list[Live]) -> None:
-    """What one of several threads does. What it is refused, others may have."""
+    """The work of one of several threads. Its failed requests may have lost to the others."""
     program.cu.ok("cuCtxSetCurrent", program.context)
     mine: list[Live] = []
     for _ in range(60):
@@ -93,15 +93,11 @@ def ask_at_random(program: Program, chance: random.Random, kept: list[Live]) -> 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", [MODES[1], MODES[2], *MODES[4:]], ids=lambda mode: mode.name)
-def test_threads_stay_within_the_cap_and_when_they_are_done_the_promise_holds(mode: Mode) -> None:
+def test_threads_stay_within_the_cap_and_the_promise_holds_when_they_are_done(mode: Mode) -> None:
     for seed in range(FIRST, FIRST + PROGRAMS // 4):
         program = Program(mode, seed)
         chances = [random.Random(f"{seed} {i}") for i in range(3)]
-        threads = [threading.Thread(target=ask_at_random, args=(program, chance, program.blocks)) for chance in chances]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*[partial(ask_at_random, program, chance, program.blocks) for chance in chances])
         assert sim.peak() <= program.cap
         program.check_largest()
         program.run(10)
@@ -149,11 +145,11 @@ def test_the_model_notices_an_arena_that_breaks_the_promise(kind: Any) -> None:
         run_some()
 
 
-# What was found, as short as it got.
+# Regression tests, reduced as far as possible.
 
 
 def test_a_place_beside_live_blocks_is_used_where_data_may_not_be_moved(make: MakeArena) -> None:
-    """Before, only the place with the fewest untouched granules was tried, and there was no memory for that."""
+    """Only the place with the fewest untouched granules used to be tried, for which there was no memory."""
     pool = make(cap=32 * MIB, reserve=32 * MIB, growth=4 * MIB, compact=False)
     blocks = [pool.allocate(n * MIB) for n in (4, 2, 4, 6, 6)]
     blocks.pop(0).free()
@@ -163,7 +159,7 @@ def test_a_place_beside_live_blocks_is_used_where_data_may_not_be_moved(make: Ma
     assert pool.stats().largest == 0
 
 
-def test_what_would_pass_depends_on_whether_other_threads_run(make: MakeArena) -> None:
+def test_what_passes_depends_on_whether_other_threads_run(make: MakeArena) -> None:
     pool = make(cap=32 * MIB, growth=32 * MIB)
     pool.reserve(32 * MIB)
     kept = pool.allocate(2 * MIB), pool.allocate(14 * MIB), pool.allocate(2 * MIB)
@@ -180,7 +176,7 @@ def test_what_would_pass_depends_on_whether_other_threads_run(make: MakeArena) -
 
 
 def test_segments_in_use_when_the_cap_was_lowered_go_back_for_a_request(make: MakeArena, cu: Cu) -> None:
-    """Before, only as much went back as the request needs, and what was beyond the cap stayed in its way."""
+    """Only as much used to go back as the request needs, and what was beyond the cap stayed in its way."""
     pool = make(cap=64 * MIB, growth=8 * MIB, vmm=False)
     stream = cu.stream()
     blocks = [pool.allocate(8 * MIB, stream) for _ in range(8)]
@@ -206,7 +202,7 @@ def capture(cu: Cu, stream: int) -> Iterator[None]:
 
 
 def test_captures_do_not_use_up_the_addresses(make: MakeArena, cu: Cu) -> None:
-    """A capture gets memory at addresses where none was before. Before, there was an end to those."""
+    """A capture gets memory at addresses that never had any. They used to run out."""
     fresh(memory=64 * MIB)
     cu.start()
     pool, stream = make(cap=32 * MIB, growth=2 * MIB), cu.stream()
@@ -219,8 +215,8 @@ def test_captures_do_not_use_up_the_addresses(make: MakeArena, cu: Cu) -> None:
         pool.release_graphs()
 
 
-def test_what_would_pass_in_a_capture_passes_on_a_device_that_others_use(make: MakeArena, cu: Cu) -> None:
-    """Before, memory counted that another stream had freed, which cannot be used there."""
+def test_the_largest_request_in_a_capture_passes_on_a_shared_device(make: MakeArena, cu: Cu) -> None:
+    """Memory freed by another stream, which a capture cannot use, used to be counted."""
     fresh(memory=64 * MIB)
     cu.start()
     pool, stream, other = make(cap=64 * MIB, growth=2 * MIB), cu.stream(), cu.stream()
@@ -237,8 +233,8 @@ def test_what_would_pass_in_a_capture_passes_on_a_device_that_others_use(make: M
 
 
 @pytest.mark.timeout(20)
-def test_a_small_reserve_that_cannot_be_had_beside_a_pinned_block_is_refused(make: MakeArena) -> None:
-    """Before, it looked for ever for the reason."""
+def test_a_small_reserve_that_does_not_fit_beside_a_pinned_block_is_refused(make: MakeArena) -> None:
+    """It used to look for the reason forever."""
     pool = make(cap=32 * MIB, growth=32 * MIB)
     block = pool.allocate(1)
     pool.pin(block)

@@ -1,10 +1,10 @@
-"""Programs on several streams, with work queued and random delays, under the race checker: it finds nothing.
+"""Programs on several streams, with queued work and random delays, under the race checker: it finds nothing.
 
-What a block's stream is made to wait for depends on what is known to be done when it is handed out, so each of the 20
-seeds is another program to the arena. The cap is the smallest of some that works: only there memory wanders between
-streams before it is known to be done, as new memory is preferred to waiting.
+What a block's stream has to wait for depends on what is known to be done when the block is allocated, so each of the 20
+seeds is a different program to the arena. The cap is the smallest of some that works: only there does memory move
+between streams before it is known to be done, since new memory is preferred to waiting.
 
-Of the traces each seed plays another part; with ``ARENA_RACES=whole`` (``make races``) each plays all of them.
+Each seed plays another part of the traces; with ``ARENA_RACES=whole`` (``make races``) each plays all of them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..arena.conftest import MIB, MakeArena
 from ..arena.conftest import cu as cu
 from ..arena.conftest import make as make
 from ..simulated.cu import Cu
+from .queued_work import no_races
 from .replayer import Event, from_trace, generated, in_turns, play, races_of
-from .work import no_races
 
 SEEDS = range(1, 21)
 DELAY = 60  # microseconds at most
@@ -50,7 +50,7 @@ def peak(events: list[Event]) -> int:
 @pytest.mark.parametrize("streams", ["numbers", "objects"])
 @pytest.mark.parametrize("kind", ["stitched", "plain"])
 @pytest.mark.parametrize("name", ["generate", "server", "eight"])
-def test_nothing_is_used_again_before_its_last_user_is_done(
+def test_nothing_is_reused_before_its_last_user_is_done(
     name: str, kind: str, streams: str, make: MakeArena, cu: Cu
 ) -> None:
     looked_at = waits = 0
@@ -76,7 +76,7 @@ def test_nothing_is_used_again_before_its_last_user_is_done(
 
 
 def test_a_program_that_frees_what_another_stream_uses_is_reported(make: MakeArena, cu: Cu) -> None:
-    """The same program without record_stream: what the test above calls clean, the checker must not."""
+    """The same program without record_stream: the checker must report what it found clean above."""
     found = []
     for seed in itertools.islice(SEEDS, 3):
         pool = make(cap="256MiB", growth="8MiB")
@@ -86,7 +86,7 @@ def test_a_program_that_frees_what_another_stream_uses_is_reported(make: MakeAre
 
 
 def test_an_arena_that_does_not_wait_is_reported(make: MakeArena, cu: Cu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An arena that thinks all is the default stream's never makes one stream wait for another."""
+    """An arena that takes every stream for the default stream never makes one wait for another."""
     pool = make(cap="256MiB", growth="8MiB")
     real = pool.allocate
     monkeypatch.setattr(pool, "allocate", lambda size, stream: real(size, 0))

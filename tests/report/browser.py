@@ -1,4 +1,4 @@
-"""A browser without a window, and pages in it that notice every error and every request."""
+"""A headless browser, and pages that notice every error and every request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAGS = (
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Where there is none the test is skipped; where CI is set it fails."""
+    """Open a browser. Without one the test is skipped, or fails if CI is set."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium: .ci/get_chromium.sh gets it")
@@ -37,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 
 class Tab:
-    """A page that is open in a mode and a width of its own. At the end it must have asked for nothing but its file."""
+    """An open page with its own color mode and width. At the end it must have requested nothing but its file."""
 
     def __init__(self, browser: Any, path: Path, mode: str = "light", width: int = 1200) -> None:
         self.context = browser.new_context(color_scheme=mode, viewport={"width": width, "height": 1000})
@@ -62,7 +62,7 @@ class Tab:
             assert self.requests == [self.url]
 
     def rows(self, kind: str) -> list[list[str]]:
-        """The body of all tables of a kind, as the text that is read."""
+        """The text of the body of all tables of a kind."""
         rows: list[list[str]] = self.page.evaluate(
             """kind => [...document.querySelectorAll(`table.${kind} tbody tr`)]
                 .map(row => [...row.cells].map(cell => cell.textContent))""",
@@ -71,7 +71,7 @@ class Tab:
         return rows
 
     def block(self, selector: str) -> dict[str, str]:
-        """What is said about a block, in the box beside the pointer or in the one below the map."""
+        """The description of a block, in the box beside the pointer or in the one below the map."""
         found: dict[str, str] = self.page.evaluate(
             """selector => Object.fromEntries([...document.querySelectorAll(`${selector} .block div`)]
                 .map(entry => [...entry.children].map(child => child.textContent)))""",
@@ -80,7 +80,7 @@ class Tab:
         return found
 
     def bring(self, selector: str) -> None:
-        """Scroll there. What is drawn on demand is then waited for by the test."""
+        """Scroll there. The test then waits for what is drawn on demand."""
         self.page.evaluate(
             """selector => new Promise(done => {
                 document.querySelector(selector).scrollIntoView({block: "center"});
@@ -94,7 +94,7 @@ class Tab:
         return place
 
     def colour(self, selector: str, what: str) -> tuple[float, ...]:
-        """As it is drawn: red, green and blue between 0 and 1."""
+        """The color as drawn: red, green and blue between 0 and 1."""
         value: str = self.page.evaluate(
             "([selector, what]) => getComputedStyle(document.querySelector(selector))[what]", [selector, what]
         )
@@ -105,7 +105,7 @@ Open = Callable[..., Tab]  # of a report
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """As the guidelines for accessible pages define it: 4.5 is wanted for text."""
+    """The contrast ratio as the accessibility guidelines define it: text needs 4.5."""
 
     def light(colour: tuple[float, ...]) -> float:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]

@@ -1,4 +1,4 @@
-"""Reports are made of arenas: the same fixtures, with the same checks at the end. And a browser that shows them."""
+"""The arena's fixtures, with the same checks at the end, and a browser that shows reports."""
 
 from __future__ import annotations
 

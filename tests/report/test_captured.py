@@ -1,4 +1,4 @@
-"""Memory that captured graphs keep: every report, file and metric has it, and says how to release it.
+"""Memory kept by captured graphs: every report, file and metric includes it, and says how to release it.
 
 The snapshots are hand-made: two handles, a live block, and what a graph keeps beside it.
 """
@@ -39,7 +39,7 @@ def figures(names: list[str], **known: int) -> dict[str, int]:
 
 
 def make_snapshot() -> Snapshot:
-    """A handle of 4 MiB with a live block, captured and stranded bytes, and one of 4 MiB that a graph keeps whole."""
+    """A 4 MiB handle with a live block, captured and stranded bytes, and another that a graph keeps whole."""
     account = {
         "requested": MIB,
         "live": MIB,
@@ -78,7 +78,7 @@ def snapshot() -> Snapshot:
     return make_snapshot()
 
 
-def test_the_core_has_it_among_its_figures() -> None:
+def test_the_core_counts_captured_memory() -> None:
     assert "captured" in _STATS
     with arena.Arena(device="sim:1GiB", cap="64MiB") as pool:
         assert pool.stats().captured == 0
@@ -100,18 +100,18 @@ def test_the_map_shows_a_granule_as_captured_even_where_other_bytes_of_it_are_fr
 
 def test_fragmentation_leaves_out_what_graphs_keep(snapshot: Snapshot) -> None:
     now = Report.of(snapshot).fragmentation["now"]
-    assert (now.external, now.contiguous) == (1.0, 0.0)  # of 2 MiB that are free, in one piece
+    assert (now.external, now.contiguous) == (1.0, 0.0)  # of 2 MiB free, in one piece
 
 
-def test_a_live_block_holds_back_nothing_of_a_handle_that_a_graph_keeps_too(snapshot: Snapshot) -> None:
+def test_a_live_block_does_not_block_a_handle_that_a_graph_keeps_too(snapshot: Snapshot) -> None:
     (pin,) = Report.of(snapshot).pins
-    assert (pin.address, pin.holds_back) == (BASE, MIB)  # of its granule; the handle stays, without it too
+    assert (pin.address, pin.holds_back) == (BASE, MIB)  # of its granule; without it, the handle would stay as well
     pieces = [p._replace(state="stranded") if p.address == BASE + 3 * MIB else p for p in snapshot.pieces]
     (pin,) = Report.of(dataclasses.replace(snapshot, pieces=pieces)).pins
     assert pin.holds_back == 3 * MIB
 
 
-def test_text_page_and_notebook_show_it_and_say_how_to_release_it(snapshot: Snapshot) -> None:
+def test_text_page_and_notebook_show_captured_memory_and_how_to_release_it(snapshot: Snapshot) -> None:
     report = Report.of(snapshot)
     text = str(report)
     assert "◆ captured     5,242,880  62%  freed, but kept for a captured CUDA graph" in text
@@ -123,19 +123,19 @@ def test_text_page_and_notebook_show_it_and_say_how_to_release_it(snapshot: Snap
         assert GRAPHS in shown
 
 
-def test_nothing_is_said_about_graphs_that_keep_little(snapshot: Snapshot) -> None:
+def test_graphs_that_keep_little_are_not_mentioned(snapshot: Snapshot) -> None:
     stats = {**snapshot.stats, "captured": MIB, "stranded": 6 * MIB}
     assert not any("graphs" in note for note in Report.of(dataclasses.replace(snapshot, stats=stats)).notes)
 
 
-def test_saved_snapshots_and_reports_keep_it(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_saved_snapshots_and_reports_keep_captured_memory(snapshot: Snapshot, tmp_path: Path) -> None:
     assert arena.load(snapshot.save(tmp_path / "snapshot.json")) == snapshot
     assert pickle.loads(pickle.dumps(snapshot)) == snapshot
     report = Report.of(snapshot, timeline=sampled(snapshot))
     assert arena.load(report.save(tmp_path / "report.json")) == report
 
 
-def test_captured_bytes_are_part_of_the_sum_that_is_checked(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_captured_bytes_are_part_of_the_checked_sum(snapshot: Snapshot, tmp_path: Path) -> None:
     wrong = dataclasses.replace(snapshot, stats={**snapshot.stats, "captured": 0})
     with pytest.raises(UsageError, match="does not add up"):
         arena.load(wrong.save(tmp_path / "wrong.json"))
@@ -148,13 +148,13 @@ def sampled(snapshot: Snapshot) -> Any:
 
 
 def without_it(data: Any) -> Any:
-    """What a file had before there was this reason."""
+    """A file from before this reason existed."""
     if isinstance(data, dict):
         return {name: without_it(value) for name, value in data.items() if name != "captured"}
     return [without_it(item) for item in data] if isinstance(data, list) else data
 
 
-def test_files_from_before_it_existed_have_none(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_older_files_have_no_captured_memory(snapshot: Snapshot, tmp_path: Path) -> None:
     stats = {**snapshot.stats, "captured": 0, "stranded": 7 * MIB}
     pieces = [p if p.state == "live" else p._replace(state="stranded") for p in snapshot.pieces]
     peak = {**snapshot.peak, "captured": 0, "stranded": 7 * MIB}
@@ -169,20 +169,20 @@ def test_files_from_before_it_existed_have_none(snapshot: Snapshot, tmp_path: Pa
         html.render(report)
 
 
-def test_metrics_have_it_as_a_reason_and_as_a_gauge(snapshot: Snapshot) -> None:
+def test_metrics_have_captured_memory_as_a_reason_and_as_a_gauge(snapshot: Snapshot) -> None:
     text = prometheus.render([({"device": "0"}, snapshot.stats, {})])
     assert 'arena_reserved_bytes{device="0",reason="captured"} 5242880\n' in text
     assert '# TYPE arena_captured_bytes gauge\narena_captured_bytes{device="0"} 5242880\n' in text
 
 
-def test_counters_for_perfetto_have_it(snapshot: Snapshot) -> None:
+def test_counters_for_perfetto_include_captured_memory(snapshot: Snapshot) -> None:
     events = list(perfetto.events([(0.0, snapshot.stats)], name="arena", pid=1))
     (reserved,) = (event["args"] for event in events if event["name"] == "reserved")
     assert reserved["captured"] == 5 * MIB
     assert sum(reserved.values()) == 8 * MIB
 
 
-def test_pytorchs_viewer_shows_it_as_freed_but_not_reusable(snapshot: Snapshot) -> None:
+def test_pytorchs_viewer_shows_captured_memory_as_freed_but_not_reusable(snapshot: Snapshot) -> None:
     (segment,) = torch.convert(snapshot)["segments"]
     assert [(block["size"], block["state"]) for block in segment["blocks"]] == [
         (MIB, "active_allocated"),
@@ -209,7 +209,7 @@ def test_an_error_says_to_release_graphs_if_that_makes_room(snapshot: Snapshot) 
         assert RELEASE in line
 
 
-def test_an_error_mentions_graphs_that_keep_much_though_it_would_not_be_enough(snapshot: Snapshot) -> None:
+def test_an_error_mentions_graphs_that_keep_much_even_if_releasing_is_not_enough(snapshot: Snapshot) -> None:
     first, second = last_lines(failed(snapshot, 100 * MIB))
     assert first == "Next: raise the cap with set_cap(), or free something first."
     assert second.startswith("Also: captured CUDA graphs keep")
@@ -221,13 +221,13 @@ def test_an_error_does_not_mention_graphs_where_something_else_is_the_cause(snap
     assert "graphs" not in line
 
 
-def test_an_error_of_before_it_existed_can_be_read(snapshot: Snapshot) -> None:
+def test_an_older_error_without_captured_memory_can_be_read(snapshot: Snapshot) -> None:
     error = OutOfMemoryError("out of memory", "cap reached", 12 * MIB, 8 * MIB, without_it(snapshot.stats))
     assert "captured" not in str(error)
     assert len(last_lines(error)) == 1
 
 
-def test_the_page_draws_it_and_names_it(snapshot: Snapshot, show: Open) -> None:
+def test_the_page_draws_and_labels_captured_memory(snapshot: Snapshot, show: Open) -> None:
     report = Report.of(snapshot, timeline=sampled(snapshot))
     with show(report) as tab:
         assert "captured" in tab.page.inner_text(".legend")

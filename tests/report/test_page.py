@@ -1,4 +1,4 @@
-"""The page, in a browser: its figures are the report's, pointer and keys can use it, and it asks nobody anything."""
+"""The page in a browser: it shows the report's figures, works with pointer and keys, and makes no requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(pool: arena.Arena, size: int) -> arena.Buffer:
 
 @pytest.fixture(scope="module")
 def report(traced: None) -> Report:
-    """Of a program that freed every second of its blocks."""
+    """The report of a program that freed every second block."""
     numbers = random.Random(1)
     with arena.Arena(device="sim:8GiB", cap="1GiB", headroom="512MiB") as pool:
         with pool.scope("warm"), pool.scope("up"):
@@ -45,7 +45,7 @@ def report(traced: None) -> Report:
 
 @pytest.fixture(scope="module")
 def many(traced: None) -> Report:
-    """Of a program with 100,000 live blocks, and as many free pieces between them."""
+    """The report of a program with 100,000 live blocks, and as many free pieces between them."""
     numbers = random.Random(1)
     with arena.Arena(device="sim:8GiB") as pool:
         kept = [pool.allocate(numbers.choice([512, 1000, 4096, 30_000])) for _ in range(200_000)]
@@ -141,7 +141,7 @@ def test_the_keyboard_shows_the_same(report: Report, show: Open) -> None:
         place = tab.place_of(index)
         tab.page.mouse.move(place["x"], place["y"])
         pointed = tab.block("#map-tip")
-        for _ in range(100):  # by keys alone
+        for _ in range(100):  # with keys alone
             tab.page.keyboard.press("Tab")
             if tab.page.evaluate("document.activeElement.id") == "map":
                 break
@@ -171,7 +171,7 @@ def test_keys_zoom_from_the_whole_to_a_single_block_and_back(report: Report, sho
         tab.page.wait_for_function("whole => document.querySelector('#map-range').innerText === whole", arg=whole)
 
 
-def test_the_largest_pin_can_be_shown_on_the_map(report: Report, show: Open) -> None:
+def test_the_largest_blocker_can_be_shown_on_the_map(report: Report, show: Open) -> None:
     with show(report) as tab:
         tab.page.click("table.pins button >> nth=0")
         assert int(tab.block("#map-details")["Address"], 16) == report.pins[0].address
@@ -210,7 +210,7 @@ def test_a_page_is_small_and_needs_no_library(report: Report, many: Report, tmp_
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_text_can_be_read_in_light_and_dark(mode: str, report: Report, show: Open) -> None:
+def test_text_is_readable_in_light_and_dark_mode(mode: str, report: Report, show: Open) -> None:
     with show(dataclasses.replace(report, notes=["free something"]), mode=mode) as tab:
         page = tab.colour("body", "backgroundColor")
         assert (sum(page) < 1) == (mode == "dark")
@@ -224,7 +224,7 @@ def test_text_can_be_read_in_light_and_dark(mode: str, report: Report, show: Ope
             assert contrast(tuple(int(value[i : i + 2], 16) / 255 for i in (1, 3, 5)), page) >= 3, reason
 
 
-def test_the_plots_follow_when_the_mode_changes(report: Report, show: Open) -> None:
+def test_the_plots_follow_a_change_of_mode(report: Report, show: Open) -> None:
     picture = "document.querySelector('#map canvas').toDataURL()"
     with show(report) as tab:
         light, text = tab.page.evaluate(picture), tab.colour(".histogram .size", "color")
@@ -289,7 +289,7 @@ CUT = """
 
 
 def failed(report: Report) -> Report:
-    """The same with a request that failed, and names that are long."""
+    """The same with a failed request and long names."""
     long = "a/very/long/folder/of/a/program/that/trains.py:1234 in Trainer.run_one_epoch_of_the_whole_program"
     held = [Holder(long, 3 << 30, 123_456)]
     lines = [dataclasses.replace(holder, name=long) for holder in report.lines]
@@ -300,7 +300,7 @@ def failed(report: Report) -> Report:
 
 
 @pytest.mark.parametrize("width", [360, 420, 1280])
-def test_nothing_is_cut_off_or_scrolled_sideways(report: Report, show: Open, width: int) -> None:
+def test_nothing_is_cut_off_or_scrolls_sideways(report: Report, show: Open, width: int) -> None:
     for one in (report, failed(report)):
         with show(one, width=width) as tab:
             assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -308,10 +308,10 @@ def test_nothing_is_cut_off_or_scrolled_sideways(report: Report, show: Open, wid
             chips = "[...document.querySelectorAll('.part')].map(e => [e, e.querySelector('.chip')]).filter(p => p[1])"
             below = "chip.offsetTop >= part.offsetTop + part.clientHeight"
             inside = f"([part, chip]) => {below} || chip.offsetWidth <= part.clientWidth"
-            assert tab.page.evaluate(f"{chips}.every({inside})")  # a label is whole, or not to be seen
+            assert tab.page.evaluate(f"{chips}.every({inside})")  # a label is whole, or hidden
 
 
-def test_paper_has_everything(report: Report, show: Open, tmp_path: Path) -> None:
+def test_the_printed_page_has_everything(report: Report, show: Open, tmp_path: Path) -> None:
     with show(failed(report), width=760) as tab:
         closed = "document.querySelectorAll('details:not([open])').length"
         assert tab.page.evaluate(closed) > 0
@@ -322,7 +322,7 @@ def test_paper_has_everything(report: Report, show: Open, tmp_path: Path) -> Non
         assert tab.page.is_visible("table.sizes")
         assert tab.page.evaluate(CUT) == []
         bar = "getComputedStyle(document.querySelector('.bar .part')).printColorAdjust"
-        assert tab.page.evaluate(bar) == "exact"  # browsers leave backgrounds out otherwise
+        assert tab.page.evaluate(bar) == "exact"  # otherwise browsers do not print backgrounds
         tab.page.emulate_media(media="screen")
         tab.page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert tab.page.evaluate(closed) > 0
@@ -330,12 +330,12 @@ def test_paper_has_everything(report: Report, show: Open, tmp_path: Path) -> Non
         assert (tmp_path / "page.pdf").stat().st_size > 10_000
 
 
-def test_the_bars_of_a_small_arena_on_a_large_device_can_be_seen(show: Open) -> None:
+def test_the_bars_of_a_small_arena_on_a_large_device_are_visible(show: Open) -> None:
     with arena.Arena(device="sim:80GiB") as pool, pool.allocate(40 << 20), show(pool.report()) as tab:
         box = tab.page.locator(".bar").first.bounding_box()
         part = tab.page.locator(".bar .part.requested").first.bounding_box()
         assert part["width"] > 0.3 * box["width"]
-        assert tab.page.locator(".bars .bar").count() == 2  # of the device nothing would be seen
+        assert tab.page.locator(".bars .bar").count() == 2  # as a share of the device nothing would be visible
         assert tab.page.inner_text(".device").startswith("The device, 80 GiB: this arena ")
 
 

@@ -1,4 +1,4 @@
-"""The account over time on the page, in a browser: its figures are the report's, pointer and keys can use it."""
+"""The timeline on the page, in a browser: it shows the report's figures and works with pointer and keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def when(tab: Tab) -> str:
     return str(tab.page.inner_text("#timeline-when"))
 
 
-def test_it_shows_the_peak_first_and_says_so(report: Report, show: Open) -> None:
+def test_the_timeline_shows_the_peak_first_and_says_so(report: Report, show: Open) -> None:
     assert report.timeline is not None
     peak = report.timeline.peak
     with show(report) as tab:
@@ -56,7 +56,7 @@ def test_it_shows_the_peak_first_and_says_so(report: Report, show: Open) -> None
 def test_pointing_at_a_moment_shows_its_figures(report: Report, show: Open) -> None:
     assert report.timeline is not None
     at = report.timeline.at
-    index = max(range(len(at) - 1), key=lambda i: at[i + 1] - at[i])  # that holds for the longest
+    index = max(range(len(at) - 1), key=lambda i: at[i + 1] - at[i])  # the value that lasts longest
     with show(report) as tab:
         tab.bring("#timeline")
         x = tab.page.evaluate("i => (arenaPage.timelineX(i) + arenaPage.timelineX(i + 1)) / 2", index)
@@ -66,7 +66,7 @@ def test_pointing_at_a_moment_shows_its_figures(report: Report, show: Open) -> N
         assert when(tab).startswith(f"event {round(at[index]):,}")
 
 
-def test_the_keyboard_goes_from_sample_to_sample(report: Report, show: Open) -> None:
+def test_the_keyboard_moves_from_sample_to_sample(report: Report, show: Open) -> None:
     assert report.timeline is not None
     end = len(report.timeline.at) - 1
     with show(report) as tab:
@@ -82,7 +82,7 @@ def test_the_keyboard_goes_from_sample_to_sample(report: Report, show: Open) -> 
         assert tab.page.get_attribute("#timeline-details", "aria-live") == "polite"
 
 
-def test_where_it_failed_is_marked(misfit: Report, show: Open) -> None:
+def test_the_failure_is_marked(misfit: Report, show: Open) -> None:
     assert misfit.timeline is not None
     with show(misfit) as tab:
         assert when(tab) == f"event {round(misfit.timeline.at[-1]):,}, where the request failed"
@@ -92,8 +92,8 @@ def test_where_it_failed_is_marked(misfit: Report, show: Open) -> None:
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_it_is_drawn_in_the_colours_of_the_mode(mode: str, report: Report, show: Open) -> None:
-    """What is requested lies at the bottom, at every moment at which it is seen at all."""
+def test_the_timeline_uses_the_colours_of_the_mode(mode: str, report: Report, show: Open) -> None:
+    """Requested bytes are at the bottom, at every moment that is visible at all."""
     assert report.timeline is not None
     peak = report.timeline.peak
     with show(report, mode=mode) as tab:
@@ -115,7 +115,7 @@ def test_it_is_drawn_in_the_colours_of_the_mode(mode: str, report: Report, show:
         assert contrast(tab.colour("#timeline-details dt", "color"), panel) >= 4.5
 
 
-def test_it_follows_when_the_mode_or_the_width_changes(report: Report, show: Open) -> None:
+def test_the_timeline_follows_a_change_of_mode_or_width(report: Report, show: Open) -> None:
     picture = "document.querySelector('#timeline canvas').toDataURL()"
     with show(report) as tab:
         tab.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -127,14 +127,14 @@ def test_it_follows_when_the_mode_or_the_width_changes(report: Report, show: Ope
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_the_table_below_it_has_the_peak(report: Report, show: Open) -> None:
+def test_the_table_below_the_timeline_has_the_peak(report: Report, show: Open) -> None:
     with show(report) as tab:
         rows = tab.rows("timeline")
         assert 20 < len(rows) <= 62
         assert f"{report.account['live']:,}" in [row[2] for row in rows]
 
 
-def test_without_samples_there_is_no_such_part(report: Report, show: Open) -> None:
+def test_without_samples_there_is_no_timeline(report: Report, show: Open) -> None:
     with show(dataclasses.replace(report, timeline=None, moment="")) as tab:
         assert tab.page.locator("#timeline, .moment").count() == 0
 

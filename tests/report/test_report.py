@@ -7,7 +7,6 @@ import json
 import pickle
 import random
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from arena import Report, UsageError, sim
 from ..arena.conftest import GIB, MIB, MakeArena
 from ..programs import run
 from ..simulated.cu import Cu
+from ..threads import run_together
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def busy(make: MakeArena, traced: None) -> Iterator[tuple[arena.Arena, list[aren
     buffers.clear()
 
 
-def test_the_account_is_the_arenas_and_the_drivers(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
+def test_the_account_matches_the_arena_and_the_driver(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
     pool, buffers = busy
     report, stats = pool.report(), pool.stats()
     reasons = ("requested", "rounding", "pending", "captured", "releasable", "stranded", "spare")
@@ -61,7 +61,7 @@ def test_the_account_is_the_arenas_and_the_drivers(busy: tuple[arena.Arena, list
     assert report.largest["now"] == stats.largest
 
 
-def test_what_is_in_use_outside_the_arena_is_shown(make: MakeArena, cu: Cu) -> None:
+def test_memory_in_use_outside_the_arena_is_shown(make: MakeArena, cu: Cu) -> None:
     pool = make(cap="1GiB", headroom="1GiB")
     taken = cu.alloc(3 * GIB)
     assert pool.report().device["outside"] == 3 * GIB
@@ -78,11 +78,11 @@ def test_fragmentation_is_measured_now_and_at_the_peak(make: MakeArena) -> None:
     del blocks[::2]  # four pieces of 1 MiB
     now = pool.report().fragmentation["now"]
     assert now.contiguous == 0.75
-    assert now.external == pytest.approx(4 / 60)  # of the 60 MiB that are left, one request can have 56
+    assert now.external == pytest.approx(4 / 60)  # one request can have 56 of the 60 MiB left
     peak = pool.report().fragmentation["peak"]
     assert (peak.external, peak.contiguous) == (0, 0)
     pool.set_cap("8MiB")
-    assert pool.report().fragmentation["now"].external == pytest.approx(3 / 4)  # of 4 MiB, one in one piece
+    assert pool.report().fragmentation["now"].external == pytest.approx(3 / 4)  # only 1 of 4 MiB is in one piece
     pool.set_cap("64MiB")
     small = pool.allocate(1)
     assert pool.report().fragmentation["now"].internal == pytest.approx(511 / (4 * MIB + 512))
@@ -93,7 +93,7 @@ def test_an_arena_with_room_is_not_called_fragmented(make: MakeArena) -> None:
     pool = make()
     kept = pool.allocate(1000)
     report = pool.report()
-    assert report.account["stranded"] > 0.99 * report.account["reserved"]  # of one handle, in a cap of 8 GiB
+    assert report.account["stranded"] > 0.99 * report.account["reserved"]  # in one handle, with a cap of 8 GiB
     for when in ("now", "peak"):
         assert report.fragmentation[when].external < 0.001
     assert "%" not in report.caption
@@ -101,7 +101,7 @@ def test_an_arena_with_room_is_not_called_fragmented(make: MakeArena) -> None:
     kept.free()
 
 
-def test_a_device_is_called_what_it_was_asked_for_as(make: MakeArena) -> None:
+def test_a_device_has_the_name_it_was_requested_by(make: MakeArena) -> None:
     made = {0: "device 0", "0": "device 0", "sim": "sim", "sim:3GiB": "sim:3GiB", "sim:5GiB": "sim:5GiB"}
     for device, label in made.items():
         report = make(device=device).report()
@@ -127,8 +127,8 @@ def test_a_bar_is_as_long_as_the_cap_unless_that_is_far_away(make: MakeArena) ->
     kept.clear()
 
 
-def test_pytorch_35901(make: MakeArena, traced: None) -> None:
-    """One small block pins a large segment: the report names it and the line that made it."""
+def test_pytorch_35901_is_explained(make: MakeArena, traced: None) -> None:
+    """The report names the small block that holds a large segment back, and the line that allocated it."""
     pool = make(growth="64MiB", compact=False)
     large = pool.allocate(40 * MIB)
     small = pool.allocate(4096)
@@ -155,7 +155,7 @@ def test_a_block_that_shares_its_handle_still_holds_its_granule(make: MakeArena,
     assert (pin.address, pin.holds_back) == (small.ptr, 2 * MIB - 4096)
 
 
-def test_lines_are_the_programs_own_and_as_deep_as_wished(make: MakeArena) -> None:
+def test_lines_belong_to_the_program_and_are_as_deep_as_requested(make: MakeArena) -> None:
     pool = make(cap="64MiB")
 
     def inner() -> arena.Buffer:
@@ -179,7 +179,7 @@ def test_lines_are_the_programs_own_and_as_deep_as_wished(make: MakeArena) -> No
     assert all(age is not None and 0 <= age < 60 for age in ages[1:3])
 
 
-def test_arrays_of_cupy_remember_the_line_that_made_them(make: MakeArena, traced: None) -> None:
+def test_cupy_arrays_remember_the_line_that_made_them(make: MakeArena, traced: None) -> None:
     import cupy
 
     pool = make(cap="64MiB")
@@ -189,8 +189,8 @@ def test_arrays_of_cupy_remember_the_line_that_made_them(make: MakeArena, traced
     assert (files, len(kept)) == ({__file__}, 2)
 
 
-def test_tracing_lines_while_garbage_is_collected_does_not_hang() -> None:
-    """Finding a line may collect garbage, whose end may free or allocate, in this thread or another."""
+def test_tracing_lines_during_garbage_collection_does_not_hang() -> None:
+    """Finding a line may collect garbage, whose finalizers may free or allocate, in this thread or another."""
     code = """
 import gc, threading
 import arena
@@ -215,22 +215,18 @@ print(pool.stats().blocks)
     assert run(code, timeout=60, ARENA_DRIVER="sim").stdout == "0\n"
 
 
-def test_snapshots_of_many_threads_leave_the_collector_as_it_was(make: MakeArena) -> None:
+def test_snapshots_in_many_threads_leave_the_garbage_collector_as_it_was(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=lambda: [pool.snapshot() for _ in range(100)]) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*[lambda: [pool.snapshot() for _ in range(100)]] * 6)
     finally:
         sys.setswitchinterval(before)
     assert gc.isenabled()
 
 
-def test_names_in_brackets_are_printed_as_they_are(make: MakeArena) -> None:
+def test_names_in_brackets_are_printed_unchanged(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     with pool.scope("layer[conv]"), pool.scope("[/x]"):
         buffer = pool.allocate(1000)
@@ -238,7 +234,7 @@ def test_names_in_brackets_are_printed_as_they_are(make: MakeArena) -> None:
     assert buffer.nbytes == 1000
 
 
-def test_a_report_tells_what_passes_without_moving_data_where_that_is_forbidden(make: MakeArena) -> None:
+def test_where_moving_is_forbidden_a_report_says_what_passes_without_it(make: MakeArena) -> None:
     pool = make(cap="64MiB", growth="64MiB", reserve="64MiB", compact=False)
     blocks = [pool.allocate(2 * MIB) for _ in range(31)]
     del blocks[::2]
@@ -247,12 +243,12 @@ def test_a_report_tells_what_passes_without_moving_data_where_that_is_forbidden(
     assert not any("compact=True" in note for note in report.notes)
 
 
-def test_a_reservation_is_a_peak_too(make: MakeArena) -> None:
+def test_a_reservation_counts_for_the_peak(make: MakeArena) -> None:
     report = make(cap="64MiB", reserve="32MiB").report()
     assert (report.peak["reserved"], report.peak["spare"]) == (32 * MIB, 32 * MIB)
 
 
-def test_snapshots_of_another_arena_are_not_earlier_ones(make: MakeArena) -> None:
+def test_a_snapshot_of_another_arena_is_not_accepted_as_an_earlier_one(make: MakeArena) -> None:
     one, two = make(cap="64MiB"), make(cap="64MiB")
     with pytest.raises(UsageError, match="no earlier snapshot of the same arena"):
         two.snapshot().since(one.snapshot())
@@ -260,7 +256,7 @@ def test_snapshots_of_another_arena_are_not_earlier_ones(make: MakeArena) -> Non
         one.snapshot().since(None)  # type: ignore[arg-type]
 
 
-def test_lines_of_files_with_one_name_are_told_apart(make: MakeArena, traced: None) -> None:
+def test_lines_of_files_with_the_same_name_are_distinguished(make: MakeArena, traced: None) -> None:
     pool = make(cap="64MiB")
     kept = []
     for folder, size in (("/a", 1000), ("/b", 5000)):
@@ -285,19 +281,19 @@ def test_a_block_keeps_the_number_of_a_stream_that_is_gone(make: MakeArena, cu: 
     assert buffer.nbytes == 1000
 
 
-def test_tracing_is_switched_by_true_and_false_only() -> None:
+def test_tracing_takes_only_true_and_false() -> None:
     for on in ("off", 3, None):
         with pytest.raises(UsageError, match="write True or False, and depth= for the number of lines"):
             arena.trace_lines(on)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("depth", [0, -1, 65, 1.5, True, "2"])
-def test_a_depth_that_cannot_be_is_named(depth: object) -> None:
+def test_an_invalid_depth_is_named(depth: object) -> None:
     with pytest.raises(UsageError, match=f"depth={depth!r} is not accepted"):
         arena.trace_lines(True, depth=depth)  # type: ignore[arg-type]
 
 
-def test_what_was_allocated_between_two_snapshots_and_lives_is_listed_by_line(
+def test_live_allocations_since_an_earlier_snapshot_are_listed_by_line(
     make: MakeArena,
     traced: None,
 ) -> None:
@@ -339,7 +335,7 @@ def test_reports_and_snapshots_are_saved_and_read_back(
         report.save(tmp_path / "r.pdf")
 
 
-def test_the_json_is_as_its_schema_says(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
+def test_the_json_matches_its_schema(busy: tuple[arena.Arena, list[arena.Buffer]]) -> None:
     schema = json.loads((Path(arena._report.__file__).parent / "report.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     data = json.loads(json.dumps(busy[0].report().to_dict()))
@@ -402,7 +398,7 @@ def test_an_error_says_who_holds_the_most_in_25_lines(make: MakeArena, traced: N
     assert len(kept) == 9
 
 
-def test_a_failed_request_leaves_its_report_where_it_was_told(
+def test_a_failed_request_saves_its_report_to_the_given_folder(
     make: MakeArena,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -422,7 +418,7 @@ def test_a_failed_request_leaves_its_report_where_it_was_told(
         pool.allocate(9 * MIB)
 
 
-def test_an_arena_of_many_segments_is_not_drawn_at_length(make: MakeArena) -> None:
+def test_an_arena_with_many_segments_is_drawn_in_short(make: MakeArena) -> None:
     pool = make(cap="256MiB", growth="2MiB", vmm=False)
     kept = [pool.allocate(2 * MIB) for _ in range(50)]
     text = str(pool.report())
@@ -432,7 +428,7 @@ def test_an_arena_of_many_segments_is_not_drawn_at_length(make: MakeArena) -> No
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns"])
-def test_the_time_of_a_report_is_the_local_one_with_its_distance_to_utc(zone: str) -> None:
+def test_the_time_of_a_report_is_local_with_its_utc_offset(zone: str) -> None:
     code = """
 from datetime import datetime
 from arena._util.clock import now

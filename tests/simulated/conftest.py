@@ -1,4 +1,4 @@
-"""A driver that is fresh for every test, with the race checker on."""
+"""A fresh driver for every test, with the race checker on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .. import findings
 from .cu import Cu
 
 DEFAULTS = {
+    "card": "",
     "memory": "8GiB",
     "devices": 1,
     "granularity": "2MiB",
@@ -35,7 +36,7 @@ DEFAULTS = {
 
 
 def fresh(**settings: object) -> None:
-    """Reset the driver and its settings; the findings so far stay with the test."""
+    """Reset the driver and its settings. Findings so far stay with the test."""
     findings.keep()
     sim.reset()
     sim.configure(**{**DEFAULTS, **settings})  # type: ignore[arg-type]

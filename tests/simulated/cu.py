@@ -74,7 +74,7 @@ class Cu:
         self.names: dict[int, str] = {}
 
     def __getattr__(self, name: str) -> Callable[..., str]:
-        """Looked up once: what is set here is found without this."""
+        """Look a function up once; it is then an attribute and found without this."""
         for symbol in (name + "_v2", name):
             if hasattr(self.lib, symbol):
                 function = getattr(self.lib, symbol)
@@ -102,7 +102,7 @@ class Cu:
             raise RefusedError(f"{name}: {result}")
 
     def out(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint64) -> int:
-        """Call a function whose first parameter is a pointer to what it makes, and return that."""
+        """Call a function whose first parameter is a pointer to its result, and return that."""
         value = kind()
         self.ok(name, ctypes.byref(value), *arguments)
         return int(value.value)
@@ -141,7 +141,7 @@ class Cu:
         return self.cuMemSetAccess(address, size, ctypes.byref(desc), 1)
 
     def mapped(self, size: int = 2 * MIB) -> tuple[int, int]:
-        """An address and the handle that is mapped there, ready to use."""
+        """An address and the handle mapped there, ready to use."""
         address, handle = self.reserve(size), self.create(size)
         self.map(address, handle, size)
         assert self.allow(address, size) == SUCCESS
@@ -157,7 +157,7 @@ class Cu:
 
 
 class OwnedStream:
-    """A stream that is destroyed with its object, as CuPy's and cuda-core's are."""
+    """A stream that is destroyed with its object, as in CuPy and cuda-core."""
 
     def __init__(self, cu: Cu, *, non_blocking: bool = True) -> None:
         self.cu, self.ptr = cu, cu.stream(non_blocking=non_blocking)

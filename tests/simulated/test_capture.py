@@ -41,7 +41,7 @@ def test_captured_work_runs_when_its_graph_is_launched(cu: Cu) -> None:
     assert status.value == 1
     result, graph = end(cu, stream)
     assert result == SUCCESS
-    assert cu.read(address, 64) == bytes(64)  # nothing has run
+    assert cu.read(address, 64) == bytes(64)  # nothing has run yet
     launched = cu.out("cuGraphInstantiateWithFlags", graph, 0)
     cu.ok("cuGraphLaunch", launched, stream)
     cu.ok("cuStreamSynchronize", stream)
@@ -62,7 +62,7 @@ def test_captured_work_runs_when_its_graph_is_launched(cu: Cu) -> None:
     ],
     ids=["stream synchronize", "stream query", "context synchronize", "event query", "allocate", "copy"],
 )
-def test_nothing_waits_or_asks_while_a_stream_is_captured(cu: Cu, call: object) -> None:
+def test_waiting_and_querying_are_refused_while_a_stream_is_captured(cu: Cu, call: object) -> None:
     stream = cu.stream()
     begin(cu, stream)
     assert call(cu, stream) == CAPTURE_UNSUPPORTED  # type: ignore[operator]
@@ -70,7 +70,7 @@ def test_nothing_waits_or_asks_while_a_stream_is_captured(cu: Cu, call: object) 
 
 
 @pytest.mark.parametrize("call", ["create", "map", "set access", "unmap"])
-def test_nothing_is_mapped_while_a_stream_is_captured(cu: Cu, call: str) -> None:
+def test_mapping_is_refused_while_a_stream_is_captured(cu: Cu, call: str) -> None:
     stream = cu.stream()
     mapped, _ = cu.mapped()
     free, handle = cu.reserve(2 * MIB), cu.create()
@@ -96,14 +96,14 @@ def test_a_thread_in_relaxed_mode_may_map_while_a_stream_is_captured(cu: Cu) -> 
 
 
 @pytest.mark.parametrize("call", ["cuEventQuery", "cuEventSynchronize"])
-def test_asking_about_a_captured_event_is_refused_and_invalidates_the_capture(cu: Cu, call: str) -> None:
+def test_querying_a_captured_event_is_refused_and_invalidates_the_capture(cu: Cu, call: str) -> None:
     stream, event, ask = cu.stream(), cu.event(), getattr(cu, call)
     begin(cu, stream, RELAXED_MODE)
     cu.ok("cuEventRecord", event, stream)
     assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"
     assert end(cu, stream)[0] == CAPTURE_INVALIDATED
     begin(cu, stream, RELAXED_MODE)
-    assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"  # of a capture that is over: it harms no other
+    assert ask(event) == "CUDA_ERROR_CAPTURED_EVENT"  # its capture is over, so it harms no other
     assert end(cu, stream)[0] == SUCCESS
 
 
@@ -122,7 +122,7 @@ def test_the_legacy_stream_knows_of_captures_that_it_would_wait_for(cu: Cu) -> N
         assert cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)) == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
         info = cu.cuStreamGetCaptureInfo(LEGACY, ctypes.byref(status), None, None, None, None)
         assert info == "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
-        assert end(cu, stream)[0] == SUCCESS  # to ask spoils nothing
+        assert end(cu, stream)[0] == SUCCESS  # querying invalidates nothing
     other = cu.stream()
     begin(cu, other)
     assert (cu.cuStreamIsCapturing(LEGACY, ctypes.byref(status)), status.value) == (SUCCESS, 0)
@@ -130,7 +130,7 @@ def test_the_legacy_stream_knows_of_captures_that_it_would_wait_for(cu: Cu) -> N
 
 
 @pytest.mark.parametrize("of_the_capture", [True, False])
-def test_a_streams_properties_may_be_asked_for_while_one_is_captured(cu: Cu, of_the_capture: bool) -> None:
+def test_a_streams_properties_may_be_queried_while_one_is_captured(cu: Cu, of_the_capture: bool) -> None:
     stream, other, answer = cu.stream(), cu.stream(), ctypes.c_uint64()
     begin(cu, stream)
     for call in ("cuStreamGetId", "cuStreamGetFlags", "cuStreamGetPriority", "cuStreamGetDevice"):
@@ -189,7 +189,7 @@ def test_a_capture_ends_with_its_stream_or_context(cu: Cu, what: str) -> None:
     assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 512) == SUCCESS
 
 
-def test_an_event_of_a_capture_that_has_ended_draws_nobody_in(cu: Cu) -> None:
+def test_an_event_of_a_finished_capture_does_not_draw_other_streams_in(cu: Cu) -> None:
     stream, other, event, address = cu.stream(), cu.stream(), cu.event(), cu.alloc(512)
     begin(cu, stream)
     cu.ok("cuEventRecord", event, stream)
@@ -235,4 +235,4 @@ def test_a_graph_whose_memory_is_gone_is_launched_and_faults_when_it_runs(cu: Cu
         assert (found.call, found.handle) == ("cuGraphLaunch", graph)
         assert f"cuMemsetD8Async in it touches [{second:#x}, {second + 512:#x})" in found.text
         assert cu.cuStreamSynchronize(stream) == ILLEGAL_ADDRESS
-    assert cu.cuStreamQuery(stream) == ILLEGAL_ADDRESS  # for good
+    assert cu.cuStreamQuery(stream) == ILLEGAL_ADDRESS  # permanently

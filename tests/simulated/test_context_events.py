@@ -110,7 +110,7 @@ def test_a_context_event_belongs_to_its_context(two_devices: tuple[Cu, int, int]
     assert cu.cuCtxRecordEvent(0, event) == cu.cuCtxRecordEvent(0xDEAD, event) == "CUDA_ERROR_INVALID_CONTEXT"
     expect("unknown handle")
     assert cu.cuCtxRecordEvent(first, event) == SUCCESS
-    assert cu.cuCtxWaitEvent(second, event) == SUCCESS  # which may be of another context
+    assert cu.cuCtxWaitEvent(second, event) == SUCCESS  # which may belong to another context
 
 
 @pytest.mark.parametrize("mode", [GLOBAL_MODE, RELAXED_MODE])
@@ -119,7 +119,7 @@ def test_a_context_event_invalidates_every_capture_in_the_context(cu: Cu, contex
     one, two, event, thread_mode = cu.stream(), cu.stream(), cu.event(), ctypes.c_uint(RELAXED_MODE)
     begin(cu, one, mode)
     begin(cu, two, mode)
-    cu.ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(thread_mode))  # which helps nothing
+    cu.ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(thread_mode))  # which does not help
     assert getattr(cu, call)(context, event) == CAPTURE_UNSUPPORTED
     cu.ok("cuThreadExchangeStreamCaptureMode", ctypes.byref(thread_mode))
     assert end(cu, one)[0] == end(cu, two)[0] == CAPTURE_INVALIDATED
@@ -155,7 +155,7 @@ def test_a_context_that_waits_holds_back_all_later_work(cu: Cu, context: int) ->
     began = time.perf_counter()
     cu.ok("cuCtxWaitEvent", context, event)
     assert time.perf_counter() - began < SLOW * 1e-6  # on the device, not here
-    for i, stream in enumerate((before, cu.stream(), LEGACY, PER_THREAD), start=1):  # old streams and new
+    for i, stream in enumerate((before, cu.stream(), LEGACY, PER_THREAD), start=1):  # old streams and new ones
         cu.ok("cuMemcpyDtoDAsync", address + 512 * i, address, 64, stream)
     cu.ok("cuCtxSynchronize_v2", 0)
     assert all(cu.read(address + 512 * i, 64) == b"\x07" * 64 for i in range(1, 5))
@@ -182,7 +182,7 @@ def test_a_context_event_costs_what_an_event_does(cu: Cu, context: int) -> None:
     assert (sim.clock(), sim.calls("cuMemGetInfo")) == (11, 1)
 
 
-def test_a_context_that_ends_takes_its_recorded_events_along(cu: Cu) -> None:
+def test_a_context_that_ends_destroys_its_recorded_events(cu: Cu) -> None:
     context = cu.out("cuCtxCreate", 0, 0)
     event, stream, address = cu.event(), cu.stream(), cu.alloc(512)
     with sim.temporarily(delay=1000):

@@ -1,4 +1,4 @@
-"""Findings: uses of handles that are undefined on hardware, and how handles are reused."""
+"""Findings: uses of handles that are undefined on hardware, and the reuse of handles."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_using_a_destroyed_pool_is_a_finding_while_its_memory_lives_and_after(cu
     assert {found.destroyed_by for found in expect("dead pool", "dead pool")} == {"cuMemPoolDestroy"}
 
 
-def test_what_goes_with_its_context_is_dead(cu: Cu) -> None:
+def test_objects_of_a_destroyed_context_are_dead(cu: Cu) -> None:
     first = cu.out("cuCtxGetCurrent")
     context = cu.out("cuCtxCreate", 0, 0)
     stream, event = cu.stream(), cu.event()
@@ -175,7 +175,7 @@ def test_races_are_findings_too_in_the_order_in_which_they_happened(cu: Cu) -> N
     assert (sim.finding_count(), sim.findings()) == (0, [])
 
 
-def test_findings_can_be_asked_for_while_the_race_checker_is_off(cu: Cu) -> None:
+def test_findings_can_be_read_while_the_race_checker_is_off(cu: Cu) -> None:
     sim.configure(races=False)
     assert (sim.finding_count(), sim.findings()) == (0, [])
 
@@ -221,7 +221,7 @@ def test_the_next_stream_gets_the_handle_of_the_last_one_destroyed(cu: Cu) -> No
     again = [cu.stream() for _ in range(4)]
     assert again[:3] == streams[::-1]
     assert again[3] not in streams
-    assert len({*ids, *(stream_id(cu, stream) for stream in again)}) == 7  # ids are never given twice
+    assert len({*ids, *(stream_id(cu, stream) for stream in again)}) == 7  # ids are never reused
 
 
 def test_events_graphs_and_pools_get_old_handles_too(cu: Cu) -> None:
@@ -245,15 +245,15 @@ def test_a_stale_handle_whose_number_was_reused_means_the_new_object(cu: Cu) -> 
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 512, stream)
     cu.ok("cuStreamDestroy", stream)
-    assert cu.stream() == stream  # while the old one's work is still queued
-    assert cu.cuStreamQuery(stream) == SUCCESS  # of the new one, which has none
+    assert cu.stream() == stream  # while the old stream's work is still queued
+    assert cu.cuStreamQuery(stream) == SUCCESS  # of the new stream, which has none
     assert cu.read(address, 1) == b"\0"
     cu.ok("cuCtxSynchronize_v2", 0)  # includes the old one
     assert cu.read(address, 1) == b"\x01"
-    expect("race")  # the first look did not wait for the old stream
+    expect("race")  # the first query did not wait for the old stream
 
 
-def test_two_streams_of_one_number_race_as_two(cu: Cu) -> None:
+def test_two_streams_with_the_same_number_race_as_two(cu: Cu) -> None:
     stream, address = cu.stream(), cu.alloc(512)
     old = stream_id(cu, stream)
     cu.ok("cuMemsetD8Async", address, 1, 512, stream)
@@ -266,7 +266,7 @@ def test_two_streams_of_one_number_race_as_two(cu: Cu) -> None:
     assert f"stream {stream:#x} with id {old})" in found.text
 
 
-def test_an_ending_context_spares_a_stream_that_has_the_number_of_one_of_its_own(cu: Cu) -> None:
+def test_an_ending_context_spares_a_stream_that_reuses_the_number_of_one_of_its_own(cu: Cu) -> None:
     first = cu.out("cuCtxGetCurrent")
     context = cu.out("cuCtxCreate", 0, 0)
     stream, address = cu.stream(), cu.alloc(512)
@@ -288,7 +288,7 @@ def test_without_reuse_no_number_comes_back(cu: Cu) -> None:
     expect("dead stream")
 
 
-def test_handles_of_an_earlier_machine_are_refused_without_a_finding(cu: Cu) -> None:
+def test_handles_from_before_a_reset_are_refused_without_a_finding(cu: Cu) -> None:
     context, stream, event = cu.out("cuCtxGetCurrent"), cu.stream(), cu.event()
     sim.reset()
     cu.start()
@@ -296,7 +296,7 @@ def test_handles_of_an_earlier_machine_are_refused_without_a_finding(cu: Cu) -> 
     assert cu.cuStreamQuery(stream) == cu.cuEventDestroy(event) == INVALID_HANDLE
 
 
-def test_numbers_of_an_earlier_machine_do_not_come_back(cu: Cu) -> None:
+def test_numbers_from_before_a_reset_are_not_reused(cu: Cu) -> None:
     stream = cu.stream()
     cu.ok("cuStreamDestroy", stream)
     sim.reset()
@@ -313,6 +313,6 @@ def test_worker_threads_are_named(cu: Cu) -> None:
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 512, stream)
         named = False
-        while cu.cuStreamQuery(stream) == NOT_READY:  # the thread may not have begun
+        while cu.cuStreamQuery(stream) == NOT_READY:  # the thread may not have started yet
             named = named or "cudasim" in thread_names()
     assert named

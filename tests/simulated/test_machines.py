@@ -1,4 +1,4 @@
-"""Machines unlike a data centre's: little address space, no peers, integrated or busy devices, slow unmapping."""
+"""Machines unlike those in a data centre: few addresses, no peers, integrated or busy devices, slow unmapping."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from arena import UsageError, sim
 
 from ..findings import expect
+from ..threads import run_together
 from .cu import (
     GIB,
     ILLEGAL_ADDRESS,
@@ -82,22 +83,22 @@ def test_virtual_memory_calls_can_fail_for_good(cu: Cu, error: str) -> None:
     assert [call() for call in calls.values()] == [SUCCESS] * 3
 
 
-# Devices of another process
+# Devices used by another process
 
 
-def test_a_device_that_another_process_has_for_itself_is_unavailable(machine: None) -> None:
+def test_a_device_used_exclusively_by_another_process_is_unavailable(machine: None) -> None:
     sim.configure(devices=2, exclusive=[1])
     cu, context = Cu(), ctypes.byref(ctypes.c_uint64())
     cu.start(0)
     assert cu.cuDevicePrimaryCtxRetain(context, 1) == cu.cuCtxCreate(context, 0, 1) == UNAVAILABLE
     assert (attribute(cu, COMPUTE_MODE, 0), attribute(cu, COMPUTE_MODE, 1)) == (0, EXCLUSIVE_PROCESS)
-    assert cu.out("cuDeviceTotalMem", 1) == 8 * GIB  # it can still be asked about
+    assert cu.out("cuDeviceTotalMem", 1) == 8 * GIB  # it can still be queried
     sim.configure(exclusive=[])
     cu.start(1)
     assert sim.settings().exclusive == ()
 
 
-def test_a_device_that_another_process_has_for_itself_gets_no_access(machine: None) -> None:
+def test_a_device_used_exclusively_by_another_process_gets_no_access(machine: None) -> None:
     sim.configure(devices=2)
     cu = Cu()
     cu.start(1)
@@ -109,7 +110,7 @@ def test_a_device_that_another_process_has_for_itself_gets_no_access(machine: No
     assert cu.allow(mapped, device=1) == UNAVAILABLE
 
 
-def test_a_context_that_exists_stays_when_its_device_becomes_exclusive(cu: Cu) -> None:
+def test_an_existing_context_stays_when_its_device_becomes_exclusive(cu: Cu) -> None:
     with sim.temporarily(exclusive="0"):
         assert cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_uint64()), 0) == SUCCESS
         assert cu.cuCtxCreate(ctypes.byref(ctypes.c_uint64()), 0, 0) == UNAVAILABLE
@@ -204,19 +205,19 @@ def test_the_state_of_a_primary_context_is_known_before_it_is_retained(machine: 
 # Integrated devices and RDMA
 
 
-def test_the_page_cache_of_an_integrated_device_is_not_counted_as_free_but_can_be_had(machine: None) -> None:
+def test_the_page_cache_of_an_integrated_device_is_not_counted_as_free_but_can_be_allocated(machine: None) -> None:
     sim.configure(integrated=True, page_cache="5GiB")
     cu = Cu()
     cu.start()
     assert attribute(cu, INTEGRATED) == 1
     assert free_bytes(cu) == 3 * GIB
-    cu.alloc(4 * GIB)  # the host drops what it cached
+    cu.alloc(4 * GIB)  # the host drops its cache
     assert free_bytes(cu) == 0
     sim.configure(page_cache=0)
     assert free_bytes(cu) == 4 * GIB
 
 
-def test_a_device_of_its_own_has_no_page_cache(cu: Cu) -> None:
+def test_a_discrete_device_has_no_page_cache(cu: Cu) -> None:
     sim.configure(page_cache="5GiB")
     assert (attribute(cu, INTEGRATED), free_bytes(cu)) == (0, 8 * GIB)
 
@@ -269,7 +270,7 @@ def test_unmapping_and_setting_access_may_wait_for_all_queued_work(cu: Cu, call:
     mapped, _ = cu.mapped()
     sim.configure(sync_unmap=True)
     with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)  # which has nothing to do with what is unmapped
+        cu.ok("cuMemsetD8Async", address, 1, 512, busy)  # unrelated to what is unmapped
     result = cu.cuMemUnmap(mapped, 2 * MIB) if call == "unmap" else cu.allow(mapped)
     assert (result, cu.cuStreamQuery(busy)) == (SUCCESS, SUCCESS)
     stalled = sim.stalled()
@@ -291,7 +292,7 @@ def test_without_the_setting_nothing_waits(cu: Cu) -> None:
     assert sim.stalled().count == 0
 
 
-def test_unmapping_that_happens_to_wait_is_still_reported_if_the_program_did_not(cu: Cu) -> None:
+def test_an_unmap_that_happens_to_wait_is_still_reported_if_the_program_did_not_wait(cu: Cu) -> None:
     stream = cu.stream()
     mapped, _ = cu.mapped()
     sim.configure(sync_unmap=True)
@@ -302,19 +303,26 @@ def test_unmapping_that_happens_to_wait_is_still_reported_if_the_program_did_not
     expect("removed")
 
 
-def test_other_threads_go_on_while_an_unmap_waits(cu: Cu) -> None:
-    context, busy, free, address = cu.out("cuCtxGetCurrent"), cu.stream(), cu.stream(), cu.alloc(4096)
+def mapped_beside_slow_work(cu: Cu) -> int:
+    """A mapped address, on a device that waits for queued work before it unmaps anything, and has some."""
+    busy, address = cu.stream(), cu.alloc(512)
     mapped, _ = cu.mapped()
     sim.configure(sync_unmap=True)
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+    return mapped
+
+
+def test_other_threads_continue_while_an_unmap_waits(cu: Cu) -> None:
+    context, free, address = cu.out("cuCtxGetCurrent"), cu.stream(), cu.alloc(4096)
+    mapped = mapped_beside_slow_work(cu)
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(cu.cuMemUnmap(mapped, 2 * MIB)))
     waiting.start()
     calls = 0
     while waiting.is_alive():
         cu.ok("cuCtxSetCurrent", context)
-        cu.ok("cuMemsetD8Async", address + 512, 1, 512, free)  # does not delay the unmap for ever
+        cu.ok("cuMemsetD8Async", address, 1, 512, free)  # does not delay the unmap forever
         calls += 1
         time.sleep(0.001)
     waiting.join()
@@ -322,27 +330,14 @@ def test_other_threads_go_on_while_an_unmap_waits(cu: Cu) -> None:
     assert calls > 1
 
 
-def test_an_unmap_that_waited_finds_what_another_thread_unmapped(cu: Cu) -> None:
-    busy, address = cu.stream(), cu.alloc(512)
-    mapped, _ = cu.mapped()
-    sim.configure(sync_unmap=True)
-    with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)
-    results: list[str] = []
-    threads = [threading.Thread(target=lambda: results.append(cu.cuMemUnmap(mapped, 2 * MIB))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == ["CUDA_ERROR_INVALID_VALUE", SUCCESS]
+def test_an_unmap_that_waited_notices_what_another_thread_unmapped(cu: Cu) -> None:
+    mapped = mapped_beside_slow_work(cu)
+    results = run_together(*[lambda: cu.cuMemUnmap(mapped, 2 * MIB)] * 2)
+    assert sorted(map(str, results)) == ["CUDA_ERROR_INVALID_VALUE", SUCCESS]
 
 
 def test_a_reset_ends_an_unmap_that_waits(cu: Cu) -> None:
-    busy, address = cu.stream(), cu.alloc(512)
-    mapped, _ = cu.mapped()
-    sim.configure(sync_unmap=True)
-    with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+    mapped = mapped_beside_slow_work(cu)
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(cu.cuMemUnmap(mapped, 2 * MIB)))
     waiting.start()
@@ -353,12 +348,8 @@ def test_a_reset_ends_an_unmap_that_waits(cu: Cu) -> None:
     assert results == ["CUDA_ERROR_NOT_INITIALIZED"]
 
 
-def test_a_capture_is_refused_before_anything_is_waited_for(cu: Cu) -> None:
-    busy, captured, address = cu.stream(), cu.stream(), cu.alloc(512)
-    mapped, _ = cu.mapped()
-    sim.configure(sync_unmap=True)
-    with sim.temporarily(delay=SLOW):
-        cu.ok("cuMemsetD8Async", address, 1, 512, busy)
+def test_a_capture_is_refused_before_any_wait(cu: Cu) -> None:
+    captured, mapped = cu.stream(), mapped_beside_slow_work(cu)
     begin(cu, captured, GLOBAL_MODE)
     assert cu.cuMemUnmap(mapped, 2 * MIB) == CAPTURE_UNSUPPORTED
     assert sim.stalled().count == 0
@@ -376,7 +367,7 @@ def test_a_capture_is_refused_before_anything_is_waited_for(cu: Cu) -> None:
         ({"dead": "ignore"}, "dead: 'ignore' is not accepted; write report, print"),
     ],
 )
-def test_a_bad_description_of_a_machine_is_named(machine: None, change: dict[str, object], text: str) -> None:
+def test_an_invalid_description_of_a_machine_is_named(machine: None, change: dict[str, object], text: str) -> None:
     before = sim.settings()
     with pytest.raises(UsageError) as caught:
         sim.configure(**change)  # type: ignore[arg-type]

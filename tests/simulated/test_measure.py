@@ -1,4 +1,4 @@
-"""What ``arena measure`` finds on the simulated driver: its own prices, and who waits under load."""
+"""What ``arena measure`` finds on the simulated driver: its own prices, and which calls wait under load."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def nothing_is_left() -> None:
 
 
 @pytest.mark.parametrize("table", ["a100", "small", "free"])
-def test_the_simulators_own_prices_are_found_again(machine: None, tmp_path: Path, table: str) -> None:
+def test_the_simulators_own_prices_are_measured(machine: None, tmp_path: Path, table: str) -> None:
     sim.configure(prices=table)
     found = quick()
     expected = {(call, 0): sim.price(call) for call in NOT_PRICED_BY_SIZE}
@@ -56,7 +56,7 @@ def test_the_simulators_own_prices_are_found_again(machine: None, tmp_path: Path
     assert idle(quick()) == pytest.approx(idle(found), abs=0.001)
 
 
-def test_nothing_is_left_behind_and_no_finding_is_made(machine: None) -> None:
+def test_measuring_leaves_nothing_behind_and_causes_no_finding(machine: None) -> None:
     before = sim.settings()
     quick()
     nothing_is_left()
@@ -125,14 +125,14 @@ def test_a_refusal_of_the_driver_is_reported_and_leaves_nothing_behind(started: 
 
 @pytest.mark.parametrize("call", [*MADE, "cuEventDestroy", "cuStreamDestroy", "cuCtxPopCurrent"])
 @pytest.mark.parametrize("nth", [1, 3, 13, 30, 31, 32, 33, 50])
-def test_whenever_the_driver_refuses_nothing_is_left(started: None, call: str, nth: int) -> None:
+def test_nothing_is_left_whichever_call_the_driver_refuses(started: None, call: str, nth: int) -> None:
     sim.fail(call, "CUDA_ERROR_NOT_PERMITTED", nth=nth)
     with contextlib.suppress(arena.DriverError):
         measure(rounds=3)
     nothing_is_left()
 
 
-def test_a_device_that_fills_up_meanwhile_is_reported(started: None) -> None:
+def test_a_device_that_fills_up_in_the_meantime_is_reported(started: None) -> None:
     sim.fail("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", nth=7)
     with pytest.raises(arena.DriverError, match="128 MiB must stay free on device 0"):
         measure(rounds=4)
@@ -167,7 +167,7 @@ def test_wsl_is_recognised(monkeypatch: pytest.MonkeyPatch, started: None, relea
     assert measure(rounds=3).facts["platform"].endswith(says)
 
 
-def test_a_round_that_the_driver_ends_can_be_followed_by_another(started: None) -> None:
+def test_a_measurement_that_the_driver_ended_can_be_repeated(started: None) -> None:
     timer = _core.CallTimer(_core.default_driver(), 0)
     sim.fail("cuMemMap", nth=2)
     assert len(timer.virtual_round(2 * MIB)) == 7

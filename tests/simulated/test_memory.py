@@ -1,4 +1,4 @@
-"""Plain, host, managed and pool memory: what is allocated, what can be asked about it, what is refused."""
+"""Plain, host, managed and pool memory: allocation, queries, and what is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory_info(cu: Cu) -> tuple[int, int]:
     return free.value, total.value
 
 
-def test_what_is_allocated_is_no_longer_free(cu: Cu) -> None:
+def test_allocated_memory_is_no_longer_free(cu: Cu) -> None:
     assert memory_info(cu) == (8 * GIB, 8 * GIB)
     address = cu.alloc(GIB)
     assert memory_info(cu) == (7 * GIB, 8 * GIB)
@@ -40,7 +40,7 @@ def test_an_allocation_beyond_the_device_is_out_of_memory(cu: Cu) -> None:
     assert sim.used() == 0
 
 
-def test_an_allocation_of_nothing_is_refused(cu: Cu) -> None:
+def test_a_zero_size_allocation_is_refused(cu: Cu) -> None:
     assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 0) == INVALID_VALUE
     assert cu.cuMemAlloc(None, 512) == INVALID_VALUE
 
@@ -74,7 +74,7 @@ def test_copies_arrive_in_every_direction(cu: Cu) -> None:
     cu.ok("cuMemcpyDtoD", second, first, len(data))
     assert cu.read(second, len(data)) == data
     out = ctypes.create_string_buffer(len(data))
-    cu.ok("cuMemcpy", ctypes.addressof(out), second, len(data))  # the directions are found out
+    cu.ok("cuMemcpy", ctypes.addressof(out), second, len(data))  # the driver finds out the direction
     assert out.raw == data
 
 
@@ -89,12 +89,12 @@ def test_fills_write_their_pattern_and_need_alignment(cu: Cu, function: str, wid
 
 
 def host_memory() -> int:
-    """Bytes of the host behind all simulated memory."""
+    """Host memory behind all simulated memory, in bytes."""
     links = [Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     return sum(os.stat(link).st_blocks * 512 for link in links if link.is_symlink() and "cudasim" in os.readlink(link))
 
 
-def test_copies_and_fills_of_zeros_take_no_memory_of_the_host(cu: Cu) -> None:
+def test_copies_and_fills_of_zeros_take_no_host_memory(cu: Cu) -> None:
     size = 64 * MIB
     first, second = cu.alloc(size), cu.alloc(size)
     cu.write(first + 5 * MIB + 7, b"here")
@@ -109,7 +109,7 @@ def test_copies_and_fills_of_zeros_take_no_memory_of_the_host(cu: Cu) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_copies_and_fills_leave_what_they_should(cu: Cu, seed: int) -> None:
+def test_any_copies_and_fills_leave_the_right_bytes(cu: Cu, seed: int) -> None:
     chance = random.Random(seed)
     size = MIB + 4096 * seed + 12
     pinned = cu.out("cuMemHostAlloc", size, 0)
@@ -125,7 +125,7 @@ def test_any_copies_and_fills_leave_what_they_should(cu: Cu, seed: int) -> None:
                 continue
             data = bytes(models[source][at_source : at_source + count])
             cu.ok("cuMemcpy", places[to] + at, places[source] + at_source, count)
-        elif what == "write":  # here and there something, in pages of zeros
+        elif what == "write":  # some bytes here and there, in pages of zeros
             data = bytearray(count)
             for _ in range(3):
                 data[chance.randrange(count)] = chance.randrange(256)
@@ -146,7 +146,7 @@ def test_new_memory_is_zero(cu: Cu) -> None:
     assert cu.read(cu.alloc(MIB), MIB) == bytes(MIB)
 
 
-def test_host_memory_is_reached_from_both_sides(cu: Cu) -> None:
+def test_host_memory_is_accessible_from_both_sides(cu: Cu) -> None:
     host = cu.out("cuMemHostAlloc", 4096, 0)
     ctypes.memmove(host, b"host", 4)
     assert cu.out("cuMemHostGetDevicePointer", ctypes.c_void_p(host), 0) == host
@@ -171,7 +171,7 @@ def test_host_memory_is_registered_once(cu: Cu) -> None:
     assert cu.cuMemHostUnregister(address) == "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"
 
 
-def test_managed_memory_is_reached_by_host_and_device_and_may_exceed_the_device(cu: Cu) -> None:
+def test_managed_memory_is_accessible_from_host_and_device_and_may_exceed_the_device(cu: Cu) -> None:
     address = cu.out("cuMemAllocManaged", 16 * GIB, 1)
     ctypes.memmove(address, b"host", 4)
     assert cu.read(address, 4) == b"host"
@@ -204,7 +204,7 @@ def test_memory_calls_need_a_context(machine: None) -> None:
     assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 512) == SUCCESS
 
 
-def test_memory_goes_with_its_context(cu: Cu) -> None:
+def test_memory_is_freed_with_its_context(cu: Cu) -> None:
     context = cu.out("cuCtxCreate", 0, 0)
     cu.alloc(MIB)
     cu.stream()
@@ -232,7 +232,7 @@ def pool_figure(cu: Cu, pool: int, attribute: int) -> int:
     return value.value
 
 
-def test_a_pool_keeps_what_is_above_its_threshold_only_until_the_host_waits(cu: Cu) -> None:
+def test_a_pool_keeps_memory_above_its_threshold_only_until_the_host_waits(cu: Cu) -> None:
     pool = cu.out("cuDeviceGetDefaultMemPool", 0)
     stream = cu.stream()
     address = cu.out("cuMemAllocAsync", MIB, stream)
@@ -287,7 +287,7 @@ def test_a_pool_keeps_to_its_maximum(cu: Cu) -> None:
     address = ctypes.c_uint64()
     assert cu.cuMemAllocFromPoolAsync(ctypes.byref(address), 5 * MIB, pool, 0) == OUT_OF_MEMORY
     assert cu.cuMemAllocFromPoolAsync(ctypes.byref(address), 4 * MIB, pool, 0) == SUCCESS
-    cu.ok("cuMemPoolDestroy", pool)  # goes when its last allocation does
+    cu.ok("cuMemPoolDestroy", pool)  # freed with its last allocation
     cu.ok("cuMemsetD8", address.value, 1, 4 * MIB)
     cu.ok("cuMemFreeAsync", address.value, 0)
     cu.ok("cuStreamSynchronize", 0)
@@ -296,11 +296,11 @@ def test_a_pool_keeps_to_its_maximum(cu: Cu) -> None:
     expect("dead pool")
 
 
-def test_a_devices_default_pool_is_not_destroyed(cu: Cu) -> None:
+def test_a_devices_default_pool_cannot_be_destroyed(cu: Cu) -> None:
     assert cu.cuMemPoolDestroy(cu.out("cuDeviceGetDefaultMemPool", 0)) == INVALID_VALUE
 
 
-def test_a_reused_piece_of_a_pool_has_the_size_that_was_asked_for_now(cu: Cu) -> None:
+def test_a_reused_piece_of_a_pool_has_the_newly_requested_size(cu: Cu) -> None:
     stream = cu.stream()
     small = cu.out("cuMemAllocAsync", 512, stream)
     cu.ok("cuMemFreeAsync", small, stream)
@@ -322,7 +322,7 @@ def test_enormous_sizes_are_out_of_memory_and_leave_nothing_behind(cu: Cu, size:
     assert (sim.used(), sim.census().allocations, sim.census().mappings) == (0, 0, 0)
 
 
-def test_a_pool_allocation_that_is_refused_keeps_no_memory(cu: Cu) -> None:
+def test_a_refused_pool_allocation_keeps_no_memory(cu: Cu) -> None:
     blocking = cu.stream(non_blocking=False)
     cu.ok("cuStreamBeginCapture", blocking, 2)
     pointer = ctypes.byref(ctypes.c_uint64())

@@ -1,4 +1,4 @@
-"""Price tables: those that are built in, and those that are read from files."""
+"""Price tables: built in, and read from files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refusal(path: object) -> str:
     return str(error.value)
 
 
-def test_prices_between_measured_sizes_lie_on_the_straight_line(machine: None, table: Path) -> None:
+def test_prices_between_measured_sizes_are_interpolated(machine: None, table: Path) -> None:
     sim.configure(prices=table)
     expected = {1: 10, 2: 10, 5: 13, 8: 16, 36: 44, 64: 72}
     assert {size: sim.price("cuMemCreate", size * MIB) for size in expected} == pytest.approx(expected)
@@ -78,7 +78,7 @@ def test_calls_are_charged_by_the_size_of_their_memory(cu: Cu, tmp_path: Path) -
         assert sim.clock() == size * 1_111_111
 
 
-def test_the_table_in_force_is_shown_with_its_facts(machine: None, table: Path) -> None:
+def test_the_current_table_is_shown_with_its_facts(machine: None, table: Path) -> None:
     assert (sim.prices().name, sim.prices().label, sim.prices().facts) == ("a100", "a100", {})
     sim.configure(prices=str(table))
     found = sim.prices()
@@ -90,7 +90,7 @@ def test_the_table_in_force_is_shown_with_its_facts(machine: None, table: Path) 
     assert (sim.prices().calls, sim.price("cuMemCreate", MIB)) == ({}, 0)
 
 
-def test_a_table_can_be_put_back_after_its_file_is_gone(
+def test_a_table_can_be_restored_after_its_file_is_gone(
     machine: None, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(table.parent)
@@ -112,7 +112,7 @@ def test_a_file_is_read_again_each_time_it_is_set(machine: None, table: Path) ->
     assert sim.price("cuMemUnmap") == 6
 
 
-def test_the_environment_names_a_file(table: Path) -> None:
+def test_the_environment_can_name_a_file(table: Path) -> None:
     code = "from arena import sim; print(sim.prices().label, sim.price('cuMemUnmap'))"
     done = run(code, check=True, CUDASIM_PRICES=str(table))
     assert done.stdout == "card.prices (A card of somebody's, 2026-11-18) 5.25\n"
@@ -171,7 +171,7 @@ def test_the_environment_names_a_file(table: Path) -> None:
         ("cuMemMap\0 2MiB 1", "it has a control character"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_named_with_its_line(machine: None, tmp_path: Path, line: str, says: str) -> None:
+def test_an_error_in_a_file_is_reported_with_its_line(machine: None, tmp_path: Path, line: str, says: str) -> None:
     path = write(tmp_path / "bad.prices", line)
     text = refusal(path)
     number = 2 + line.count("\n")
@@ -196,13 +196,13 @@ def test_what_is_wrong_with_a_file_is_named_with_its_line(machine: None, tmp_pat
         (b"arena-prices 1\n" + b"#" * (1 << 20), "is not a price file: it is larger than 1 MiB"),
     ],
 )
-def test_what_is_no_price_file_is_refused(machine: None, tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_file_that_is_no_price_table_is_refused(machine: None, tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "bad.prices"
     path.write_bytes(content)
     assert f"prices: {path} {says}" in refusal(path)
 
 
-def test_what_is_no_file_is_refused_without_waiting_for_it(machine: None, tmp_path: Path) -> None:
+def test_a_special_file_is_refused_without_waiting_for_it(machine: None, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         assert f"{path} is not a regular file" in refusal(path)
@@ -214,12 +214,12 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(machine: None, tmp_pa
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_may_not_be_read_is_refused(machine: None, table: Path) -> None:
+def test_a_file_without_read_permission_is_refused(machine: None, table: Path) -> None:
     table.chmod(stat.S_IWUSR)
     assert f"{table} cannot be read: Permission denied" in refusal(table)
 
 
-def test_names_of_files_need_not_be_text(machine: None, tmp_path: Path) -> None:
+def test_file_names_need_not_be_text(machine: None, tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b'/a"\\\xff\n.prices'))
     path.write_text(TABLE.replace("\n", "\r\n"))
     sim.configure(prices=path)
@@ -230,6 +230,6 @@ def test_names_of_files_need_not_be_text(machine: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("cuMemMap_v2",), (None,), ("cuMemMap", -1), ("cuMemMap", 1 << 64), ("cuMemMap", True)]
 )
-def test_prices_of_what_does_not_exist_are_refused(machine: None, arguments: tuple[object, ...]) -> None:
+def test_prices_of_unknown_calls_are_refused(machine: None, arguments: tuple[object, ...]) -> None:
     with pytest.raises(UsageError):
         sim.price(*arguments)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the driver survives: large devices, many handles, threads, fork, and the end of the interpreter."""
+"""What the driver withstands: large devices, many handles, threads, forks, and interpreter exit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import random
 import resource
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from arena import sim
 
 from ..programs import run
+from ..threads import run_together
 from .cu import GIB, ILLEGAL_ADDRESS, MIB, SUCCESS, Cu
 
 GRANULE = 2 * MIB
@@ -72,7 +74,7 @@ def test_100_000_handles_are_mapped_at_once_in_any_order(huge: Cu) -> None:
         cu.write(address + i * GRANULE, i.to_bytes(4, "little"))
     assert all(cu.read(address + i * GRANULE, 4) == i.to_bytes(4, "little") for i in range(0, count, 9_973))
     cu.ok("cuMemUnmap", address, count * GRANULE)
-    map_shuffled(cu, address, handles, seed=2)  # each somewhere else than the first time
+    map_shuffled(cu, address, handles, seed=2)  # each at another address than before
     assert sim.census().mappings == count
     assert kernel_mappings() < 60_000
 
@@ -97,7 +99,7 @@ def test_handles_that_hold_data_can_be_mapped_in_another_order(huge: Cu) -> None
     assert [cu.read(address + place * GRANULE, 1)[0] for place in sample] == [order[p] % 251 for p in sample]
 
 
-def test_released_memory_is_given_back_to_the_host(cu: Cu) -> None:
+def test_released_memory_is_returned_to_the_host(cu: Cu) -> None:
     address = cu.alloc(256 * MIB)
     cu.ok("cuMemsetD8", address, 1, 256 * MIB)
     cu.ok("cuCtxSynchronize_v2", 0)
@@ -107,7 +109,7 @@ def test_released_memory_is_given_back_to_the_host(cu: Cu) -> None:
 
 
 def shared_memory() -> int:
-    """What the files behind simulated memory take of the host's."""
+    """Host memory used by the files behind simulated memory."""
     open_files = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     ours = [path for path in open_files if os.path.islink(path) and "memfd:cudasim" in os.readlink(path)]
     return sum(os.stat(path).st_blocks * 512 for path in ours)
@@ -115,7 +117,6 @@ def shared_memory() -> int:
 
 def test_8_threads_allocate_copy_and_free_side_by_side(cu: Cu) -> None:
     context = cu.out("cuCtxGetCurrent")
-    wrong: list[object] = []
 
     def work(number: int) -> None:
         choose = random.Random(number)
@@ -130,26 +131,14 @@ def test_8_threads_allocate_copy_and_free_side_by_side(cu: Cu) -> None:
             out = ctypes.create_string_buffer(512)
             cu.ok("cuMemcpyDtoHAsync", out, mapped, 512, stream)
             cu.ok("cuStreamSynchronize", stream)
-            if out.raw != bytes([number]) * 512:
-                wrong.append(out.raw[:4])
+            assert out.raw == bytes([number]) * 512
             cu.ok("cuMemUnmap", mapped, GRANULE)
             cu.ok("cuMemAddressFree", mapped, GRANULE)
             cu.ok("cuMemRelease", handle)
             cu.ok("cuMemFree", address)
         cu.ok("cuStreamDestroy", stream)
 
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    run_together(*[partial(work, number) for number in range(8)])
     census = sim.census()
     assert (sim.used(), census.handles, census.mappings, census.reservations, census.streams) == (
         0,
@@ -196,7 +185,7 @@ print(cu.read(address, 6))
 
 
 @pytest.mark.parametrize("busy", ["", 'cu.ok("cuMemsetD8Async", address, 1, 8 * MIB, stream)'], ids=["idle", "busy"])
-def test_a_forked_child_gets_a_clean_error_and_the_parent_goes_on(busy: str) -> None:
+def test_a_forked_child_gets_a_clean_error_and_the_parent_continues(busy: str) -> None:
     done = run(FORK.format(busy=busy), CUDASIM_DELAY="20000" if busy else "0")
     assert done.stdout.splitlines() == [
         "['CUDA_ERROR_NOT_INITIALIZED'] CUDA_SUCCESS 13000",
@@ -205,7 +194,7 @@ def test_a_forked_child_gets_a_clean_error_and_the_parent_goes_on(busy: str) -> 
     ], done.stderr
 
 
-def test_a_child_forked_before_initialisation_is_free_to_use_the_driver() -> None:
+def test_a_child_forked_before_initialisation_can_use_the_driver() -> None:
     code = """
 import os
 from tests.simulated.cu import Cu
@@ -265,7 +254,7 @@ print("queued", flush=True)
     assert time.perf_counter() - begin < 15
 
 
-def test_no_function_of_python_is_called_once_the_interpreter_ends() -> None:
+def test_no_python_function_is_called_once_the_interpreter_ends() -> None:
     code = """
 import atexit, time
 seen = []
@@ -302,7 +291,7 @@ def test_memory_unmapped_under_running_work_is_an_error_and_no_crash(cu: Cu) -> 
 
 
 @pytest.mark.parametrize("kind", ["plain", "mapped"])
-def test_memory_that_comes_and_goes_leaves_no_mappings_with_the_kernel(cu: Cu, kind: str) -> None:
+def test_short_lived_memory_leaves_no_mappings_in_the_kernel(cu: Cu, kind: str) -> None:
     sim.configure(races=False)
 
     def once() -> None:
@@ -321,7 +310,7 @@ def test_memory_that_comes_and_goes_leaves_no_mappings_with_the_kernel(cu: Cu, k
     assert kernel_mappings() - before < 10
 
 
-def test_a_reset_waits_for_work_and_takes_no_more(cu: Cu) -> None:
+def test_a_reset_waits_for_work_and_accepts_no_more(cu: Cu) -> None:
     context = cu.out("cuCtxGetCurrent")
     results: set[str] = set()
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""The race checker: it finds what is not ordered, whatever the timing, and nothing else."""
+"""The race checker finds everything that is not ordered, whatever the timing, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .cu import LEGACY, MIB, Cu
 
 
 class Pool:
-    """A pool of equal blocks. The wrong kind hands a block to any stream at once, the right kind behind a wait."""
+    """A pool of equal blocks. The wrong kind gives a block to any stream at once, the right kind behind a wait."""
 
     def __init__(self, cu: Cu, blocks: int, *, waits: bool) -> None:
         self.cu, self.waits = cu, waits
@@ -37,7 +37,7 @@ class Pool:
 
 
 def use_two_streams(cu: Cu, seed: int, *, waits: bool) -> None:
-    """Take, fill and give blocks on two streams at random; at least one block changes its stream."""
+    """Take, fill and return blocks on two streams at random; at least one block changes its stream."""
     choose = random.Random(seed)
     streams = [cu.stream(), cu.stream()]
     pool = Pool(cu, 3, waits=waits)
@@ -86,7 +86,7 @@ def test_a_report_names_both_operations_their_streams_and_the_addresses(cu: Cu) 
     )
 
 
-def test_a_write_after_a_read_is_a_race_and_two_reads_are_none(cu: Cu) -> None:
+def test_a_write_after_a_read_is_a_race_and_two_reads_are_not(cu: Cu) -> None:
     one, two, address, other = cu.stream(), cu.stream(), cu.alloc(4096), cu.alloc(8192)
     cu.ok("cuMemcpyDtoDAsync", other, address, 4096, one)
     cu.ok("cuMemcpyDtoDAsync", other + 4096, address, 4096, two)
@@ -97,14 +97,14 @@ def test_a_write_after_a_read_is_a_race_and_two_reads_are_none(cu: Cu) -> None:
     sim.clear_races()
 
 
-def test_neighbours_do_not_race(cu: Cu) -> None:
+def test_neighbouring_accesses_do_not_race(cu: Cu) -> None:
     one, two, address = cu.stream(), cu.stream(), cu.alloc(4096)
     cu.ok("cuMemsetD8Async", address, 1, 100, one)
     cu.ok("cuMemsetD8Async", address + 100, 2, 100, two)
     assert sim.races() == []
 
 
-def test_waiting_on_the_host_orders(cu: Cu) -> None:
+def test_waiting_on_the_host_orders_accesses(cu: Cu) -> None:
     one, two, event, address = cu.stream(), cu.stream(), cu.event(), cu.alloc(4096)
     waits = [
         lambda: cu.ok("cuStreamSynchronize", one),
@@ -136,7 +136,7 @@ def test_an_event_orders_only_what_came_before_its_record(cu: Cu) -> None:
     sim.clear_races()
 
 
-def test_a_chain_of_events_orders(cu: Cu) -> None:
+def test_a_chain_of_events_orders_accesses(cu: Cu) -> None:
     streams, address = [cu.stream() for _ in range(5)], cu.alloc(4096)
     cu.ok("cuMemsetD8Async", address, 1, 4096, streams[0])
     for before, after in itertools.pairwise(streams):
@@ -201,7 +201,7 @@ def test_pool_memory_used_on_another_stream_before_its_allocation_is_reached_is_
     sim.clear_races()
 
 
-def test_work_from_before_the_checker_was_on_is_not_held_against_anybody(cu: Cu) -> None:
+def test_work_from_before_the_checker_was_on_is_never_reported(cu: Cu) -> None:
     one, two, address = cu.stream(), cu.stream(), cu.alloc(4096)
     sim.configure(races=False)
     cu.ok("cuMemsetD8Async", address, 1, 4096, one)
@@ -210,7 +210,7 @@ def test_work_from_before_the_checker_was_on_is_not_held_against_anybody(cu: Cu)
     assert sim.races() == []
 
 
-def test_many_streams_that_come_and_go_cost_nothing_in_the_end(cu: Cu) -> None:
+def test_many_short_lived_streams_cost_nothing_in_the_end(cu: Cu) -> None:
     address = cu.alloc(4096)
     for i in range(2000):
         stream = cu.stream()
@@ -275,7 +275,7 @@ def test_random_ordered_programs_give_no_report_and_the_right_bytes(cu: Cu, dela
 
 
 @pytest.mark.parametrize("function", ["cuMemsetD8", "cuMemcpyDtoD", "cuMemcpyHtoD"])
-def test_a_synchronous_call_that_stays_on_the_device_has_not_been_waited_for(cu: Cu, function: str) -> None:
+def test_a_synchronous_call_that_stays_on_the_device_does_not_count_as_a_wait(cu: Cu, function: str) -> None:
     (address, _), source = cu.mapped(), cu.alloc(4096)
     argument = {"cuMemsetD8": 1, "cuMemcpyDtoD": source, "cuMemcpyHtoD": b"x" * 4096}[function]
     cu.ok(function, address, argument, 4096)
@@ -285,7 +285,7 @@ def test_a_synchronous_call_that_stays_on_the_device_has_not_been_waited_for(cu:
     sim.reset()  # the work may have met the unmapped address
 
 
-def test_a_copy_to_the_host_or_from_pinned_memory_has_been_waited_for(cu: Cu) -> None:
+def test_a_copy_to_the_host_or_from_pinned_memory_counts_as_a_wait(cu: Cu) -> None:
     pinned = cu.out("cuMemHostAlloc", 4096, 0)
     for use in (lambda a: cu.read(a, 64), lambda a: cu.ok("cuMemcpyHtoD", a, ctypes.c_void_p(pinned), 64)):
         address, _ = cu.mapped()
@@ -305,7 +305,7 @@ def test_unmapping_one_of_two_addresses_does_not_wait_for_work_at_the_other(cu: 
     assert sim.races() == []
 
 
-def test_taking_access_away_under_queued_work_is_reported(cu: Cu) -> None:
+def test_removing_access_under_queued_work_is_reported(cu: Cu) -> None:
     stream = cu.stream()
     address, _ = cu.mapped()
     with sim.temporarily(delay=20_000):
@@ -316,7 +316,7 @@ def test_taking_access_away_under_queued_work_is_reported(cu: Cu) -> None:
     sim.reset()
 
 
-def test_a_host_function_knows_what_came_before_it(cu: Cu) -> None:
+def test_a_host_function_is_ordered_after_what_came_before_it(cu: Cu) -> None:
     stream, called = cu.stream(), threading.Event()
     address, _ = cu.mapped()
 
@@ -332,7 +332,7 @@ def test_a_host_function_knows_what_came_before_it(cu: Cu) -> None:
     cu.ok("cuStreamSynchronize", stream)
 
 
-def test_switching_the_checker_off_for_a_while_loses_no_order(cu: Cu) -> None:
+def test_turning_the_checker_off_for_a_while_loses_no_order(cu: Cu) -> None:
     one, two, event, address = cu.stream(), cu.stream(), cu.event(), cu.alloc(4096)
     cu.ok("cuMemsetD8Async", address, 1, 4096, one)
     cu.ok("cuEventRecord", event, one)

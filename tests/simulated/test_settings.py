@@ -1,4 +1,4 @@
-"""Settings, faults, counts and the clock, from Python and from the environment; and what a bad one is told."""
+"""Settings, faults, counters and the clock, from Python and from the environment; and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -51,11 +51,13 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
         ("CUDASIM_RDMA", "maybe", "0, 1, or broken"),
         ("CUDASIM_ADDRESS_SPACE", "all", "a number of bytes"),
         ("CUDASIM_PAGE_CACHE", "-1", "a number of bytes"),
-        ("CUDASIM_MEMROY", "8GiB", "the settings are devices, memory"),
+        ("CUDASIM_MEMROY", "8GiB", "the settings are card, devices, memory"),
         ("CUDASIM_MEMORY", "", "a number of bytes"),
     ],
 )
-def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(variable: str, value: str, accepted: str) -> None:
+def test_an_invalid_variable_is_named_with_its_value_and_what_is_accepted(
+    variable: str, value: str, accepted: str
+) -> None:
     def run(code: str) -> subprocess.CompletedProcess[str]:
         return forked.run(code, imported=("arena", "tests.simulated.cu"), **{variable: value})
 
@@ -72,7 +74,7 @@ def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(variable: s
     assert accepted in through_sim.stderr.splitlines()[-1]
 
 
-def test_a_bad_variable_may_be_no_utf_8() -> None:
+def test_an_invalid_variable_need_not_be_utf_8() -> None:
     code = """
 import os
 os.environ["CUDASIM_PRICES"] = os.fsdecode(bytes([255]))
@@ -90,7 +92,7 @@ def test_contradictory_variables_are_refused() -> None:
     assert "3 devices, but memory for 2" in done.stderr
 
 
-def test_variables_are_taken() -> None:
+def test_variables_are_applied() -> None:
     code = "import arena; print(arena.sim.settings())"
     done = run(
         code,
@@ -121,7 +123,7 @@ def test_variables_are_taken() -> None:
     assert done.stdout.strip() == repr(expected)
 
 
-def test_settings_are_changed_from_python(machine: None) -> None:
+def test_settings_can_be_changed_from_python(machine: None) -> None:
     sim.configure(memory=["8GiB", 24 * GIB], delay=3, prices="small", other=5 * MIB)
     found = sim.settings()
     assert (found.devices, found.memory) == (2, (8 * GIB, 24 * GIB))
@@ -141,7 +143,7 @@ def test_settings_are_changed_from_python(machine: None) -> None:
 @pytest.mark.parametrize(
     "text", ["30MiB", "30M", "30MB", " 3 mib ", "1.5K", "1.5kB", "2500000", "7.3GiB", "1TiB", "0.5t", "8gb"]
 )
-def test_sizes_are_read_as_those_of_an_arena_are(machine: None, text: str) -> None:
+def test_sizes_are_read_like_those_of_an_arena(machine: None, text: str) -> None:
     sim.configure(other=text)
     assert sim.settings().other == parse_size(text, None, "other")
     size = parse_size(text, None, "memory")
@@ -151,7 +153,7 @@ def test_sizes_are_read_as_those_of_an_arena_are(machine: None, text: str) -> No
 
 
 @pytest.mark.parametrize("text", ["4Gi", "4iB", "4XB", "GB", "80%", "-1G", "1e3G", "1 2", "4GBB", "inf", "nanM"])
-def test_what_an_arena_takes_for_no_size_is_none_here(machine: None, text: str) -> None:
+def test_what_is_no_size_for_an_arena_is_none_here(machine: None, text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"other: '{text}' is not accepted; write a number of bytes")):
         sim.configure(other=text)
     with pytest.raises(UsageError):
@@ -170,7 +172,7 @@ def test_what_an_arena_takes_for_no_size_is_none_here(machine: None, text: str) 
         {"granularity": 3},
     ],
 )
-def test_a_bad_setting_from_python_is_named_and_changes_nothing(machine: None, change: dict[str, object]) -> None:
+def test_an_invalid_setting_from_python_is_named_and_changes_nothing(machine: None, change: dict[str, object]) -> None:
     before = sim.settings()
     [(name, value)] = change.items()
     with pytest.raises(UsageError, match=f"{name}: '{re.escape(str(value))}' is not accepted; write "):
@@ -194,7 +196,7 @@ def test_the_machine_is_not_rebuilt_while_it_runs(cu: Cu) -> None:
     assert cu.out("cuDeviceTotalMem", 0) == 16 * GIB
 
 
-def test_settings_that_were_changed_for_a_while_come_back(machine: None) -> None:
+def test_temporary_settings_are_restored(machine: None) -> None:
     def fail_meanwhile() -> None:
         with sim.temporarily(delay=99, races="print", other="1GiB"):
             assert sim.settings().delay == 99
@@ -205,7 +207,7 @@ def test_settings_that_were_changed_for_a_while_come_back(machine: None) -> None
     assert (sim.settings().delay, sim.settings().other) == (0, 0)
 
 
-def test_no_devices_is_no_device(machine: None) -> None:
+def test_no_devices_is_an_error_of_the_driver(machine: None) -> None:
     sim.configure(devices=0)
     assert Cu().cuInit(0) == "CUDA_ERROR_NO_DEVICE"
 
@@ -233,7 +235,7 @@ def test_any_function_can_fail_with_any_error(cu: Cu) -> None:
         (("cuMemCreate", 0), "'0' is not accepted; write the name or number of an error, which success is not"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(machine: None, arguments: tuple[str, str], text: str) -> None:
+def test_an_invalid_fault_is_refused(machine: None, arguments: tuple[str, str], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         sim.fail(*arguments)
     for wrong in (0, -1, 1.5, "3", True, 1 << 64):
@@ -247,7 +249,7 @@ def test_calls_are_counted_by_the_name_of_the_api(cu: Cu) -> None:
     cu.alloc(512)
     cu.cuMemAlloc(None, 512)  # a refused call is a call
     assert sim.calls("cuMemAlloc") == 3
-    assert sim.call_table() == {"cuMemAlloc": 3, "cuGetErrorName": 1}  # which the tests ask for, once for each error
+    assert sim.call_table() == {"cuMemAlloc": 3, "cuGetErrorName": 1}  # which the tests call once for each error
     assert sim.calls() == 4
     with pytest.raises(UsageError, match="'cuMemAlloc_v2' is not the name"):
         sim.calls("cuMemAlloc_v2")
@@ -275,7 +277,7 @@ def test_the_clock_adds_up_prices(cu: Cu, table: str, expected: float) -> None:
     assert sim.clock() == pytest.approx(expected)
 
 
-def test_a_device_is_added_while_the_machine_runs(cu: Cu) -> None:
+def test_a_device_can_be_added_while_the_machine_runs(cu: Cu) -> None:
     number = sim.add_device("80GiB")
     assert number == 1
     cu.start(number)
@@ -291,14 +293,14 @@ def test_a_device_is_added_while_the_machine_runs(cu: Cu) -> None:
         sim.add_device("2MiB")
 
 
-def test_a_reset_forgets_everything_but_the_settings(cu: Cu) -> None:
+def test_a_reset_clears_everything_but_the_settings(cu: Cu) -> None:
     sim.configure(delay=1)
     cu.mapped()
     cu.alloc(MIB)
     stream = cu.stream()
     sim.fail("cuInit", 999)
     sim.reset()
-    assert sim.census() == sim.Census(0, 0, 0, 0, 0, 0, 0, 0)
+    assert sim.census() == sim.Census(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     assert (sim.used(), sim.calls(), sim.clock(), sim.settings().delay) == (0, 0, 0, 1)
     assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_NOT_INITIALIZED"
     cu.start()
@@ -319,7 +321,7 @@ def test_functions_are_found_by_name_and_version(cu: Cu) -> None:
         return code, found.value is not None, state.value
 
     assert look_up(b"cuMemAlloc", 13000) == (0, True, 0)
-    assert look_up(b"cuMemAlloc", 2000) == (0, False, 2)  # known, but not in so old a form
+    assert look_up(b"cuMemAlloc", 2000) == (0, False, 2)  # known, but not in such an old form
     assert look_up(b"cuNoSuchFunction", 13000) == (0, False, 1)
     assert look_up(b"cuMemAlloc", 14000)[0] == 1  # newer than the driver
     forms = set()
@@ -356,14 +358,14 @@ def enter(**settings: object) -> None:
         pass
 
 
-def test_a_change_for_a_while_puts_back_only_what_it_changed(machine: None) -> None:
+def test_a_temporary_change_restores_only_what_it_changed(machine: None) -> None:
     with sim.temporarily(delay=5):
         sim.configure(prices="small")
     assert (sim.settings().delay, sim.settings().prices) == (0, "small")
 
 
 @pytest.mark.parametrize("memory", ["", [], "8GiB\0x", "1MiB", [None], {}])
-def test_memory_that_cannot_be_is_refused(machine: None, memory: object) -> None:
+def test_invalid_memory_sizes_are_refused(machine: None, memory: object) -> None:
     with pytest.raises(UsageError):
         sim.configure(memory=memory)  # type: ignore[arg-type]
 
@@ -373,7 +375,7 @@ def test_a_device_smaller_than_a_granule_is_refused(machine: None) -> None:
         sim.configure(memory="3MiB", granularity="1GiB")
 
 
-def test_a_reset_can_put_the_settings_back(machine: None) -> None:
+def test_a_reset_can_restore_the_default_settings(machine: None) -> None:
     code = """
 from arena import sim
 first = sim.settings()
@@ -392,7 +394,7 @@ def test_a_failure_can_be_planned_for_several_calls_from_the_environment() -> No
     assert done.stdout.split() == [SUCCESS, NOT_READY, NOT_READY, SUCCESS]
 
 
-def test_failures_that_have_not_come_true_can_be_asked_for(cu: Cu) -> None:
+def test_failures_that_have_not_happened_yet_can_be_listed(cu: Cu) -> None:
     sim.fail("cuMemAlloc", nth=2)
     cu.alloc(512)
     assert sim.planned() == ["cuMemAlloc:1:CUDA_ERROR_OUT_OF_MEMORY"]
@@ -400,14 +402,14 @@ def test_failures_that_have_not_come_true_can_be_asked_for(cu: Cu) -> None:
     assert sim.planned() == []
 
 
-def test_two_plans_for_one_call_come_true_together(cu: Cu) -> None:
+def test_two_plans_for_one_call_both_take_effect(cu: Cu) -> None:
     sim.fail("cuMemAlloc", 2, nth=2)
     sim.fail("cuMemAlloc", 999, nth=2)
     results = [cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 512) for _ in range(3)]
     assert results == [SUCCESS, OUT_OF_MEMORY, SUCCESS]
 
 
-def test_questions_that_cannot_be_answered_are_errors(machine: None) -> None:
+def test_queries_that_cannot_be_answered_are_errors(machine: None) -> None:
     for device in (99, -1, "0", None, True):
         with pytest.raises(UsageError, match=r"there is no device|write a number from 0 up"):
             sim.used(device)  # type: ignore[arg-type]
@@ -422,7 +424,7 @@ def test_questions_that_cannot_be_answered_are_errors(machine: None) -> None:
         sim.restart()
 
 
-def test_a_program_that_knows_nothing_of_us_gets_the_driver_by_preloading() -> None:
+def test_an_unmodified_program_gets_the_driver_by_preloading() -> None:
     code = """
 from cuda.bindings import driver
 driver.cuInit(0)
@@ -437,6 +439,6 @@ def test_numba_imported_too_early_is_noticed() -> None:
     assert "looks for a driver only once; call arena.sim.enable() before" in done.stderr.splitlines()[-1]
 
 
-def test_nothing_is_said_about_a_driver_that_was_asked_for() -> None:
+def test_no_warning_is_given_for_a_driver_that_was_requested() -> None:
     done = run("import arena; arena.sim.enable(); print(arena.driver().is_simulated)")
     assert (done.stdout, done.stderr) == ("True\n", "")

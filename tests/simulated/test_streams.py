@@ -13,7 +13,7 @@ from arena import sim
 from ..findings import expect
 from .cu import ILLEGAL_ADDRESS, INVALID_VALUE, LEGACY, MIB, NOT_READY, PER_THREAD, SUCCESS, Cu
 
-SLOW = 150_000  # microseconds: longer than any call takes, also on a busy machine
+SLOW = 150_000  # microseconds: longer than any call takes, even on a busy machine
 
 
 def test_work_is_asynchronous_and_a_synchronisation_waits_for_it(cu: Cu) -> None:
@@ -28,7 +28,7 @@ def test_work_is_asynchronous_and_a_synchronisation_waits_for_it(cu: Cu) -> None
 
 def test_delays_are_random_with_a_seed_and_the_same_in_every_run(cu: Cu) -> None:
     def shares(seed: int) -> list[float]:
-        """The first numbers of splitmix64, as shares of the delay."""
+        """The first numbers of splitmix64, as fractions of the delay."""
         found, mask = [], (1 << 64) - 1
         for i in range(1, 5):
             x = (seed + i * 0x9E3779B97F4A7C15) & mask
@@ -58,7 +58,7 @@ def test_work_of_one_stream_runs_in_order(cu: Cu) -> None:
     assert cu.read(address, 64) == cu.read(address + 4 * MIB, 64) == bytes([49] * 64)
 
 
-def test_streams_run_side_by_side(cu: Cu) -> None:
+def test_streams_run_in_parallel(cu: Cu) -> None:
     streams = [cu.stream() for _ in range(4)]
     address = cu.alloc(4096)
     with sim.temporarily(delay=SLOW):
@@ -92,7 +92,7 @@ def test_the_legacy_stream_and_blocking_streams_wait_for_each_other(cu: Cu, firs
     assert cu.read(address + 2048, 64) == b"\x01" * 64
 
 
-def test_the_null_stream_is_the_legacy_one(cu: Cu) -> None:
+def test_the_null_stream_is_the_legacy_stream(cu: Cu) -> None:
     assert cu.cuStreamGetId(0, ctypes.byref(null := ctypes.c_uint64())) == SUCCESS
     assert cu.cuStreamGetId(LEGACY, ctypes.byref(legacy := ctypes.c_uint64())) == SUCCESS
     assert null.value == legacy.value
@@ -116,7 +116,7 @@ def test_the_per_thread_stream_of_two_threads_is_two_streams(cu: Cu) -> None:
     assert ids[0] == ids[1] != ids[2]
 
 
-def test_functions_are_found_in_a_form_for_the_per_thread_stream(cu: Cu) -> None:
+def test_functions_have_a_form_for_the_per_thread_stream(cu: Cu) -> None:
     found = ctypes.c_void_p()
     lookup = cu.lib.cuGetProcAddress_v2
     assert lookup(b"cuStreamGetId", ctypes.byref(found), 13000, ctypes.c_uint64(2), None) == 0
@@ -176,7 +176,7 @@ def test_an_event_that_was_never_recorded_is_complete(cu: Cu) -> None:
     assert cu.cuStreamWaitEvent(0, event, 0) == SUCCESS
 
 
-def test_elapsed_time_needs_two_timed_events_that_were_reached(cu: Cu) -> None:
+def test_elapsed_time_needs_two_timed_and_completed_events(cu: Cu) -> None:
     start, end, stream, time_ms = cu.event(), cu.event(), cu.stream(), ctypes.c_float()
     elapsed = lambda a, b: cu.cuEventElapsedTime(ctypes.byref(time_ms), a, b)  # noqa: E731
     assert elapsed(start, end) == "CUDA_ERROR_INVALID_HANDLE"
@@ -215,13 +215,13 @@ def test_a_host_function_runs_in_order_and_may_not_call_the_driver(cu: Cu) -> No
     assert seen == [(42, "CUDA_ERROR_NOT_PERMITTED")]
 
 
-def test_a_fault_on_the_device_stays_with_the_context_until_it_is_reset(cu: Cu) -> None:
+def test_a_device_fault_stays_with_the_context_until_it_is_reset(cu: Cu) -> None:
     stream = cu.stream()
     address, handle = cu.mapped()
     sim.configure(races=False)
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 64, stream)
-        cu.ok("cuMemUnmap", address, 2 * MIB)  # too early, and nobody waits
+        cu.ok("cuMemUnmap", address, 2 * MIB)  # too early, and nothing waits
         assert cu.cuStreamSynchronize(stream) == ILLEGAL_ADDRESS
     assert cu.cuMemAlloc(ctypes.byref(ctypes.c_uint64()), 512) == ILLEGAL_ADDRESS
     cu.ok("cuDevicePrimaryCtxReset", 0)
@@ -230,7 +230,7 @@ def test_a_fault_on_the_device_stays_with_the_context_until_it_is_reset(cu: Cu) 
     cu.ok("cuMemRelease", handle)
 
 
-def test_a_context_that_is_retained_while_its_last_user_waits_to_end_it_goes_on(cu: Cu) -> None:
+def test_a_context_retained_while_its_last_user_waits_to_end_it_stays(cu: Cu) -> None:
     stream, address = cu.stream(), cu.alloc(4096)
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 4096, stream)
@@ -251,7 +251,7 @@ def test_stream_flags_are_checked(cu: Cu) -> None:
     assert cu.cuEventCreate(ctypes.byref(ctypes.c_uint64()), 4) == INVALID_VALUE  # interprocess and timed
 
 
-def test_a_callback_is_called_after_a_fault_and_told_of_it(cu: Cu) -> None:
+def test_a_callback_is_called_after_a_fault_with_its_error(cu: Cu) -> None:
     sim.configure(races=False)
     stream, told = cu.stream(), []
     address, _ = cu.mapped()

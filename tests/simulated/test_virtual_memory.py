@@ -63,7 +63,7 @@ def test_a_reservations_address_is_only_a_hint(cu: Cu) -> None:
     assert cu.reserve(GRANULE, hint=first + 2 * GRANULE) == first + 2 * GRANULE  # free: honoured
 
 
-def test_more_addresses_than_there_are_is_out_of_memory(cu: Cu) -> None:
+def test_reserving_more_addresses_than_there_are_is_out_of_memory(cu: Cu) -> None:
     assert reserve(cu, 1 << 46) == OUT_OF_MEMORY
     assert reserve(cu, 1 << 62) == OUT_OF_MEMORY
 
@@ -124,7 +124,7 @@ def test_a_handle_beyond_the_devices_memory_is_out_of_memory(cu: Cu) -> None:
     assert create(cu) == SUCCESS
 
 
-def test_memory_of_another_process_is_not_to_be_had(cu: Cu) -> None:
+def test_memory_of_another_process_is_not_available(cu: Cu) -> None:
     with sim.temporarily(other="7GiB"):
         assert create(cu, GIB + GRANULE) == OUT_OF_MEMORY
         assert create(cu, GIB) == SUCCESS
@@ -387,7 +387,7 @@ def test_a_device_without_virtual_memory_says_so_and_refuses(machine: None) -> N
 
 @pytest.mark.parametrize("function", ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemAddressReserve"])
 def test_out_of_memory_can_come_from_the_host(cu: Cu, function: str) -> None:
-    # Addresses and mappings of the host run out too: the code is the same, the device has room.
+    # The host's addresses and mappings run out too: the code is the same, but the device has room.
     address, handle = cu.reserve(GRANULE), cu.create()
     sim.fail(function, OUT_OF_MEMORY)
     results = {

@@ -1,4 +1,4 @@
-"""Traces are of arenas: the same fixtures, with the same checks at the end."""
+"""The arena's fixtures, with the same checks at the end."""
 
 from __future__ import annotations
 

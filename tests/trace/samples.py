@@ -1,12 +1,27 @@
-"""Traces to compare, and a snapshot of PyTorch's to read."""
+"""Random work to record, a comparison of traces, and a PyTorch snapshot to read."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import arena
 from arena import Trace
 
 from ..arena.conftest import MIB
+
+
+def random_work(pool: arena.Arena, streams: list[int], steps: int, seed: int) -> list[arena.Buffer]:
+    """Allocate, free and trim at random, and return the buffers that are live at the end."""
+    choose, live = random.Random(seed), list[arena.Buffer]()
+    for step in range(steps):
+        if step % 97 == 96:
+            pool.trim()
+        elif live and choose.random() < 0.48:
+            live.pop(choose.randrange(len(live))).free()
+        else:
+            live.append(pool.allocate(choose.choice([10, 5000, 300_000, 3 * MIB]), choose.choice(streams)))
+    return live
 
 
 def raw(trace: Trace) -> list[tuple[int, ...]]:
@@ -14,7 +29,7 @@ def raw(trace: Trace) -> list[tuple[int, ...]]:
 
 
 def same(one: Trace, other: Trace) -> bool:
-    """In all that a trace has."""
+    """Whether two traces are equal in everything they hold."""
     scopes = {event.block for event in one if event.kind == "scope_begin"}
     return (
         raw(one) == raw(other)
@@ -26,7 +41,7 @@ def same(one: Trace, other: Trace) -> bool:
 
 
 def snapshot(**changes: Any) -> dict[str, Any]:
-    """As torch.cuda.memory._dump_snapshot writes it, of a history that began late."""
+    """A snapshot as torch.cuda.memory._dump_snapshot writes it, with a history that began late."""
     frames = [{"filename": "train.py", "line": 8, "name": "step"}, {"filename": "train.py", "line": 90, "name": "main"}]
 
     def entry(action: str, addr: int, size: int, time: int, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every format, there and back, event by event; what a format has no word for is lost, and nothing else."""
+"""Every format, there and back, event by event. Only what a format cannot express is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import pickle
 import random
 import struct
-import threading
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from arena._trace.read import KINDS
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT
 from ..simulated.cu import Cu
+from ..threads import run_together
 from .samples import raw, same, snapshot
 
 NAMES = ("pipeline", "vgg")
@@ -29,7 +29,7 @@ NAMES = ("pipeline", "vgg")
 
 @pytest.fixture
 def recorded(make: MakeArena, cu: Cu, tmp_path: Path) -> Trace:
-    """A trace with events of every kind, of several threads, streams, lines and nested scopes."""
+    """A trace with events of every kind, from several threads, streams, lines and nested scopes."""
     pool, choose = make(cap="96MiB", compact=True), random.Random(5)
     streams = [0, cu.stream(), cu.stream()]
 
@@ -47,11 +47,7 @@ def recorded(make: MakeArena, cu: Cu, tmp_path: Path) -> Trace:
                     buffer.record_stream(choose.choice(streams))
                 kept.append(buffer)
         del kept[::2]
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*[work] * 3)
         with pytest.raises(arena.OutOfMemoryError):
             pool.allocate(200 * MIB)
         pool.reserve("8MiB")
@@ -83,7 +79,7 @@ def test_arenas_own_format_keeps_everything(recorded: Trace, tmp_path: Path) -> 
 
 
 def test_many_chunks_keep_everything(tmp_path: Path) -> None:
-    """A chunk knows nothing of the one before; lines and steps are spread over them."""
+    """Chunks are independent; lines and steps are spread over them."""
     choose, trace = random.Random(1), Trace({"source": "a test"})
     live: list[int] = []
     for index in range(200_000):
@@ -112,7 +108,7 @@ def test_blocks_of_any_number_are_kept(tmp_path: Path) -> None:
     assert raw(Trace.read(trace.save(tmp_path / "odd.arena"))) == raw(trace)
 
 
-def test_a_trace_that_was_cut_is_not_whole_after_it_was_converted(recorded: Trace, tmp_path: Path) -> None:
+def test_a_truncated_trace_is_still_incomplete_after_conversion(recorded: Trace, tmp_path: Path) -> None:
     recorded.problem = "byte 77: the file ends in a chunk"
     again = Trace.read(recorded.save(tmp_path / "again.arena"))
     assert again.problem == "the recording was not ended: the last events may be missing"
@@ -120,7 +116,7 @@ def test_a_trace_that_was_cut_is_not_whole_after_it_was_converted(recorded: Trac
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_texts_go_through_every_format_and_come_back(name: str, tmp_path: Path) -> None:
+def test_names_survive_every_format(name: str, tmp_path: Path) -> None:
     source = ROOT / f"benchmarks/traces/{name}.csv.gz"
     trace = Trace.read(source)
     own = Trace.read(trace.save(tmp_path / "own.arena"))
@@ -135,7 +131,7 @@ def test_texts_go_through_every_format_and_come_back(name: str, tmp_path: Path) 
     assert same(log, Trace.read(log.save(tmp_path / "log.arena")))
 
 
-def test_a_text_keeps_blocks_sizes_streams_failures_and_names(recorded: Trace, tmp_path: Path) -> None:
+def test_the_text_format_keeps_blocks_sizes_streams_failures_and_names(recorded: Trace, tmp_path: Path) -> None:
     again = Trace.read(recorded.save(tmp_path / "run.trace"))
     kept = [e for e in recorded if e.kind in ("allocate", "free", "failure")]
     assert [(e.kind, e.block, e.size, e.stream) for e in again] == [(e.kind, e.block, e.size, e.stream) for e in kept]
@@ -157,10 +153,10 @@ def test_rmms_log_keeps_threads_times_streams_and_failures(recorded: Trace, tmp_
     assert all(abs(b.time - before[0].time - a.time) < 2e-6 for b, a in zip(before, after, strict=True))
     threads = list(dict.fromkeys(e.thread for e in before))
     assert [e.thread for e in after] == [threads.index(e.thread) for e in before]
-    assert any(e.kind == "record_stream" for e in again)  # a free that waits for another stream than its own
+    assert any(e.kind == "record_stream" for e in again)  # a free that waits for a stream that is not its own
 
 
-def test_a_packed_log_is_rmms_only_when_told(recorded: Trace, tmp_path: Path) -> None:
+def test_a_compressed_csv_is_an_rmm_log_only_if_requested(recorded: Trace, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"run\.csv\.gz' could be RMM's log or arena-trace 1; tell which"):
         recorded.save(tmp_path / "run.csv.gz")
     packed = recorded.save(tmp_path / "run.csv.gz", to="rmm")
@@ -220,16 +216,16 @@ LOGS = {
 
 
 @pytest.mark.parametrize("version", LOGS)
-def test_the_logs_of_several_versions_of_rmm_are_read_alike(version: str, tmp_path: Path) -> None:
+def test_logs_of_several_rmm_versions_are_read_alike(version: str, tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(LOGS[version], newline="")
     trace = Trace.read(path)
     assert [(e.kind, e.thread, e.block, e.size, e.stream, round(e.time * 1e6)) for e in trace] == [
         ("allocate", 0, 0, 256, 0, 0),
         ("allocate", 1, 1, 512, 1, 1),
-        ("allocate", 0, 2, 512, 2, 2),  # the default stream of another thread is another
+        ("allocate", 0, 2, 512, 2, 2),  # the default stream of another thread is another stream
         ("failure", 0, 0, 9999, 3, 3),
-        ("record_stream", 0, 0, 0, 3, 4),  # freed in another stream
+        ("record_stream", 0, 0, 0, 3, 4),  # freed on another stream
         ("free", 0, 0, 0, 0, 4),
         ("free", 1, 1, 0, 0, 5),
     ]
@@ -238,13 +234,13 @@ def test_the_logs_of_several_versions_of_rmm_are_read_alike(version: str, tmp_pa
     assert raw(again) == raw(trace)
 
 
-def test_an_address_that_is_given_again_was_freed(tmp_path: Path) -> None:
+def test_an_address_that_is_allocated_again_was_freed(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("Thread,Time,Action,Pointer,Size,Stream\n" + "1,09:00:00.0,allocate,0x10,5,0\n" * 2)
     assert [(e.kind, e.block) for e in Trace.read(path)] == [("allocate", 0), ("free", 0), ("allocate", 1)]
 
 
-def test_a_header_of_nonsense_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     path.write_bytes(container.header({"device": 5}))
     with pytest.raises(TraceError, match="has no whole header"):
@@ -264,7 +260,7 @@ def test_a_header_of_nonsense_is_refused(tmp_path: Path) -> None:
         (b"Thread,Time,Action\n1,2,3\n", "its first line is not"),
     ],
 )
-def test_a_text_that_is_wrong_is_refused_with_the_line(content: bytes, text: str, tmp_path: Path) -> None:
+def test_an_error_in_a_text_is_reported_with_its_line(content: bytes, text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.trace"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=text):
@@ -273,7 +269,7 @@ def test_a_text_that_is_wrong_is_refused_with_the_line(content: bytes, text: str
 
 @pytest.mark.parametrize("tag", [b"LINE", b"STEP", b"EVTS"])
 @pytest.mark.parametrize("data", [b"[1, 2]", b'{"a": 5}', b"[" * 100_000, b"\xff", b'{"1": [["f", "x", 2]]}', b"[[5]]"])
-def test_a_chunk_of_nonsense_ends_the_trace_with_a_word(tag: bytes, data: bytes, tmp_path: Path) -> None:
+def test_an_invalid_chunk_ends_the_trace_with_a_reason(tag: bytes, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     good = struct.pack("<QQQQ", 0, 1, 0, 0) + b"\x81\x00\x00\x05\x00"
     path.write_bytes(container.header({}) + container.chunk(b"EVTS", good) + container.chunk(tag, data))
@@ -282,8 +278,8 @@ def test_a_chunk_of_nonsense_ends_the_trace_with_a_word(tag: bytes, data: bytes,
     assert trace.problem.startswith("chunk at event 1: ")
 
 
-def test_every_trace_of_arbitrary_bytes_is_refused_or_read(tmp_path: Path) -> None:
-    """Nothing but a TraceError comes out, whatever was done to a file."""
+def test_arbitrary_bytes_are_refused_or_read(tmp_path: Path) -> None:
+    """Only a TraceError is raised, whatever was done to a file."""
     choose, path = random.Random(2), tmp_path / "x"
     log = "".join(LOGS["newer"]).encode()
     text = b"# arena-trace 1 x\na,1,5,0\na,2,6,1\ns,now\nf,1\n"

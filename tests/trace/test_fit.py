@@ -1,4 +1,4 @@
-"""Caps that fit are those that trying all finds, and batches are predicted as they turn out."""
+"""Caps that fit match an exhaustive search, and predicted batches match real ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def random_trace(seed: int, steps: int = 400) -> Trace:
 
 @pytest.mark.parametrize("vmm", [True, False], ids=["virtual", "plain"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_smallest_cap_is_the_one_that_trying_all_finds(seed: int, vmm: bool) -> None:
+def test_the_smallest_cap_matches_an_exhaustive_search(seed: int, vmm: bool) -> None:
     trace = random_trace(seed)
     tried = Replays(trace, vmm=vmm)
     peak = tried.uncapped().peak_live
@@ -53,7 +53,7 @@ def test_the_smallest_cap_is_the_one_that_trying_all_finds(seed: int, vmm: bool)
 
 
 @pytest.mark.parametrize(("name", "ratio"), [("vgg", 1.014), ("science", 1.016), ("pipeline", 1.051)])
-def test_real_programs_need_what_the_benchmark_says(name: str, ratio: float) -> None:
+def test_recorded_programs_need_what_the_benchmark_says(name: str, ratio: float) -> None:
     found = fit(TRACES / f"{name}.csv.gz", cap="500MiB")
     assert found.smallest_cap / found.peak_live == pytest.approx(ratio, abs=0.001)
     assert found.peak_live < found.smallest_cap <= found.comfortable_cap < 1.5 * found.peak_live
@@ -80,7 +80,7 @@ def test_the_comfortable_cap_is_where_remapping_becomes_rare() -> None:
     assert {found.smallest_cap, found.comfortable_cap, LARGEST} <= set(caps)
 
 
-def test_an_exception_to_larger_is_better_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_to_larger_is_better_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Replays._replay
 
     def with_a_hole(replays: Replays, cap: int) -> object:
@@ -88,27 +88,35 @@ def test_an_exception_to_larger_is_better_is_told(monkeypatch: pytest.MonkeyPatc
         return type(point)(**{**point.__dict__, "fits": point.fits and not 430 * MIB < cap < 440 * MIB})
 
     monkeypatch.setattr(Replays, "_replay", with_a_hole)
-    found = fit(TRACES / "pipeline.csv.gz")  # 436 MiB is one of those that are tried
+    found = fit(TRACES / "pipeline.csv.gz")  # 436 MiB is one of the caps tried
     assert found.exceptions == (436 * MIB,)
     assert found.smallest_cap > 436 * MIB
     assert all(point.fits for point in found.points)
 
 
-def test_cards_leave_room_for_what_is_outside() -> None:
+def test_cards_leave_room_for_memory_outside_the_arena() -> None:
     trace = Trace()
     trace._append("allocate", 0, 0, 0, 6 << 30, 0)
-    sizes = {card.size >> 30: card.fits for card in fit(trace).cards}
-    assert (sizes[4], sizes[6], sizes[8]) == (False, False, True)
-    assert fit(trace, outside=0).cards[1].fits
-    assert not fit(trace, outside="30%").cards[2].fits
+
+    def fitting(**options: str | int) -> dict[str, bool]:
+        return {card.card: card.fits for card in fit(trace, **options).cards}  # type: ignore[arg-type]
+
+    assert [fitting()[card] for card in ("gtx1650", "gtx1660ti", "rtx4060", "b200")] == [False, False, True, True]
+    assert fitting(outside="30%")["rtx4060"] is False
+    cards = fit(trace).cards
+    assert [card.memory for card in cards] == sorted(card.memory for card in cards)
     assert fit(trace, device="8GiB").fits
+    assert fit(trace, device="rtx4060").fits
+    assert fit(trace, device="GTX 1660 Ti").fits is False
+    with pytest.raises(UsageError, match="there is no card 'rtx4061'; did you mean rtx4060"):
+        fit(trace, device="rtx4061")
     assert fit(trace, device="sim:6GiB").fits is False
     assert fit(trace, device="80GiB", cap="50%").limit == 40 << 30
     assert fit(trace, device="80GiB", cap="5GiB").fits is False
 
 
 def program(pool: arena.Arena, batch: int, *, square: int = 0, items: bool = False, wobble: bool = False) -> None:
-    """Trains: weights that stay, activations for each item, workspaces that come and go."""
+    """A training run: weights that stay, activations for each item, and temporary workspaces."""
     weights = [pool.allocate(n * MIB) for n in (3, 40, 7)]
     kept = []
     for step in range(3):
@@ -116,7 +124,7 @@ def program(pool: arena.Arena, batch: int, *, square: int = 0, items: bool = Fal
         for layer in range(6):
             activations.append(pool.allocate(batch * (300_000 + layer * 70_001)))
             workspace = pool.allocate(5 * MIB)
-            for _ in range((batch * 7 + step) % 5 if wobble else 0):  # what the data ask for
+            for _ in range((batch * 7 + step) % 5 if wobble else 0):  # what the data needs
                 pool.allocate(100_000).free()
             workspace.free()
             if square:
@@ -148,7 +156,7 @@ def recorded(make: MakeArena, folder: Path, batches: list[int], **how: object) -
 
 
 @with_and_without_lines
-def test_a_larger_batch_is_predicted_as_it_turns_out(make: MakeArena, tmp_path: Path, lines: bool) -> None:
+def test_a_larger_batch_needs_what_was_predicted(make: MakeArena, tmp_path: Path, lines: bool) -> None:
     *small, large = recorded(make, tmp_path, [8, 16, 24, 64])
     found = fit(small, batch_from=[8, 16, 24], batch_to=[64], cap="424MiB")
     assert found.scaling is not None
@@ -186,7 +194,7 @@ def test_runs_of_different_length_are_predicted_within_the_error(
 
 
 @with_and_without_lines
-def test_the_error_bar_says_when_memory_does_not_grow_in_proportion(
+def test_the_error_bar_shows_when_memory_does_not_grow_in_proportion(
     make: MakeArena, tmp_path: Path, lines: bool
 ) -> None:
     *small, large = recorded(make, tmp_path, [8, 16, 24, 64], square=4000)
@@ -203,7 +211,7 @@ def test_the_error_bar_says_when_memory_does_not_grow_in_proportion(
     assert max(map(abs, found.scaling.left_out.values())) > 0.01
 
 
-def test_what_grows_is_told_by_line(make: MakeArena, tmp_path: Path) -> None:
+def test_growth_is_reported_by_line(make: MakeArena, tmp_path: Path) -> None:
     arena.trace_lines(True)
     paths = recorded(make, tmp_path, [16, 8])
     arena.trace_lines(False)
@@ -217,7 +225,7 @@ def test_what_grows_is_told_by_line(make: MakeArena, tmp_path: Path) -> None:
     assert found.events == len(Trace.read(paths[0]))  # the figures are those of the largest batch
 
 
-def test_a_batch_that_changes_nothing_has_no_largest(make: MakeArena, tmp_path: Path) -> None:
+def test_a_batch_size_that_changes_nothing_has_no_largest(make: MakeArena, tmp_path: Path) -> None:
     paths = []
     for batch in (4, 8):
         pool = make(cap="64MiB")
@@ -283,14 +291,14 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
         ({"cap": "lots"}, "cap='lots' is not a size"),
         ({"cap": 0}, "cap=0 leaves nothing"),
         ({"cap": "80%"}, "say of which with device="),
-        ({"device": "gpu"}, "device='gpu' is not a size"),
+        ({"device": "gpu"}, "there is no card 'gpu'"),
         ({"device": 77}, "there is no such device"),
         ({"device": "1GiB", "outside": "2GiB"}, "leaves nothing of device='1GiB'"),
         ({"vmm": "yes"}, "vmm='yes' is not accepted"),
         ({"outside": "much"}, "outside='much' is not a size"),
     ],
 )
-def test_what_cannot_be_told_is_refused(arguments: dict[str, object], text: str) -> None:
+def test_unanswerable_questions_are_refused(arguments: dict[str, object], text: str) -> None:
     traces = [Trace(), Trace()]
     for size, trace in enumerate(traces, 1):
         trace._append("allocate", 0, 0, 0, size * MIB, 0)

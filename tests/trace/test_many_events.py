@@ -1,4 +1,4 @@
-"""Traces of millions of events: read in seconds, in little memory, from any format of text."""
+"""Traces with millions of events: read in seconds, in little memory, from any text format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAIRS = 2_000_000
 
 
 def write_own(path: Path) -> None:
-    pair = bytes([1, 0, 0x80, 4, 0, 2, 0, 1])  # 512 bytes are allocated, and freed
+    pair = bytes([1, 0, 0x80, 4, 0, 2, 0, 1])  # 512 bytes are allocated and freed
     many = PAIRS // 2
     with path.open("wb") as file:
         container.write_header(file, {})
@@ -58,17 +58,17 @@ print(len(trace), trace.problem == "", time.process_time(), used() - before)
 """
     events, whole, seconds, mebibytes = run(code, str(path), check=True).stdout.split()
     assert (int(events), whole) == (2 * PAIRS, "True")
-    assert float(seconds) < 4  # seen: 0.2 to 0.7; row by row in Python, a text takes 15
-    assert int(mebibytes) < 80  # seen: 23 to 37; unpacked, at 40 bytes an event, it would be 153
+    assert float(seconds) < 4  # measured: 0.2 to 0.7 (row by row in Python, a text takes 15)
+    assert int(mebibytes) < 80  # measured: 23 to 37 (unpacked, at 40 bytes an event, it would be 153)
 
 
-def test_rows_that_are_written_in_another_way_are_read_all_the_same(tmp_path: Path) -> None:
+def test_rows_in_an_unusual_notation_are_read_all_the_same(tmp_path: Path) -> None:
     rows = [
         "a,5,100,0", " a,6,1,0"[1:], "f,5", "", "# a comment", "s,step one", "a, 5 ,+200,1", "a,7,1_000,0\r",
         "f,007", "a,18446744073709551615,3,0", "f,6",
     ]  # fmt: skip
     path = tmp_path / "odd.trace"
-    path.write_text("# arena-trace 1 odd\n" + "\n".join(rows), newline="")  # the last has no end
+    path.write_text("# arena-trace 1 odd\n" + "\n".join(rows), newline="")  # the last line has no newline
     trace = Trace.read(path)
     assert [(event.kind, event.block, event.size, event.stream) for event in trace] == [
         ("allocate", 0, 100, 0),
@@ -99,14 +99,14 @@ def test_rows_that_are_written_in_another_way_are_read_all_the_same(tmp_path: Pa
         ("y,2", "not a, f, x or s"),
     ],
 )
-def test_a_row_that_cannot_be_is_named(tmp_path: Path, row: str, text: str) -> None:
+def test_an_invalid_row_is_named(tmp_path: Path, row: str, text: str) -> None:
     path = tmp_path / "wrong.trace"
     path.write_text(f"# arena-trace 1\na,1,5,0\n{row}\nf,1\n")
     with pytest.raises(TraceError, match=f"line 3: '{row}' cannot be read: {text}"):
         Trace.read(path)
 
 
-def test_rows_of_a_log_that_are_written_in_another_way_are_read_all_the_same(tmp_path: Path) -> None:
+def test_log_rows_in_an_unusual_notation_are_read_all_the_same(tmp_path: Path) -> None:
     same = (
         "1,09:05:00.25,allocate,0x10,5,0x2\n1,09:05:01.5,allocate failure,(nil),7,0x0\n2,09:05:02.0,free,0x10,5,0x2\n"
     )
@@ -129,7 +129,7 @@ def test_rows_of_a_log_that_are_written_in_another_way_are_read_all_the_same(tmp
 
 
 @pytest.mark.parametrize("part", [1, 7, 1 << 20])
-def test_it_does_not_matter_where_what_is_read_at_a_time_ends(
+def test_rows_may_be_split_anywhere_between_two_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     monkeypatch.setattr(_rows, "PART", part)

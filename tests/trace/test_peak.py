@@ -1,4 +1,4 @@
-"""A replay finds the peak, shows what was live at it, and misses none on the way."""
+"""A replay finds the peak, shows what was live at it, and misses no peak on the way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arena import Trace, _core
 from arena._report import Report
 
 from ..arena.conftest import MIB, MakeArena
-from ..cli.test_cli import run_arena
+from ..cli.command import run_arena
 from ..programs import ROOT
 from ..simulated.cu import Cu
 
@@ -29,7 +29,7 @@ def traced() -> Iterator[None]:
 
 
 def saw(pool: arena.Arena, path: Path) -> None:
-    """Three teeth; the second is the highest, and its blocks come from two lines and two scopes."""
+    """A sawtooth: the second of three teeth is the highest, and its blocks come from two lines and two scopes."""
     with pool.record(path):
         for height in (3, 9, 5):
             with pool.scope("step"):
@@ -41,7 +41,7 @@ def saw(pool: arena.Arena, path: Path) -> None:
 
 
 def live_after(trace: Trace) -> list[int]:
-    """By counting, without any arena."""
+    """The live bytes by counting, without an arena."""
     sizes: dict[int, int] = {}
     found, live = [], 0
     for event in trace:
@@ -54,7 +54,7 @@ def live_after(trace: Trace) -> list[int]:
     return found
 
 
-def test_the_report_is_of_the_peak_with_lines_scopes_and_ages(make: MakeArena, tmp_path: Path, traced: None) -> None:
+def test_the_report_shows_the_peak_with_lines_scopes_and_ages(make: MakeArena, tmp_path: Path, traced: None) -> None:
     saw(make(cap="64MiB"), tmp_path / "run.arena")
     trace = Trace.read(tmp_path / "run.arena")
     done = trace.replay(device="sim:1GiB")
@@ -75,7 +75,7 @@ def test_the_report_is_of_the_peak_with_lines_scopes_and_ages(make: MakeArena, t
     assert (done.end.account["live"], done.end.lines) == (0, [])
 
 
-def test_lines_of_another_process_are_those_of_the_trace(tmp_path: Path) -> None:
+def test_lines_of_another_process_are_taken_from_the_trace(tmp_path: Path) -> None:
     program = (
         "import arena\n"
         "arena.trace_lines(True)\n"
@@ -133,7 +133,7 @@ def test_samples_miss_no_peak_however_long_the_trace(name: str) -> None:
         assert (max(sampled), min(sampled)) == (max(live[i] for i in events), min(live[i] for i in events))
 
 
-def test_blocks_with_numbers_far_apart_are_found_too() -> None:
+def test_blocks_with_numbers_far_apart_are_found() -> None:
     choose, live, trace = random.Random(5), list[int](), Trace({"timed": False})
     for step in range(4000):
         if live and choose.random() < 0.49:
@@ -141,13 +141,13 @@ def test_blocks_with_numbers_far_apart_are_found_too() -> None:
         else:
             live.append(step * 10**15 + choose.randrange(1000))
             trace._append("allocate", step, 0, live[-1], choose.choice([1, 513, 70_000]), 0)
-    trace._append("free", 4000, 0, 12345678901234567, 0, 0)  # of which nothing is known
+    trace._append("free", 4000, 0, 12345678901234567, 0, 0)  # nothing is known about these
     done, expected = trace.replay(device="sim:1GiB"), live_after(trace)
     assert (done.peak.live, done.peak.event) == (max(expected), expected.index(max(expected)))
     assert done.stats.live == expected[-1]
     assert done.report.timeline is not None
     assert done.report.timeline.unit == "events"
-    assert not done.report.ages  # its times are no times
+    assert not done.report.ages  # its times mean nothing
 
 
 def test_a_trace_that_does_not_fit_is_reported_where_it_failed(make: MakeArena, tmp_path: Path, traced: None) -> None:
@@ -165,7 +165,7 @@ def test_a_trace_that_does_not_fit_is_reported_where_it_failed(make: MakeArena, 
     assert done.report.timeline.at[-1] == pytest.approx(trace[done.events - 1].time)
 
 
-def test_to_look_at_the_peak_costs_the_run_nothing() -> None:
+def test_tracking_the_peak_costs_the_run_nothing() -> None:
     trace = Trace.read(ROOT / "benchmarks/traces/server.csv.gz")
     done = trace.replay(device="sim:8GiB")
     with arena.Arena(device="sim:8GiB") as pool:
@@ -173,7 +173,7 @@ def test_to_look_at_the_peak_costs_the_run_nothing() -> None:
         replay = _core.Replay(trace._core, pool._open, len(trace))
         assert not replay.step(len(trace))
         assert done.priced_ms == pytest.approx((arena.sim.clock() - begin) / 1000, rel=0.01)
-        # The one look itself asks about the last event of each handle that is idle.
+        # The one inspection itself queries the last event of each idle handle.
         assert done.stats.driver_calls == pytest.approx(pool.stats().driver_calls, abs=30)
         del replay
 
@@ -197,7 +197,7 @@ def test_a_recording_may_begin_with_a_scope_or_a_reserve(make: MakeArena, tmp_pa
         assert next(iter(Trace.read(tmp_path / name))).kind == {"scope": "scope_begin", "reserve": "reserve"}[name]
 
 
-def test_the_command_tells_the_peak_and_who_held_it(make: MakeArena, tmp_path: Path, traced: None) -> None:
+def test_the_command_shows_the_peak_and_its_largest_holders(make: MakeArena, tmp_path: Path, traced: None) -> None:
     path = tmp_path / "run.arena"
     saw(make(cap="64MiB"), path)
     shown = run_arena("replay", path, "--save", tmp_path / "r.json").stdout
@@ -220,7 +220,7 @@ def test_the_command_tells_the_peak_and_who_held_it(make: MakeArena, tmp_path: P
     assert max(facts["timeline"]["figures"]["live"]) == facts["peak"]["live"]
 
 
-def test_the_command_tells_where_and_why_it_does_not_fit(make: MakeArena, tmp_path: Path, traced: None) -> None:
+def test_the_command_says_where_and_why_the_trace_does_not_fit(make: MakeArena, tmp_path: Path, traced: None) -> None:
     saw(make(cap="64MiB"), tmp_path / "run.arena")
     done = run_arena("replay", tmp_path / "run.arena", "--cap", "12MiB")
     lines = done.stdout.splitlines()

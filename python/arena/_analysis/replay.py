@@ -177,10 +177,9 @@ class Run:
         if misfit is None:
             return None, self._snapshot()
         moving = mode(self._compact, is_plain=self._pool._open.is_plain, is_allowed=self._compact)
-        error = misfit._but(moving=moving, line=self._asker())
-        snapshot = self._snapshot(snapshot_of(self._pool, error, misfit._failure))
+        snapshot = self._snapshot(snapshot_of(self._pool, misfit, moving))
         held = held_in_words(who_held(snapshot, None), "")
-        return error._but(holders=tuple(held)), snapshot
+        return misfit.error(moving=moving, line=self._asker(), holders=tuple(held)), snapshot
 
     def _asker(self) -> str:
         """The line of the recorded program that asked for what failed."""

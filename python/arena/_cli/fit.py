@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .._analysis.fit.answer import OUTSIDE, Fit
+from .._analysis.fit.answer import OUTSIDE, CardFit, Fit
 from .._analysis.fit.answer import fit as find_fit
 from .._analysis.fit.caps import LARGEST, Progress
 from .._util.arguments import as_device, is_number
@@ -36,7 +36,7 @@ def fit(
     traces: Annotated[list[Path], typer.Argument(help="A recording, or several of one program at different batches.")],
     cap: Annotated[str | None, typer.Option(help='A limit to judge by: "4GiB".')] = None,
     device: Annotated[
-        str | None, typer.Option(help='A card to judge by: "24GiB", the number of a device, or "sim".')
+        str | None, typer.Option(help='A card to judge by: "rtx4090", "24GiB", the number of a device, or "sim".')
     ] = None,
     outside: Annotated[str, typer.Option(help="What all else takes on a card, an estimate.")] = OUTSIDE,
     batch_from: Annotated[str | None, typer.Option(help="The batch of each recording: 8,16.")] = None,
@@ -202,14 +202,18 @@ def points_table(found: Fit) -> Table:
 def cards(found: Fit) -> str:
     fitting = [card for card in found.cards if card.fits]
     if not fitting:
-        return f"no card of up to {size(found.cards[-1].size)} would do"
+        return f"no card of up to {size(found.cards[-1].memory)} would do"
     least = fitting[0]
     which = "cards that would get past it" if found.ended_by else "cards that would do"
-    text = f"{which}, with {size(least.size - least.limit)} for all else: {size(least.size)} and more"
+    text = f"{which}, with {size(least.memory - least.limit)} for all else: {named(least)} and larger"
     roomy = next((card for card in fitting if card.comfortable), None)
     if roomy is None or roomy == least:
         return text
-    return f"{text}; with remapping rare, {size(roomy.size)} and more"
+    return f"{text};\nwith remapping rare, {named(roomy)} and larger"
+
+
+def named(card: CardFit) -> str:
+    return f"{card.card} ({size(card.memory)})"
 
 
 def show_batches(console: Console, found: Fit) -> None:
@@ -226,9 +230,9 @@ def show_batches(console: Console, found: Fit) -> None:
             words = {None: "", True: "fits", False: "does not fit"}[p.fits] + (
                 "" if p.sure is not False else ", perhaps"
             )
-            on = size(card.size) if card else "none"
+            on = named(card) if card else "none"
             rows.append([str(p.batch), size(p.peak_live), size(p.smallest_cap), f"± {size(p.error)}", on, words])
-        console.print(table(["batch", "peak live", "smallest cap", "error", "for a card of", ""], rows))
+        console.print(table(["batch", "peak live", "smallest cap", "error", "for a card like", ""], rows))
     if found.limit is None:
         return
     if found.largest is None:

@@ -16,6 +16,8 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": F
 ABOUT = {
     "run": "Run a Python program with arena as CuPy's allocator, unchanged.",
     "demo": "See it in action: a real program under a cap at which CuPy's pool fails.",
+    "dryrun": "Run a program on a simulated GPU, and say whether its memory fits.",
+    "cards": "List the GPUs that a dry run can simulate, or show one with its sources.",
     "replay": "Replay a recorded run's allocations, and say whether they fit under a cap.",
     "fit": "Find the smallest cap a recorded run works under, and the largest batch.",
     "report": "Show a saved report or snapshot, or turn it into a page.",

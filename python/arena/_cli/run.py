@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from .._inspect.lines import MOST, trace_lines
+from .._inspect.lines import trace_lines
 from .._pool.settings import DEVICES, is_simulated, simulated_size
 from .._run import Session, run_program
 from .._run.program import NoProgramError, check_script
 from .._util.arguments import is_number
-from .._util.sizes import parse_size
 from ..errors import UsageError
 from .excepthook import EXCEPT_HOOK
+from .program import CONTEXT, Command, checked_depth, variables_of
 
 __all__ = ["CONTEXT", "Command", "run"]
-
-CONTEXT = {"allow_interspersed_args": False}  # options after the program are the program's
 
 
 def run(
@@ -56,7 +53,8 @@ def run(
     if not module:
         check_script(program, arguments or [])
     session = Session(report=report, record=record, force=force, as_json=as_json)
-    apply({"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth})
+    # Through the environment, so that processes which the program starts have them too.
+    os.environ.update(variables_of({"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}))
     if device is not None:
         choose_device(device)
     choose_lines(lines, has_report=report is not None)
@@ -70,41 +68,16 @@ def run(
     raise typer.Exit(session.exit)
 
 
-class Command(TyperCommand):
-    """Reads ``--lines`` as ``--lines=1``: what follows it, unless after a ``=``, is another option or the program."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        options = [param for param in self.params if param.param_type_name == "option"]
-        takes_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
-        given, rest = [], list(args)
-        while rest and rest[0].startswith("-") and rest[0] != "--":
-            word = rest.pop(0)
-            given.append("--lines=1" if word == "--lines" else word)
-            if word in takes_value - {"--lines"} and rest:
-                given.append(rest.pop(0))
-        return super().parse_args(ctx, [*given, *rest])
-
-
 def choose_lines(depth: int | None, *, has_report: bool) -> None:
     """A report without lines says little, so it has them unless somebody says otherwise."""
     if depth is None and (not has_report or os.environ.get("ARENA_LINES", "").strip()):
         return
-    chosen = 1 if depth is None else depth
-    if not 0 <= chosen <= MOST:
-        raise UsageError(f"lines={chosen} is not accepted; write a number of lines from 1 to {MOST}, or 0 for none")
+    chosen = checked_depth(1 if depth is None else depth)
     os.environ["ARENA_LINES"] = str(chosen)  # for processes that the program starts
     if chosen:
         trace_lines(True, depth=chosen)
     else:
         trace_lines(False)
-
-
-def apply(settings: dict[str, str | None]) -> None:
-    """Through the environment, so that processes which the program starts have them too."""
-    for name, value in settings.items():
-        if value is not None:
-            parse_size(value, 1 << 40, name)
-            os.environ[f"ARENA_{name.upper()}"] = value
 
 
 def choose_device(device: str) -> None:

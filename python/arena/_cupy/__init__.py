@@ -1,4 +1,4 @@
-"""Everything about CuPy: the bridge that gives it memory, whom it asks now, and the hook that waits for its import."""
+"""Everything about CuPy: the bridge that gives it memory, its current allocator, and the hook for its import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The bridge to CuPy, as far as it need not be quick. Imported when CuPy first asks for memory.
+"""The bridge to CuPy, as far as it is written in Python. Imported when CuPy first requests memory.
 
-What is quick is in the compiled core, which is told here what CuPy has: a block that is there already is handed out,
-and taken back, without a line of Python. This is for all else, and for a CuPy whose internals are not as expected.
+The compiled core serves requests, and takes memory back, without a line of Python. It is connected to CuPy here. The
+rest is for memory hooks, for errors, and for a CuPy with unexpected internals.
 """
 
 from __future__ import annotations
@@ -31,33 +31,38 @@ except ImportError as error:
     ) from error
 
 _MODULES = ("cupy_backends.cuda.stream", "cupy.cuda.device", "cupy.cuda.memory_hook")
-# cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime says of the simulated driver. All three
-# are for as long as the process lives.
+# cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime reports for the simulated driver. All
+# three are permanent.
 _NO_RUNTIME = (35, 100, 500)
 
 
 class OutOfMemoryError(errors.OutOfMemoryError, memory.OutOfMemoryError):  # type: ignore[misc]
-    """What malloc() raises under CuPy: CuPy itself catches its own class in places."""
+    """What malloc() raises under CuPy, which catches its own class in places."""
 
     def __init__(self, *args: Any) -> None:
         errors.OutOfMemoryError.__init__(self, *args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever unpickles it may have no CuPy.
+        # The process that unpickles it may have no CuPy.
         return errors.OutOfMemoryError, self.args
 
 
 def current_device() -> int:
-    """CuPy's current device; 0 on the simulated driver, where no CUDA runtime runs that could have changed it."""
-    return int(_ask(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated))
+    """CuPy's current device; 0 on the simulated driver, without a CUDA runtime that could have changed it."""
+    return int(_ask_runtime(cupy.cuda.runtime.getDevice, lambda: _core.default_driver().is_simulated))
+
+
+def current_stream(device: int) -> Any:
+    """CuPy's current stream on a device.
+
+    The object owns the stream: CuPy destroys the stream with it. So the arena keeps it as long as it needs the stream.
+    """
+    return cupy.cuda.get_current_stream(device)
 
 
 def stream_of(pool: Arena) -> Any:
-    """CuPy's current stream on the arena's device; 0, the null one, where no CUDA runtime runs that could have others.
-
-    The object, which owns the stream. CuPy destroys the stream with it, so the arena keeps it as long as it needs to.
-    """
-    return _ask(lambda: cupy.cuda.get_current_stream(pool.device), lambda: pool.is_simulated)
+    """CuPy's current stream on the arena's device; 0, the null stream, where no CUDA runtime runs."""
+    return _ask_runtime(lambda: current_stream(pool.device), lambda: pool.is_simulated)
 
 
 def default_pool() -> Arena:
@@ -66,7 +71,7 @@ def default_pool() -> Arena:
 
 
 def malloc(pool: Arena, size: SupportsIndex) -> Any:
-    """A block of the arena as CuPy's MemoryPointer. It goes back when the last array that views it goes.
+    """A block of the arena as CuPy's MemoryPointer. It is given back when the last array that views it is gone.
 
     Without CuPy's memory hooks: where there are some, the core calls them, and the functions below one by one.
     """
@@ -75,27 +80,27 @@ def malloc(pool: Arena, size: SupportsIndex) -> Any:
 
 
 def sizes_of(size: SupportsIndex) -> tuple[int, int]:
-    """The size that hooks see: what CuPy's own pool would take for the request."""
-    asked = as_size(size)
-    return asked, max(POOL_UNIT, -(-asked // POOL_UNIT) * POOL_UNIT)
+    """The requested size, and the one that hooks see: what CuPy's own pool would take for it."""
+    requested = as_size(size)
+    return requested, max(POOL_UNIT, -(-requested // POOL_UNIT) * POOL_UNIT)
 
 
 def check_device(pool: Arena) -> None:
-    """Refuse memory that CuPy's kernels, which run on its current device, could not use."""
+    """Refuse memory that kernels on CuPy's current device could not use."""
     current, is_known = None, True
     try:
         current = int(cupy.cuda.runtime.getDevice())
-    except cupy.cuda.runtime.CUDARuntimeError as error:  # no runtime, no device; or what follows will say so
-        is_known = getattr(error, "status", None) in _NO_RUNTIME  # otherwise it may run a real device later
+    except cupy.cuda.runtime.CUDARuntimeError as error:  # no runtime or no device; other problems show up later
+        is_known = getattr(error, "status", None) in _NO_RUNTIME  # otherwise a real device may be used later
     if current is not None and pool.is_simulated and _core.is_real_driver_here():
         raise errors.UsageError(
-            "this arena is simulated, and CuPy runs on a real device, to which simulated addresses mean nothing; "
+            "this arena is simulated, and CuPy runs on a real device, where simulated addresses are invalid; "
             "use an arena of that device: arena.Arena(device=0), or arena.malloc without ARENA_DRIVER=sim"
         )
     if current is not None and current != pool.device:
         raise errors.UsageError(
             f"CuPy's current device is {current}, and this arena's memory is on device {pool.device}; use it in "
-            f"`with cupy.cuda.Device({pool.device}):`, make an arena of device {current}, or give CuPy arena.malloc, "
+            f"`with cupy.cuda.Device({pool.device}):`, create an arena on device {current}, or give CuPy arena.malloc, "
             "which serves the current device"
         )
     if pool.is_simulated and is_known:
@@ -103,13 +108,9 @@ def check_device(pool: Arena) -> None:
 
 
 def malloc_unhooked(pool: Arena, size: int) -> Any:
-    try:
-        buffer = pool.allocate(size, stream_of(pool))
-    except errors.OutOfMemoryError as error:
-        raise OutOfMemoryError(*error.args) from None
-    if way == "generic":
-        return memory.MemoryPointer(GenericMemory(buffer, pool.device), 0)
-    return _core.adopt(buffer)
+    """The same without a check of the device."""
+    made = pool._allocate_for_cupy(size, stream_of(pool))
+    return memory.MemoryPointer(GenericMemory(made, pool.device), 0) if isinstance(made, Buffer) else made
 
 
 def _call_hooks(name: str, device: int, size: int, address: int, number: int) -> None:
@@ -118,7 +119,7 @@ def _call_hooks(name: str, device: int, size: int, address: int, number: int) ->
 
 
 class GenericMemory(memory.UnownedMemory):  # type: ignore[misc]
-    """A buffer for a CuPy whose BaseMemory is not as expected. It goes back with the last array, with the hooks."""
+    """A buffer for a CuPy with an unexpected BaseMemory. Given back with the last array; calls the hooks."""
 
     def __init__(self, buffer: Buffer, device: int) -> None:
         super().__init__(buffer.ptr, buffer.size, buffer, device)
@@ -126,7 +127,7 @@ class GenericMemory(memory.UnownedMemory):  # type: ignore[misc]
         self._buffer: Buffer | None = buffer
 
     def free(self) -> None:
-        """Give the memory back now. Arrays that view it must not be used any more."""
+        """Give the memory back now. Arrays that view it must not be used afterwards."""
         buffer, self._buffer = self._buffer, None
         if buffer is None:
             return
@@ -142,7 +143,8 @@ class GenericMemory(memory.UnownedMemory):  # type: ignore[misc]
             self.free()
 
 
-def _ask(question: Callable[[], Any], is_simulated: Callable[[], bool]) -> Any:
+def _ask_runtime(question: Callable[[], Any], is_simulated: Callable[[], bool]) -> Any:
+    """What CuPy answers; 0 where it has no CUDA runtime and the driver is simulated."""
     try:
         return question()
     except (cupy.cuda.runtime.CUDARuntimeError, IndexError) as error:  # or the runtime has fewer devices
@@ -154,24 +156,24 @@ def _ask(question: Callable[[], Any], is_simulated: Callable[[], bool]) -> Any:
 
 
 def memory_hooks() -> Mapping[str, Any] | None:
-    """The memory hooks of this thread; CuPy makes the dictionary when it is asked for."""
+    """The memory hooks of this thread. CuPy creates the dictionary at the first call."""
     has_hooks: Callable[[], bool] = getattr(cupy.cuda.memory_hook, "_has_memory_hooks", lambda: True)
     hooks: Mapping[str, Any] | None = cupy.cuda.memory_hook.get_memory_hooks() if has_hooks() else None
     return hooks
 
 
 def _watch_hooks() -> None:
-    """Have the core told when a hook is registered. To ask CuPy each time would take as long as all the rest."""
+    """Notify the core when a hook is registered: asking CuPy each time would double the time of a hit."""
     try:
         hook = cupy.cuda.memory_hook.MemoryHook
         enter = hook.__enter__
 
         @functools.wraps(enter)
-        def enter_noticed(self: Any) -> Any:
+        def enter_and_notify(self: Any) -> Any:
             _core.notice_hooks()
             return enter(self)
 
-        hook.__enter__ = enter_noticed
+        hook.__enter__ = enter_and_notify
     except (AttributeError, TypeError):
         _core.notice_hooks()
 
@@ -188,4 +190,4 @@ def _capsules() -> dict[str, Any]:
 for _package in ("cupy", "cupyx", "cupy_backends"):
     pass_over(getattr(sys.modules.get(_package), "__file__", None))
 _watch_hooks()
-way = _core.connect_cupy(memory, _capsules())
+way = _core.connect_cupy(memory, _capsules(), OutOfMemoryError)

@@ -1,75 +1,32 @@
-"""Giving CuPy the arena at the moment when it is imported, by whomever, whenever."""
+"""Installs the arena in CuPy as soon as the program imports it."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from .. import _core
+from .._util.imports import after_import, is_installed
 from .in_force import cupys_allocator, is_arenas
 
 __all__ = ["install", "whose_allocator"]
 
 
 def install() -> None:
-    """Have every array of CuPy made by the arena from now on, in all threads."""
-    if isinstance(cupy := sys.modules.get("cupy"), ModuleType):
-        give_arena(cupy)
-    else:
-        sys.meta_path.insert(0, Finder())
+    """Make the arena CuPy's allocator from now on, in all threads."""
+    after_import("cupy", give_arena)
 
 
 def whose_allocator() -> str:
-    """Whom CuPy asks for memory now: ``"arena"`` or ``"another"``; or it is ``"not imported"``, ``"not installed"``."""
+    """CuPy's current allocator: ``"arena"`` or ``"another"``; or CuPy is ``"not imported"`` or ``"not installed"``."""
     cupy: Any = sys.modules.get("cupy")
     if not isinstance(cupy, ModuleType):
-        return "not imported" if is_there() else "not installed"
+        return "not imported" if is_installed("cupy") else "not installed"
     return "arena" if is_arenas(cupys_allocator()) else "another"
 
 
-def is_there() -> bool:
-    try:
-        return importlib.util.find_spec("cupy") is not None
-    except (ImportError, ValueError):  # of somebody who forbids its import
-        return False
-
-
 def give_arena(cupy: Any) -> None:
-    with contextlib.suppress(AttributeError):  # somebody's stand-in
+    with contextlib.suppress(AttributeError):  # a stand-in for CuPy
         cupy.cuda.set_allocator(_core.malloc)
-
-
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds CuPy where the others find it, and is there when its import is done."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != "cupy":
-            return None
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target) if finder is not self else None
-            if spec is not None:
-                watch(spec.loader)
-                return spec
-        return None
-
-
-def watch(loader: Any) -> None:
-    """Not a loader of our own around it: CuPy's should be the one that everybody finds there."""
-    if loader is None or "exec_module" in vars(loader):
-        return
-    execute = loader.exec_module
-
-    def execute_and_install(module: ModuleType) -> None:
-        del loader.exec_module  # the loader is as it was
-        execute(module)
-        give_arena(module)
-
-    loader.exec_module = execute_and_install

@@ -1,4 +1,4 @@
-"""Whom CuPy asks for memory, in this thread and now. Neither imports CuPy nor opens a driver."""
+"""CuPy's current allocator in this thread. Neither imports CuPy nor opens a driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["arena_in_force", "cupys_allocator", "is_arenas"]
 
 
 def cupys_allocator() -> Any:
-    """CuPy's allocator; none if CuPy is not imported, or a stand-in without one."""
+    """CuPy's allocator; None if CuPy is not imported, or a stand-in without one."""
     cupy: Any = sys.modules.get("cupy")
     if not isinstance(cupy, ModuleType):
         return None
@@ -25,12 +25,12 @@ def cupys_allocator() -> Any:
 
 
 def is_arenas(allocator: Any) -> bool:
-    """Whether it is ``arena.malloc``, or the ``malloc`` of an arena."""
+    """Whether an allocator is ``arena.malloc``, or the ``malloc`` of an arena."""
     return allocator == _core.malloc or isinstance(getattr(allocator, "__self__", None), _core.Allocator)
 
 
 def arena_in_force(allocator: Any) -> Arena:
-    """The arena behind an allocator that is arena's."""
+    """The arena behind such an allocator."""
     if allocator == _core.malloc:
         from .bridge import current_device  # late: imports CuPy
 

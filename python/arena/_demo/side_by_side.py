@@ -53,6 +53,6 @@ def compare() -> Comparison:
             pass
         stats, priced = pool.stats(), (sim.clock() - begin) / 1000
         if running.misfit is not None:
-            raise ArenaError(f"{TRACE.name} does not fit at event {running.done}: {running.misfit.args[0]}")
+            raise ArenaError(f"{TRACE.name} does not fit at event {running.done}: {running.misfit.headline}")
     cupy_needs = smallest_device(events, CAP, 2 * stats.peak_live, MIB)
     return Comparison(len(trace), CAP, death, cupy_needs, stats, priced, report)

@@ -1,4 +1,4 @@
-"""The arena that people make and call; the work is done by the compiled core."""
+"""The arena that programs create and call; the compiled core does the work."""
 
 from __future__ import annotations
 
@@ -20,49 +20,46 @@ from .._report import Report
 from .._report.build import build
 from .._report.failure import failure_of
 from .._trace.record import Recording, record_by_environment
-from .._util.arguments import as_size, as_stream, owns_stream
+from .._util.arguments import as_size, as_stream
 from .._util.durations import BUDGET, parse_duration
 from .._util.environment import warn_of_unknown
 from .._util.late import late_import
 from .._util.shown import Shown
 from .._util.sizes import Size, parse_size
 from .._words.moving import mode
-from .._words.verdicts import Verdict
 from ..errors import OutOfMemoryError, UsageError
-from .buffer import Buffer, address_of
+from .buffer import address_of
 from .graph import GraphMemory
-from .oom import of_size, tell
+from .oom import build_error
 from .pool_methods import PoolMethods
 from .pressure import Pressure, call
 from .registry import remember
 from .scope import Scope
 from .settings import SETTINGS, check, check_peers, find_device, limit_of, resolve, validates
 from .threads import find_standstill, note_driver_threads, seems_alone, thread_ids
-from .watch import watch_if_asked
+from .watch import watch_if_enabled
 
 __all__ = ["Arena", "metrics_of"]
-
-_LARGEST = (1 << 63) - 1
 
 
 class Arena(Shown, PoolMethods, _core.Allocator):
     """Device memory under a cap.
 
-    :param cap: the most that is ever reserved (default: all of the device)
+    :param cap: the most that is ever reserved (default: the whole device)
     :param reserve: what is reserved at once, and kept by :meth:`trim` (default: nothing)
-    :param headroom: what is left free on the device, whoever uses it (default: nothing)
+    :param headroom: what must stay free on the device, whoever uses the rest (default: nothing)
     :param growth: the largest piece taken from the driver at a time (default: 64 MiB)
     :param device: the number of a device, ``"sim"`` for the simulated one, or ``"sim:8GiB"`` for one of that size
-    :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it memory is
+    :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it, memory is
         taken in plain segments, which can neither be moved nor given back in parts
     :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
-        ``cupy.get_default_memory_pool().malloc``. All memory comes from it then, in plain segments; the object is
-        dropped to give it back
-    :param peers: the numbers of the other devices that may access the memory (default: all that can). A device
-        that may not faults when its kernels touch it, whether or not peer access was enabled by other means
+        ``cupy.get_default_memory_pool().malloc``. All memory then comes from it, in plain segments. The object is
+        dropped to give the memory back
+    :param peers: the numbers of the other devices that may access the memory (default: all that can). Kernels of any
+        other device fault when they touch it, even if peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
-        the GIL is held and every other thread is asleep where it cannot reach the device without the GIL; ``True`` if
-        you vouch that no other thread gives the device work; ``False`` never
+        the GIL is held and every other thread sleeps where it cannot reach the device without the GIL; ``True`` if
+        you guarantee that no other thread launches work; ``False`` never
 
     >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
     ...     buffer = pool.allocate(1000)
@@ -85,8 +82,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         if not isinstance(vmm, bool):
             raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
         if upstream is not None and not callable(upstream):
-            raise UsageError(f"upstream={upstream!r} cannot be called; give a function of a size")
-        if not isinstance(compact, bool) and compact != "auto":  # 0 is equal to False, but is not False
+            raise UsageError(f"upstream={upstream!r} cannot be called; give a function that takes a size")
+        if not isinstance(compact, bool) and compact != "auto":  # 0 equals False, but is not accepted
             raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
         warn_of_unknown()
         from_environment()
@@ -121,30 +118,36 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._core: _core.Arena | None = core
         self._on_oom: list[Callable[[OutOfMemoryError], object]] = []
         self._on_pressure: list[Pressure] = []
-        self._calling = threading.local()  # whether this thread is in a callback
-        self._recording: Recording | None = None  # what the environment asked for
-        self._recorded: dict[str, Recording] = {}  # the one under way, by whomever
-        self._number = core.id  # in the order in which they were made
+        self._calling = threading.local()  # whether this thread runs an on_oom() function
+        self._recording: Recording | None = None  # the one that the environment requested
+        self._recorded: dict[str, Recording] = {}  # the one under way, whoever started it
+        self._number = core.id  # in order of creation
         self._expects_vmm = vmm and upstream is None and info.virtual_memory
-        self._warn_of_platform(core)
-        self._give_core(core, number, driver.is_simulated)
-        self._watched = watch_if_asked(self)
-        remember(self)  # last: from now on other threads may report it
+        self._warn_of_platform(stacklevel=3)
+        self._attach(
+            core,
+            device=number,
+            is_simulated=driver.is_simulated,
+            is_auto_compact=compact == "auto",
+            expects_virtual_memory=self._expects_vmm,
+        )
+        self._watched = watch_if_enabled(self)
+        remember(self)  # last: other threads may report it from now on
         record_by_environment(self)
 
     @property
     def device(self) -> int:
-        """The number of the device that the memory is on."""
+        """The number of the device."""
         return self._device
 
     @property
     def is_simulated(self) -> bool:
-        """Whether that device is a simulated one."""
+        """Whether the device is simulated."""
         return self._driver.is_simulated
 
     @property
     def vmm(self) -> bool:
-        """Whether memory is virtual, and so free memory in pieces is never useless."""
+        """Whether memory is virtual, so that free memory is usable even in pieces."""
         return not self._open.is_plain
 
     @property
@@ -152,38 +155,23 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """The numbers of the other devices that may access the memory."""
         return self._open.peers
 
-    def _allocate_slowly(self, size: int | str, stream: Any = 0) -> Buffer:
-        """Do what allocate() does, where that is more than to hand out a block that is there already."""
+    def _parse_request(self, size: int | str, stream: Any = 0) -> tuple[int, int, Any]:
+        """Read arguments of allocate() that the core leaves to Python: unusual ones, and wrong ones."""
         size = parse_size(size, self._total, "size") if isinstance(size, str) else as_size(size)
-        number, core = as_stream(stream), self._open
-        if owns_stream(stream):
-            core.keep_stream(number, stream)
-        if self._compact == "auto":
-            core.expect_moving(_core.is_only_thread())  # to look at the others would take too long
-        self._look_at_pressure(core)
-        try:
-            buffer = core.allocate(min(size, _LARGEST), number, False, False)
-        except OutOfMemoryError as error:
-            try:
-                buffer = self._allocate_after_all(core, size, number, error)
-            except RecursionError:  # no frame is left for what could still be tried, or said
-                raise error from None
-        if self._expects_vmm and core.is_plain:
-            self._warn_of_platform(core)
-        if self._on_pressure:
-            self._tell_pressure(core)
-        return buffer
+        return size, as_stream(stream), None if hasattr(stream, "__index__") else stream
 
-    def _warn_of_platform(self, core: _core.Arena) -> None:
-        """Say once what this platform refuses although the device has it: addresses, or virtual memory at all."""
-        if self._expects_vmm and core.remark:
+    def _warn_of_platform(self, *, stacklevel: int = 2) -> None:
+        """Warn once about what the platform refuses although the device has it: addresses, or all virtual memory."""
+        core = self._core
+        if self._expects_vmm and core is not None and core.remark:
             self._expects_vmm = not core.is_plain
-            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=stacklevel)
 
     def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
-        """Call a function when a request would fail, with the error; the request is tried again after it.
+        """Call a function with the error before a request fails; the request is tried again afterwards.
 
-        The last thing that is tried. An exception in it is shown by :func:`sys.unraisablehook`, and changes nothing.
+        Functions are called in turn, as the last resort. An exception in one is shown by :func:`sys.unraisablehook`,
+        and changes nothing.
         """
         if not callable(function):
             raise UsageError(f"{function!r} cannot be called")
@@ -194,9 +182,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     ) -> None:
         """Call a function when memory first passes that share of the cap, so that work can be shed or saved.
 
-        ``of="live"`` counts what is in allocations, in place of what is reserved. Every request is looked at then, also
-        one that a block is there for, which takes some microseconds. With ``rearm=0.7`` the function is called again
-        each time that the share is passed after memory was below 0.7 of the cap.
+        ``of="live"`` counts what is allocated instead of what is reserved. Then every request is checked, cache hits
+        included, which takes a few microseconds. With ``rearm=0.7`` the function is called again each time the share is
+        passed after memory was below 0.7 of the cap.
 
         >>> pool = Arena(cap="64MiB", device="sim:1GiB")
         >>> pool.on_pressure(0.9, lambda: print("shed load"), of="live", rearm=0.7)
@@ -207,15 +195,16 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """
         pressure = Pressure(share, function, of, rearm)
         self._on_pressure.append(pressure)
-        self._watch()
         if pressure.of == "live":
-            self._watch_malloc()
+            self._watch_all()
+        else:
+            self._watch_misses()
 
     def scope(self, name: str, budget: Size | None = None) -> Scope:
         """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
 
-        It counts what this thread allocates in it, and refuses what would exceed the budget. Scopes nest: what counts
-        in one counts in those around it.
+        A scope counts what this thread allocates inside it, and refuses what would exceed the budget. Scopes nest: an
+        allocation counts in all scopes around it.
 
         >>> pool = Arena(device="sim:1GiB")
         >>> with pool.scope("load", budget="1MiB") as s:
@@ -224,28 +213,28 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         (1024, 1024)
         """
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise UsageError(f"a scope needs a name, a text that can be printed, not {name!r}")
+            raise UsageError(f"a scope needs a printable name, not {name!r}")
         return Scope(self._open, name, None if budget is None else parse_size(budget, self._total, "budget"))
 
     def graph(self) -> GraphMemory:
         """Keep memory for a captured graph: ``with pool.graph() as memory:`` around the capture.
 
-        A graph uses the same addresses at every launch. Everything that this thread allocates in the block, temporaries
-        included, stays reserved for the graph until ``memory.release()``, or until ``memory`` is dropped; within the
-        capture it is reused. Without it a capture is safe, too: what it was given is kept until :meth:`release_graphs`.
+        A graph uses the same addresses at every launch. Everything this thread allocates in the block, temporaries
+        included, stays reserved for the graph until ``memory.release()``, or until ``memory`` is dropped. Within the
+        capture it is reused. A capture without this is safe too: its memory is kept until :meth:`release_graphs`.
         """
         return GraphMemory(self._open)
 
     def release_graphs(self) -> None:
-        """Release the memory of graphs captured outside of :meth:`graph`: you will not launch any of them again."""
+        """Release the memory of graphs captured outside of :meth:`graph`. Do not launch any of them again."""
         self._open.release_graphs()
 
     def pin(self, buffer: Any) -> None:
-        """Keep what backs a buffer: its pages do not change under it until :meth:`unpin`, or until it is freed.
+        """Keep the physical memory of a buffer until :meth:`unpin`, or until it is freed.
 
-        For memory whose pages somebody else knows: registered with RDMA or NCCL, or shared with another process. Takes
-        a :class:`Buffer`, CuPy's ``array.data``, or an address. While it is pinned, live data beside it stays in its
-        place too, so the memory around it may be stranded.
+        Pin memory that others know by its pages: registered with RDMA or NCCL, or shared with another process. Takes
+        a :class:`Buffer`, CuPy's ``array.data``, or an address. While it is pinned, live data beside it cannot be moved
+        either, so free memory around it may be stranded.
         """
         self._open.pin(address_of(buffer))
 
@@ -254,41 +243,39 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._open.unpin(address_of(buffer))
 
     def reserve(self, size: Size) -> None:
-        """Have at least so much reserved from now on, by taking what is missing in advance."""
+        """Reserve at least ``size`` from now on, taking what is missing from the device now."""
         core, bytes_ = self._open, parse_size(size, self._total, "size")
-        self._look_at_pressure(core)
-        try:
-            core.reserve(bytes_, self._would_compact())
-        except OutOfMemoryError as error:
-            raise tell(self, error._but(moving=self._moving_of(core, error)), error._failure) from None
+        self._rearm_pressure()
+        failure = core.reserve(bytes_, may_move=self._would_compact())
+        if failure is not None:
+            raise build_error(self, failure, self._moving_of(core, failure))
         if self._expects_vmm and core.is_plain:
-            self._warn_of_platform(core)
-        if self._on_pressure:
-            self._tell_pressure(core)
+            self._warn_of_platform(stacklevel=3)
+        self._fire_pressure()
 
     def trim(self, *, compact: bool = False) -> None:
-        """Give every wholly free handle that no stream uses back to the device, down to what ``reserve=`` keeps.
+        """Give wholly free handles that no stream uses back to the device, down to what ``reserve=`` keeps.
 
-        With ``compact=True`` every granule goes back that no live block touches: data is moved under its pointers, for
-        which the conditions of the arena's own ``compact=`` must hold. While a stream is being captured nothing goes
-        back; with ``compact=True`` that is a :class:`UsageError`.
+        With ``compact=True``, every granule that no live block touches is given back: data is moved under its pointers,
+        if the arena's own ``compact=`` allows that now. While a stream is being captured nothing is given back; with
+        ``compact=True`` that is a :class:`UsageError`.
         """
         if not compact:
             self._open.trim()
         elif not self._open.compact(self._may_compact()):
             raise UsageError(
                 f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
-                "another thread could give the device work, or it was switched off"
+                "another thread could launch work, or moving is switched off"
             )
 
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
-        """Say that nothing launches work now: between batches, between requests, after a cell.
+        """Declare that no work is being launched now: between batches, between requests, after a cell.
 
-        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved for it,
-        that is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
-        need not. The next safe point goes on from there. Work in flight is waited for within the budget. Without
-        anything to gain it takes less than a microsecond and calls no driver. Returns the bytes that it set free; 0
-        with ``compact=False``.
+        If memory is scarce and much of it is stranded, or a request failed because live data could not be moved, live
+        data is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
+        find room. The next safe point continues from there. Work in flight is waited for within the budget. With
+        nothing to gain it takes less than a microsecond and calls no driver. Returns the bytes freed; 0 with
+        ``compact=False``.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     pool.safe_point(budget="5ms")
@@ -302,7 +289,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         return core.safe_point(parse_duration(budget, "budget"))
 
     def set_cap(self, cap: Size) -> None:
-        """Change the cap. Free memory above it is given back at once; what is live stays, and nothing is added."""
+        """Change the cap. Free memory above it is given back at once; live memory stays."""
         size = parse_size(cap, self._total, "cap")
         if size > self._total:
             raise UsageError(f"cap={size} is more than the device's {self._total} bytes; give at most that")
@@ -310,17 +297,17 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._limit = size
 
     def stats(self) -> _core.Stats:
-        """Return the account and the counts, in constant time: it can be called in a loop.
+        """Return the account and the counts, in constant time: you can call it in a loop.
 
-        Asks the driver nothing: ``device_free`` is what was free when it was last asked (by :meth:`snapshot`,
+        Does not call the driver. ``device_free`` is what was free at the last query (by :meth:`snapshot`,
         :meth:`report`, :meth:`metrics`, a request that failed, or with ``headroom=`` one that took more memory), less
         what the arena took since.
 
-        ``largest`` is what would pass by the rules in force now: ``largest_with_moving`` if live data may be moved
+        ``largest`` is what would pass under the current rules: ``largest_with_moving`` if live data may be moved
         (``compact=``), otherwise ``largest_without_moving``.
         """
-        core = self._core  # not by _open: a loop would notice
-        return core.stats(self._would_compact(afresh=False)) if core is not None else self._open.stats()
+        core = self._core  # not _open, which takes longer
+        return core.stats(self._would_compact(recheck=False)) if core is not None else self._open.stats()
 
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.
@@ -336,10 +323,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             return Snapshot._of(self._device, core.id, core.snapshot(may_move), may_move=may_move, moving=moving)
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
-        """Return what is held and why, to print, to look at in a notebook, or to ``save("report.html")``.
+        """Return what is held and why, to print, to show in a notebook, or to ``save("report.html")``.
 
-        ``verdict`` and ``request`` say which request failed, if the report is made for that. With a ``timeline`` of
-        this arena it also shows how it came to that.
+        ``verdict`` and ``request`` name the request that failed, if the report is about one. With a ``timeline`` of
+        this arena it also shows how memory developed.
         """
         if timeline is not None and (not isinstance(timeline, Timeline) or timeline._pool is not self):
             raise UsageError(f"timeline={timeline!r} is not accepted; give an arena.Timeline of this arena")
@@ -360,10 +347,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         )
 
     def metrics(self, /, **labels: str | int) -> str:
-        """Return the account in Prometheus's text format, with labels of yours on every line: ``metrics(pool="a")``.
+        """Return the account in Prometheus's text format, with your labels on every line: ``metrics(pool="a")``.
 
-        All of it is what :meth:`stats` says once the driver was asked how much memory the device has left, and the
-        streams what they have done (some 10 µs): the same account as in a :meth:`report`.
+        First asks the driver for the device's free memory and polls the streams (some 10 µs). So the account is the
+        one of a :meth:`report`.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     print(pool.metrics(pool="train"))  # doctest: +ELLIPSIS
@@ -375,10 +362,10 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         return metrics_of([self], labels)
 
     def record(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Recording:
-        """Record what happens from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
+        """Record all requests from now on: ``with pool.record("run.arena"): ...``. Read it with :class:`Trace`.
 
-        Refuses to overwrite a file unless told, and a second recording while one is under way. A disk that is full
-        ends the recording with a warning, not the program.
+        Refuses to overwrite a file without ``overwrite=True``, and to start a second recording. A full disk ends the
+        recording with a warning, not the program.
         """
         return Recording(self, path, overwrite=overwrite)
 
@@ -390,19 +377,19 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._open.validate()
 
     def close(self) -> None:
-        """Allocate no more, and give back what is free. Live buffers stay valid, and are given back when freed.
+        """Allocate no more, and give back what is free. Live buffers stay valid until they are freed.
 
-        A second call does nothing; all others are errors from now on.
+        A second call does nothing; all other calls are errors from now on.
         """
-        self._take_core()
+        self._detach()
         recording, core = self._recording, self._core
         try:
             if recording is not None:
                 recording.stop()
-        finally:  # its warning may be an error
+        finally:  # its warning may be raised as an error
             self._core = None
             if core is not None:
-                core.close()  # again does nothing, if another thread closes it too
+                core.close()  # does nothing if another thread has closed it
 
     def __enter__(self) -> Arena:
         return self
@@ -410,8 +397,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
         self.close()
 
-    def _malloc_slowly(self, size: SupportsIndex) -> Any:
-        """Do what malloc() does, where that is more than to hand out a block that is there already."""
+    def _malloc_by_python(self, size: SupportsIndex) -> Any:
+        """Do what malloc() does where the core needs Python: before CuPy is connected, and for errors."""
         with late_import("CuPy cannot be given memory"):
             from .._cupy import bridge
 
@@ -419,7 +406,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
 
     @property
     def _device_facts(self) -> dict[str, Any]:
-        """What a report says of the device."""
+        """The device, for reports."""
         return {"device_name": self._name, "simulated": self.is_simulated, "device_label": self._label}
 
     @property
@@ -429,56 +416,60 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             raise UsageError("the arena is closed: make another one")
         return core
 
-    def _allocate_after_all(self, core: _core.Arena, size: int, stream: int, error: OutOfMemoryError) -> Buffer:
-        """Make room in ways that cost more and more: garbage, moving live data, the user's functions."""
-        gc.collect()  # cycles keep arrays alive that nobody can reach
-        # What a callback asks for itself may fail: nobody is called for that.
-        failure = error._failure
+    def _make_room(self, request: _core.PendingRequest) -> None:
+        """Collect garbage, call the on_oom() functions, and retry after each. The core calls this after a failure."""
+        core = self._open
+        gc.collect()  # unreachable cycles keep arrays alive
+        # A request of an on_oom() function calls none of them.
         functions = [None, *([] if getattr(self._calling, "now", False) else self._on_oom)]
         for number, function in enumerate(functions, 1):
             if function is not None:
-                self._calling.now = True
-                try:
-                    call(functools.partial(function, of_size(error, size)))
-                finally:
-                    self._calling.now = False
-            # Only if it could help: to find out whether data may be moved, the device may have to be waited for.
-            may_move = self._may_compact() if core.is_compactable() else False
-            try:
-                return core.allocate(min(size, _LARGEST), stream, may_move, number == len(functions))
-            except OutOfMemoryError as again:
-                failure = again._failure
-                # Not itself: it and this frame would keep each other, and arrays.
-                error = again._but(moving=self._moving_of(core, again))
-        raise tell(self, of_size(error, size), failure) from None
+                self._call_on_oom(function, core, request.failure)
+            if request.retry(self._may_compact(), is_last=number == len(functions)):
+                return
+        failure = request.failure
+        raise build_error(self, failure, self._moving_of(core, failure))
 
-    def _look_at_pressure(self, core: _core.Arena) -> None:
-        for pressure in self._on_pressure:
-            pressure.look(core)
+    def _call_on_oom(
+        self, function: Callable[[OutOfMemoryError], object], core: _core.Arena, failure: _core.Failure
+    ) -> None:
+        self._calling.now = True
+        try:
+            call(functools.partial(function, failure.error(moving=self._moving_of(core, failure))))
+        finally:
+            self._calling.now = False
 
-    def _tell_pressure(self, core: _core.Arena) -> None:
-        for pressure in self._on_pressure:
-            pressure.tell(core)
+    def _rearm_pressure(self) -> None:
+        """Notice which figures have fallen, before a request lets them rise."""
+        core = self._core
+        if core is not None:
+            for pressure in self._on_pressure:
+                pressure.rearm_if_low(core)
+
+    def _fire_pressure(self) -> None:
+        """Call the on_pressure() functions that are due, after a request."""
+        core = self._core
+        if core is not None:
+            for pressure in self._on_pressure:
+                pressure.fire_if_high(core)
 
     def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
-        """Whether a request may move live data, or what finds out: the core calls it, and looks again right before."""
+        """Whether a request may move live data, or a function that finds out. The core checks again right before."""
         if self._compact != "auto":
             return bool(self._compact)
         return functools.partial(find_standstill, self._open.synchronize)
 
-    def _would_compact(self, *, afresh: bool = True) -> bool:
-        """Whether a request that is made now may move live data, without waiting for anything."""
-        return seems_alone(afresh=afresh) if self._compact == "auto" else bool(self._compact)
+    def _would_compact(self, *, recheck: bool = True) -> bool:
+        """Whether a request made now may move live data, without waiting for anything."""
+        return seems_alone(recheck=recheck) if self._compact == "auto" else bool(self._compact)
 
-    def _moving_of(self, core: _core.Arena, error: OutOfMemoryError) -> str:
-        """Which of the modes a request that failed was in; where that made no difference, the arena is in now."""
-        failure = error._failure
-        could_move = failure is not None and failure.could_move
-        made_no_difference = not error.account["compactable"] or error.verdict == Verdict.CAPTURING
-        return self._moving(core, could_move or (made_no_difference and self._would_compact()))
+    def _moving_of(self, core: _core.Arena, failure: _core.Failure) -> str:
+        """The mode of moving live data for a failed request; where it made no difference, the current one."""
+        may_move = failure.could_move or (not failure.depends_on_moving and self._would_compact())
+        return self._moving(core, may_move)
 
     def _moving(self, core: _core.Arena, may_move: bool) -> str:
-        """Which of the modes of moving live data the arena is in."""
+        """The arena's mode of moving live data."""
         return mode(self._compact, is_plain=core.is_plain, is_allowed=may_move)
 
 

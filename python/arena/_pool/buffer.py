@@ -1,11 +1,11 @@
-"""A piece of device memory without any framework."""
+"""A piece of device memory, for use without a framework."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
 from .. import _core
-from .._util.arguments import as_stream, owns_stream
+from .._util.arguments import as_stream
 from .._util.shown import Shown
 from .._words.account import rounded
 from ..errors import UsageError
@@ -14,32 +14,32 @@ __all__ = ["Buffer", "address_of"]
 
 
 class Buffer(Shown, _core.BlockOwner):
-    """A piece of device memory. It is freed by :meth:`free`, at the end of a ``with`` block, or when dropped."""
+    """A piece of device memory, freed by :meth:`free`, at the end of a ``with`` block, or when dropped."""
 
     __slots__ = ("__weakref__",)
 
     @property
     def size(self) -> int:
-        """The bytes that are there: ``nbytes`` rounded up to a multiple of 512."""
+        """The usable bytes: ``nbytes`` rounded up to a multiple of 512."""
         return rounded(self.nbytes)
 
     def record_stream(self, stream: Any) -> None:
-        """Say that another stream uses this memory: it is not reused before that stream has passed its free.
+        """Note that another stream uses this memory: it is not reused before that stream has passed the free.
 
-        Pass the stream's object if there is one: it is kept as long as it is needed. A plain number may be another
-        stream's by the time of the free; then the arena waits for everything that runs on the stream's device.
+        Pass the stream's object if you have one: it is kept alive as long as needed. A plain number may belong to
+        another stream by the time of the free; then the arena waits for all work on the stream's device.
         """
         number, core = as_stream(stream), self._core
         if core is None:
             raise UsageError("this buffer was freed: no stream can use it")
-        if owns_stream(stream):
+        if _core.owns_stream(stream):
             core.keep_stream(number, stream)
         core.record_stream(self.ptr, number)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self._core is None:
-            raise UsageError("this buffer was freed: its memory is no longer its own")
+            raise UsageError("this buffer was freed: it has no memory any more")
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.ptr, False), "version": 3}
 
     def __enter__(self) -> Buffer:
@@ -53,9 +53,9 @@ class Buffer(Shown, _core.BlockOwner):
 
 
 def address_of(buffer: Any) -> int:
-    """The address of a buffer, of CuPy's memory, or as it is."""
+    """The address of a buffer, of CuPy's memory, or an address itself."""
     if isinstance(buffer, Buffer) and buffer._core is None:
-        raise UsageError("this buffer was freed: its memory is no longer its own")
+        raise UsageError("this buffer was freed: it has no memory any more")
     address = getattr(buffer, "ptr", buffer)
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
         raise UsageError(f"{buffer!r} is not memory of an arena; give a Buffer, CuPy's array.data, or an address")

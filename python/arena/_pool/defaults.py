@@ -1,4 +1,4 @@
-"""The arena that each device has by default, and what is asked of all arenas at once: functions of ``arena`` itself."""
+"""The default arena of each device, and functions for all arenas at once: public functions of ``arena``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..errors import UsageError
 from .arena import Arena, metrics_of
 from .registry import open_arenas
 
-__all__ = ["default_arena", "malloc_slowly", "metrics", "report", "safe_point"]
+__all__ = ["default_arena", "malloc_by_python", "metrics", "report", "safe_point"]
 
 
 def safe_point(*, budget: str | float = BUDGET) -> int:
-    """Say that nothing launches work now, to all open arenas: see :meth:`Arena.safe_point`. The budget is for each.
+    """Declare a safe point for all open arenas: see :meth:`Arena.safe_point`. The budget applies to each.
 
     >>> safe_point(budget="5ms")
     0
@@ -27,7 +27,7 @@ def safe_point(*, budget: str | float = BUDGET) -> int:
     parse_duration(budget, "budget")
     freed = 0
     for pool in open_arenas():
-        with contextlib.suppress(UsageError):  # it was closed, by now
+        with contextlib.suppress(UsageError):  # closed by now
             freed += pool.safe_point(budget=budget)
     return freed
 
@@ -36,17 +36,17 @@ def report() -> Reports:
     """Return the reports of all open arenas, of all devices."""
     reports = []
     for pool in open_arenas():
-        with contextlib.suppress(UsageError):  # it was closed, by now
+        with contextlib.suppress(UsageError):  # closed by now
             reports.append(pool.report())
     return Reports(reports)
 
 
 _defaults: dict[int, Arena] = {}
-_defaults_lock = threading.RLock()  # an array that is collected meanwhile may come here
+_defaults_lock = threading.RLock()  # reentrant: an array collected in here may allocate
 
 
 def _forget_defaults() -> None:
-    """In a forked child: the arenas are the parent's, and the lock may have been held by a thread that is not here."""
+    """In a forked child: the arenas belong to the parent, and one of its threads may have held the lock."""
     global _defaults_lock
     _defaults_lock = threading.RLock()
     _defaults.clear()
@@ -57,9 +57,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def default_arena(device: int = 0) -> Arena:
-    """Return the process's own arena of a device, made at the first call with the settings in force then."""
+    """Return the default arena of a device, created at the first call with the current settings."""
     if isinstance(device, bool) or not isinstance(device, int):
-        raise UsageError(f"device={device!r} is not accepted; a default arena is of a device with a number")
+        raise UsageError(f"device={device!r} is not accepted; give the number of a device")
     with _defaults_lock:
         if device not in _defaults or _defaults[device]._core is None:  # none yet, or closed
             _defaults[device] = Arena(device=device)
@@ -70,7 +70,7 @@ def default_arena(device: int = 0) -> Arena:
 def metrics(**labels: str | int) -> str:
     """Return the accounts of all default arenas in Prometheus's text format; see :meth:`Arena.metrics`.
 
-    >>> metrics()  # nobody has used one yet
+    >>> metrics()  # none has been used yet
     ''
     """
     with _defaults_lock:
@@ -78,8 +78,8 @@ def metrics(**labels: str | int) -> str:
     return metrics_of(pools, labels)
 
 
-def malloc_slowly(size: SupportsIndex) -> Any:
-    """Do what arena.malloc does, where that is more than to hand out a block that is there already."""
+def malloc_by_python(size: SupportsIndex) -> Any:
+    """Do what arena.malloc does where the core needs Python: to create a default arena, and for errors."""
     with late_import("CuPy cannot be given memory"):
         from .._cupy import bridge
 

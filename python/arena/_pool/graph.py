@@ -13,10 +13,10 @@ __all__ = ["GraphMemory"]
 
 
 class GraphMemory(Shown):
-    """Memory that a captured graph uses at every launch. Made by :meth:`Arena.graph`, for one ``with`` block.
+    """Memory that a captured graph uses at every launch. Created by :meth:`Arena.graph` for one ``with`` block.
 
-    Everything that the thread allocates in the block stays reserved for the graph, temporaries included, until
-    :meth:`release` or until this object goes: keep it as long as the graph.
+    Everything the thread allocates in the block, temporaries included, stays reserved for the graph until
+    :meth:`release`, or until this object is dropped: keep it as long as the graph.
     """
 
     def __init__(self, core: _core.Arena) -> None:
@@ -36,7 +36,7 @@ class GraphMemory(Shown):
             self._graph.end()
 
     def release(self) -> None:
-        """Say that the graph will not be launched again: its memory can be used for other things once it is idle.
+        """Release the memory, for other uses once it is idle. Do not launch the graph again.
 
         Buffers and arrays that are still alive stay valid. A second call does nothing.
         """
@@ -45,5 +45,5 @@ class GraphMemory(Shown):
             graph.release()
 
     def __del__(self) -> None:
-        with contextlib.suppress(ArenaError, AttributeError):  # __init__ may not have come far
+        with contextlib.suppress(ArenaError, AttributeError):  # __init__ may have failed
             self.release()

@@ -10,7 +10,7 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 
 def _after_cell(*_: Any) -> None:
-    """A cell has ended, so nothing of it launches work now."""
+    """A cell has ended, so it launches no work now."""
     safe_point()
 
 

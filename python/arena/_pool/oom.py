@@ -1,7 +1,7 @@
-"""What is said, and kept, when a request fails: who holds the memory, and the whole report in a file.
+"""What an OutOfMemoryError says beyond the figures of the core: the largest holders, and where the report was saved.
 
-All of it is made from one snapshot, which the core took at the moment of the verdict, with the lock in hand: the error,
-the page and the files cannot disagree.
+All of it comes from one snapshot, which the core took at the moment of the verdict, under its lock. So the error, the
+page and the files cannot disagree.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import _core
-from .._inspect.holders import line_text
+from .._inspect.holders import Holder, line_text
 from .._inspect.lines import caller
 from .._inspect.snapshot import Line, Snapshot, no_collection
 from .._report import Report
@@ -25,10 +25,10 @@ from ..errors import ArenaError, OutOfMemoryError
 if TYPE_CHECKING:
     from .arena import Arena
 
-__all__ = ["keep_reports", "of_size", "snapshot_of", "tell"]
+__all__ = ["build_error", "keep_reports", "snapshot_of"]
 
-MOST_SAVED = 10  # reports in one process: a program may catch the error and go on for days
-_numbers = list(range(MOST_SAVED, 0, -1))  # of those that are still to come: only one thread can pop each
+MOST_SAVED = 10  # reports per process: a program may catch the error and go on for days
+_numbers = list(range(MOST_SAVED, 0, -1))  # numbers that are still free: only one thread can pop each
 
 _keep: Callable[[Report], list[str]] | None = None
 
@@ -39,59 +39,62 @@ def keep_reports(function: Callable[[Report], list[str]] | None) -> None:
     _keep = function
 
 
-def tell(pool: Arena, error: OutOfMemoryError, failure: _core.Failure | None) -> OutOfMemoryError:
-    """The same error, with who holds the most in it; saves the report if ``ARENA_OOM_DIR`` says where."""
+def build_error(pool: Arena, failure: _core.Failure, moving: str) -> OutOfMemoryError:
+    """Build the error of a failed request, with its largest holders; save the report if ``ARENA_OOM_DIR`` is set."""
+    snapshot, line = None, ""
+    held: Sequence[Holder] = ()
     try:
-        snapshot = snapshot_of(pool, error, failure)
-        if failure is None or snapshot is None:
-            return error
-        held = who_held(snapshot, failure.in_scope)
-        error = error._but(line=asker(), holders=tuple(held_in_words(held, error.scope)))
-        folder = os.environ.get("ARENA_OOM_DIR")
-        keep = _keep  # once: another thread may change it
-        if not folder and not keep:
-            return error
-        timeline = pool._watched.timeline(snapshot) if pool._watched is not None else None
-        report = build(snapshot, **pool._device_facts, failure=error, held=held, timeline=timeline)
-        more = [*(keep(report) if keep else []), *(save(report, snapshot, Path(folder)) if folder else [])]
-        return error._but(holders=(*error.holders, *more))
+        snapshot = snapshot_of(pool, failure, moving)
+        if snapshot is not None:
+            held, line = who_held(snapshot, failure.in_scope), requesting_line()
+        holders = tuple(held_in_words(held, failure.scope))
     except Exception:  # whatever it is, such as the recursion limit: the error itself matters more
+        return failure.error(moving=moving)
+    error = failure.error(moving=moving, line=line, holders=holders)
+    try:
+        if snapshot is not None:
+            _save_report(pool, error, snapshot, held)
+    except Exception:  # as above
         return error
+    return error
 
 
-def snapshot_of(pool: Arena, error: OutOfMemoryError, failure: _core.Failure | None) -> Snapshot | None:
-    """What there was when the request failed; none if the core took no snapshot."""
+def _save_report(pool: Arena, error: OutOfMemoryError, snapshot: Snapshot, held: Sequence[Holder]) -> None:
+    """Save the report and hand it to the function of :func:`keep_reports`; the error says where it is."""
+    folder = os.environ.get("ARENA_OOM_DIR")
+    keep = _keep  # once: another thread may change it
+    if not folder and not keep:
+        return
+    timeline = pool._watched.timeline(snapshot) if pool._watched is not None else None
+    report = build(snapshot, **pool._device_facts, failure=error, held=held, timeline=timeline)
+    kept = keep(report) if keep else []
+    error._add_holders([*kept, *(save(report, snapshot, Path(folder)) if folder else [])])
+
+
+def snapshot_of(pool: Arena, failure: _core.Failure, moving: str) -> Snapshot | None:
+    """The state of the arena when the request failed; None if the core took no snapshot."""
     with no_collection():
-        core = failure.snapshot() if failure is not None else None
-        if failure is None or core is None:
+        taken = failure.snapshot()
+        if taken is None:
             return None
-        may_move, number = failure.could_move, pool._number
-        return Snapshot._of(pool._device, number, core, may_move=may_move, moving=error.moving)
+        return Snapshot._of(pool._device, pool._number, taken, may_move=failure.could_move, moving=moving)
 
 
-def asker() -> str:
+def requesting_line() -> str:
     """The line of the program that this thread is in."""
     found = caller()
     return line_text([Line(*found)]) if found else ""
 
 
-def of_size(error: OutOfMemoryError, size: int) -> OutOfMemoryError:
-    """The error of a request that was for more than the core can be told of."""
-    if error.requested == size:
-        return error
-    text = error.args[0]
-    return error._but(text=f"out of memory: {size:,} bytes{text[text.index(' asked') :]}", requested=size)
-
-
 def save(report: Report, snapshot: Snapshot, folder: Path) -> list[str]:
-    """Never in the way of the error: what cannot be written is a warning."""
+    """Write the files, and return a line for the error. What cannot be written is a warning: the error matters more."""
     try:
         number = _numbers.pop()
     except IndexError:
         return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stem = f"oom-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{number}"  # numbers of processes come back
+        stem = f"oom-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{number}"  # process ids are reused
         page = report.save(folder / f"{stem}.html")
         report.save(folder / f"{stem}.json")
         snapshot.save(folder / f"{stem}.snapshot.json")

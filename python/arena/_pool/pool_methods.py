@@ -1,4 +1,4 @@
-"""The methods that people know from CuPy's MemoryPool, so that an arena can take its place in a program."""
+"""The methods of CuPy's MemoryPool, so that an arena can replace it in a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PoolMethods:
-    """CuPy's words for what an arena does."""
+    """CuPy's names for what an arena does."""
 
     if TYPE_CHECKING:
         _total: int
@@ -27,11 +27,11 @@ class PoolMethods:
         def snapshot(self) -> Snapshot: ...
 
     def free_all_blocks(self, stream: object = None) -> None:
-        """Give free memory back to the device, as :meth:`trim` does: that of all streams, also if one is named."""
+        """Give free memory back to the device, like :meth:`trim`: that of all streams, even if one is given."""
         self.trim()
 
     def free_all_free(self) -> None:
-        """Do what :meth:`free_all_blocks` does; CuPy's older name for it."""
+        """Do the same as :meth:`free_all_blocks`; CuPy's older name for it."""
         warnings.warn("free_all_free() is deprecated, in CuPy too: call free_all_blocks()", DeprecationWarning, 2)
         self.free_all_blocks()
 
@@ -53,9 +53,9 @@ class PoolMethods:
         return self.stats().reserved
 
     def set_limit(self, size: int | str | None = None, fraction: float | None = None) -> None:
-        """Set the cap, in bytes or as a fraction of the device; without either, or with 0, there is none.
+        """Set the cap, in bytes or as a fraction of the device; without either, or with 0, remove it.
 
-        As in CuPy it may be more than the device has, and :meth:`get_limit` returns it as it was set.
+        As in CuPy, it may exceed the device's memory, and :meth:`get_limit` returns it as set.
 
         >>> import arena
         >>> pool = arena.Arena(device="sim:1GiB")
@@ -64,7 +64,7 @@ class PoolMethods:
         True
         """
         if size is not None and fraction is not None:
-            raise UsageError("size and fraction cannot be given together: they may not mean the same")
+            raise UsageError("give either size or fraction, not both")
         if fraction is not None:
             if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
                 raise UsageError(f"fraction={fraction!r} is not accepted; write a number from 0 to 1")
@@ -76,5 +76,5 @@ class PoolMethods:
         self._limit = limit
 
     def get_limit(self) -> int:
-        """Return the limit in bytes; 0 if there is none, which is to say that the cap is all of the device."""
+        """Return the limit in bytes; 0 if there is none, and the cap is the whole device."""
         return self._limit

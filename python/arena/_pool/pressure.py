@@ -1,4 +1,4 @@
-"""Functions that are called when an arena fills up: which figure they watch, and when they are called again."""
+"""Functions to call when an arena fills up: which figure they watch, and when they are called again."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def _is_share(share: Any) -> bool:
 
 
 def call(function: Callable[[], object]) -> None:
-    """Call a function of the user's, whose errors are shown and then over."""
+    """Call a function of the program. An exception in it is shown, and goes no further."""
     try:
         function()
     except Exception as error:
-        _core.show_unraisable(error, function)  # what the interpreter does for those in __del__
+        _core.show_unraisable(error, function)  # as the interpreter does for exceptions in __del__
 
 
 class Pressure:
-    """Calls a function when a figure passes a share of the cap. Once, or again whenever it was below a lower share."""
+    """Calls a function when a figure passes a share of the cap: once, or again after it was below a lower share."""
 
     def __init__(self, share: float, function: Callable[[], object], of: str, rearm: float | None) -> None:
         if not _is_share(share):
@@ -40,19 +40,19 @@ class Pressure:
         if rearm is not None and not (_is_share(rearm) and rearm < share):
             raise UsageError(f"rearm={rearm!r} is not accepted; write a share of the cap above 0 and below {share}")
         self.share, self.function, self.of, self.rearm = share, function, of, rearm
-        self._fired = threading.Lock()  # a flag that one thread alone can raise
+        self._fired = threading.Lock()  # a flag that only one thread can set
         self._is_calling = False
 
-    def look(self, core: _core.Arena) -> None:
-        """Notice that the figure has fallen. Before it may rise: what is below for a moment counts."""
+    def rearm_if_low(self, core: _core.Arena) -> None:
+        """Notice that the figure has fallen. Called before it can rise, so that a short dip counts."""
         if self.rearm is None or self._is_calling or not self._fired.locked():
             return
         if self._figure(core) < self.rearm * core.cap():
-            with contextlib.suppress(RuntimeError):  # another thread was faster
+            with contextlib.suppress(RuntimeError):  # another thread did it first
                 self._fired.release()
 
-    def tell(self, core: _core.Arena) -> None:
-        """Call the function if it is due, in one thread alone, and not in itself."""
+    def fire_if_high(self, core: _core.Arena) -> None:
+        """Call the function if it is due: in only one thread, and never from within itself."""
         if self._fired.locked():
             return
         figure, cap = self._figure(core), core.cap()

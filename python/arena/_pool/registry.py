@@ -1,4 +1,4 @@
-"""All arenas that there are, by number. It keeps none of them."""
+"""All arenas of the process, by number. It keeps none of them alive."""
 
 from __future__ import annotations
 
@@ -8,31 +8,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .arena import Arena
 
-__all__ = ["notice_pressure", "open_arenas", "remember"]
+__all__ = ["find_arena", "open_arenas", "remember"]
 
-# By number. Not a WeakSet: that cannot be gone through while another thread makes, or drops, an arena.
+# By number. Not a WeakSet, which cannot be iterated while another thread creates or drops an arena.
 _arenas: dict[int, weakref.ref[Arena]] = {}
 
 
 def remember(pool: Arena) -> None:
-    """Called by each arena when it is made."""
+    """Add an arena; each one does that when it is created."""
     number, forget = pool._number, _arenas.pop
     _arenas[number] = weakref.ref(pool, lambda _: forget(number, None))
 
 
 def open_arenas() -> list[Arena]:
-    """All that there are, by device and age; some may be closed by now."""
+    """All arenas, by device and age; another thread may close some at any time."""
     pools = [pool for known in _arenas.copy().values() if (pool := known()) is not None]
     return sorted(pools, key=lambda pool: (pool.device, pool._number))
 
 
-def notice_pressure(number: int, is_before: bool) -> None:
-    """Look at an arena, by its number, before or after the core hands out a block that is there. Called by the core."""
+def find_arena(number: int) -> Arena | None:
+    """The arena with a number, if it is still there. The core calls this to reach it from its own half."""
     known = _arenas.get(number)
-    pool = known() if known is not None else None
-    if pool is None or pool._core is None:
-        return
-    if is_before:
-        pool._look_at_pressure(pool._core)
-    else:
-        pool._tell_pressure(pool._core)
+    return known() if known is not None else None

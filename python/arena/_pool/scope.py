@@ -1,4 +1,4 @@
-"""Named parts of a program, with what they allocated."""
+"""Named parts of a program, and what they allocated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Scope"]
 
 
 class Scope(Shown):
-    """What a part of a program allocated from one arena. Made by :meth:`Arena.scope`, and used once, in a ``with``.
+    """What a part of a program allocated from one arena. Created by :meth:`Arena.scope` for one ``with`` block.
 
-    It counts what the thread allocates that entered it, bytes after rounding, until they are freed by whomever.
+    It counts what its thread allocates inside it, in bytes after rounding, until any thread frees it.
     """
 
     __slots__ = ("_arena", "_budget", "_core", "_ended", "_name")
@@ -34,12 +34,12 @@ class Scope(Shown):
 
     @property
     def budget(self) -> int | None:
-        """The most that may be live in it; none if ``None``."""
+        """The most that may be live in it; ``None`` for no limit."""
         return self._budget
 
     @property
     def live(self) -> int:
-        """Bytes that were allocated in it and are not freed yet."""
+        """Bytes that were allocated in it and are still live."""
         return self._core.live if self._core else 0
 
     @property
@@ -49,16 +49,16 @@ class Scope(Shown):
 
     @property
     def blocks(self) -> int:
-        """Allocations that were made in it and are not freed yet."""
+        """Allocations that were made in it and are still live."""
         return self._core.blocks if self._core else 0
 
     @property
     def leaked(self) -> int:
-        """Bytes that outlived it: what is live of it now, after its end; 0 before."""
+        """Bytes that outlived it: what is still live after its end; 0 before."""
         return self.live if self._ended else 0
 
     def outlived(self) -> Since:
-        """Return what was allocated in it and still lives, to look at or to print by line; it walks everything.
+        """Return what was allocated in it and is still live, to inspect or to print by line. Walks the whole arena.
 
         >>> import arena
         >>> pool = arena.Arena(device="sim:1GiB")
@@ -82,7 +82,7 @@ class Scope(Shown):
 
     def __enter__(self) -> Scope:
         if self._core is not None:
-            raise UsageError(f"scope {self.name!r} was entered before; make a new one")
+            raise UsageError(f"scope {self.name!r} was entered before; create a new one")
         self._core = self._arena.enter_scope(self._name, self.budget)
         return self
 
@@ -92,12 +92,12 @@ class Scope(Shown):
         self._end()
 
     def __del__(self) -> None:
-        # One that was entered and never left must not count, or refuse, for ever.
+        # A scope that was entered and never left must not count, or refuse requests, for ever.
         if getattr(self, "_core", None) is not None:
             self._end()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a Scope is a part of a run, which ends with it, so it can be neither copied nor pickled")
+        raise TypeError("a Scope belongs to a running program, so it can be neither copied nor pickled")
 
     def _end(self) -> None:
         assert self._core is not None

@@ -1,4 +1,4 @@
-"""What an arena is told: where each setting comes from, and which cannot be meant."""
+"""The settings of an arena: where each one comes from, and whether it is valid."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _configured: dict[str, Size] = {}
 def configure(
     *, cap: Size | None = None, reserve: Size | None = None, headroom: Size | None = None, growth: Size | None = None
 ) -> None:
-    """Set what arenas use that are made from now on and not told otherwise. ``None`` leaves a setting as it is.
+    """Set defaults for arenas created from now on. ``None`` leaves a setting as it is.
 
-    Stronger than the environment variables ``ARENA_CAP``, ``ARENA_RESERVE``, ``ARENA_HEADROOM`` and
-    ``ARENA_GROWTH``, weaker than the arguments of :class:`Arena`.
+    They override the environment variables ``ARENA_CAP``, ``ARENA_RESERVE``, ``ARENA_HEADROOM`` and ``ARENA_GROWTH``.
+    The arguments of :class:`Arena` override them.
 
     >>> configure(growth="64MiB")
     """
@@ -36,7 +36,7 @@ def configure(
 
 
 def resolve(name: str, argument: Size | None, total: int) -> int:
-    """What a setting is: by argument, :func:`configure`, environment, default, in this order."""
+    """The value of a setting: from the argument, :func:`configure`, the environment, or the default, in this order."""
     if argument is not None:
         return parse_size(argument, total, name)
     if name in _configured:
@@ -47,14 +47,14 @@ def resolve(name: str, argument: Size | None, total: int) -> int:
         if not text:
             continue
         size = parse_size(text, total, variable)
-        if variable == "CUPY_GPU_MEMORY_LIMIT":  # as CuPy reads it: 0 is no limit, and more than there is no error
+        if variable == "CUPY_GPU_MEMORY_LIMIT":  # as in CuPy: 0 is no limit, and too large is accepted
             return min(size, total) or total
         return size
     return {"cap": total, "reserve": 0, "headroom": 0, "growth": 64 << 20}[name]
 
 
 def source_of(name: str) -> str:
-    """Where :func:`resolve` finds a setting that is not given as an argument."""
+    """Where :func:`resolve` finds a setting without an argument."""
     if name in _configured:
         return "arena.configure()"
     variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
@@ -62,14 +62,14 @@ def source_of(name: str) -> str:
 
 
 def limit_of(cap: Size | None, total: int) -> int:
-    """What CuPy's ``get_limit()`` says: the cap, or 0 where none was set."""
+    """The value of CuPy's ``get_limit()``: the cap, or 0 if none was set."""
     source = source_of("cap")
     is_off = source == "CUPY_GPU_MEMORY_LIMIT" and not parse_size(os.environ[source], total, source)
     return 0 if cap is None and (source == "default" or is_off) else resolve("cap", cap, total)
 
 
 def validates() -> bool:
-    """Whether arenas check themselves after every operation, as ``ARENA_VALIDATE=1`` has it."""
+    """Whether ``ARENA_VALIDATE=1`` makes arenas check themselves after every operation."""
     text = os.environ.get("ARENA_VALIDATE", "").strip()
     if text not in ("", "0", "1"):
         raise UsageError(f"ARENA_VALIDATE={text!r} is not accepted; write 1 or 0")
@@ -86,7 +86,7 @@ def check(sizes: dict[str, int], total: int) -> None:
 
 
 def check_peers(peers: Iterable[int] | None, device: int, count: int) -> list[int] | None:
-    """The devices that are to have access; None: all that can."""
+    """The devices that get access; None for all that can."""
     if peers is None:
         return None
     try:
@@ -106,7 +106,7 @@ DEVICES = 'a number from 0 up, "sim", or "sim:8GiB"'
 
 
 def simulated_size(device: str) -> int | None:
-    """What ``"sim:8GiB"`` says; none for ``"sim"``, the simulated device that is there."""
+    """The size in ``"sim:8GiB"``; None for ``"sim"``, the existing simulated device."""
     if device == "sim":
         return None
     size = parse_size(device.removeprefix("sim:"), None, f"device={device!r}: size")
@@ -116,7 +116,7 @@ def simulated_size(device: str) -> int | None:
 
 
 def is_simulated(device: int | str) -> bool:
-    """Whether a device, as people write it, is a simulated one."""
+    """Whether a ``device=`` argument names a simulated device."""
     return isinstance(device, str) and (device == "sim" or device.startswith("sim:"))
 
 
@@ -136,7 +136,7 @@ _simulated_lock = threading.Lock()
 
 
 def _forget_lock() -> None:
-    """In a forked child: it may have been held by a thread that is not here."""
+    """In a forked child: a thread of the parent may have held it."""
     global _simulated_lock
     _simulated_lock = threading.Lock()
 
@@ -146,10 +146,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _simulated(driver: _core.Driver, memory: int) -> int:
-    """The number of the simulated device of that size: one for each size, made when it is first asked for."""
+    """The number of the simulated device of that size: one per size, created at the first use."""
     with _simulated_lock:
         number = _simulated_devices.get(memory)
-        # After a reset of the machine the number may be another device's.
+        # After a reset of the simulator another device may have the number.
         is_there = number is not None and number < _core.device_count(driver)
         total = _core.describe_device(driver, number).total if number is not None and is_there else None
         if number is None or total != memory:

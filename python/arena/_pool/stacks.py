@@ -1,7 +1,7 @@
-"""Where a thread sleeps: below Python, in the pool of a math library, or in code that nothing is known of.
+"""Where a thread sleeps: below Python, in the worker pool of a math library, or in unknown code.
 
-The core walks its stack exactly where it can. Where it cannot, all words of the stack are looked at, and each that may
-be a return address counts: earlier calls leave some there, so that errs to the cautious side.
+The core walks the stack exactly where it can. Elsewhere every word of the stack that may be a return address counts.
+Earlier calls leave some behind, so this errs on the side of caution.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from .. import _core
 
 __all__ = ["Code"]
 
-_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and the thread of a sanitizer
+_POOLS = ("openblas", "libgomp", "libiomp", "libomp", "libmkl", "libtsan")  # and a sanitizer's thread
 _MESSAGES = ("libzmq", "libsodium")  # ZeroMQ: Jupyter's kernels
-_MESSAGES_MODULE = "/zmq/backend/cython/_zmq."  # of pyzmq, which releases the GIL around calls of that alone
-_SANITIZERS = ("libasan", "libtsan", "libubsan", "libclang_rt")  # wrap the system's functions
+_MESSAGES_MODULE = "/zmq/backend/cython/_zmq."  # of pyzmq, which releases the GIL only around calls of libzmq
+_SANITIZERS = ("libasan", "libtsan", "libubsan", "libclang_rt")  # wrap system functions
 _SYSTEM = ("libc.", "libc-", "libm.", "libm-", "libpthread", "libgcc_s", "libstdc++", "ld-", "[vdso]", *_SANITIZERS)
-_PYTHON = ("python", "libpython")  # not a program that has Python built into it, and other code beside it
-# Of the standard library: those that release the GIL only to wait, and call nothing of others without it.
+_PYTHON = ("python", "libpython")  # not a program that embeds Python beside other code
+# Modules of the standard library that release the GIL only to wait, and call no other code without it.
 _WAITING_MODULES = ("_multiprocessing", "_queue", "_socket", "select", "time")
-_MOST_STACK = 1 << 18  # bytes that are searched; a stack may have more
-_HAS_PLAIN_RETURNS = platform.machine() == "x86_64"  # other processors may sign the addresses that they return to
+_MOST_STACK = 1 << 18  # bytes to search; larger stacks are given up on
+_HAS_PLAIN_RETURNS = platform.machine() == "x86_64"  # other processors may sign return addresses
 
 
 class Code:
-    """What code this process has loaded, at one moment."""
+    """The code that this process has loaded, at one moment."""
 
     def __init__(self) -> None:
         with open("/proc/self/maps") as lines:
@@ -43,11 +43,11 @@ class Code:
         self._modules = str(Path(os.__file__).resolve().parent / "lib-dynload")
 
     def is_below_python(self, sleep: _core.Sleep, *, is_known: bool) -> bool:
-        """Whether a thread waits in the interpreter, called by Python code: it needs the GIL before it can go on.
+        """Whether a thread waits inside the interpreter, called by Python code: it needs the GIL to continue.
 
-        Between the wait and the Python code there may be only functions that get the GIL back before they return to
-        others. Where the stack has to be searched, the thread must be known to run Python, and no code of others may
-        have left anything there.
+        Between the wait and the Python code there may be only functions that take the GIL back before they return.
+        Where the stack has to be searched, the thread must be known to run Python, and no other code may have left
+        return addresses there.
         """
         if not sleep.is_wait:
             return False
@@ -63,9 +63,9 @@ class Code:
         return bool(found) and all(map(self._gets_gil_back, found))
 
     def is_idle_worker(self, sleep: _core.Sleep) -> bool:
-        """Whether a thread waits in a pool: all code that it has come through is the library's own and the system's.
+        """Whether a thread waits in a worker pool: its stack has only code of the library and of the system.
 
-        NumPy starts such threads at import, and only its callers wake them. ZeroMQ's move messages.
+        NumPy starts such threads at import, and only its callers wake them. ZeroMQ's threads move messages.
         """
         if not sleep.is_wait:
             return False
@@ -87,7 +87,7 @@ class Code:
         return found if found.is_code and found.begin <= address < found.end else None
 
     def _search(self, sleep: _core.Sleep) -> set[_Range | None]:
-        """All code that the words of a stack may return to; nothing if the stack cannot be read."""
+        """All code that the words of a stack may return to; empty if the stack cannot be read."""
         top = sleep.stack_pointer
         stack = next((r for r in self._ranges if r.begin <= top < r.end), None)
         if stack is None or stack.end - top > _MOST_STACK:
@@ -95,9 +95,7 @@ class Code:
         return set(self._returns(_read(top, (stack.end - top) // 8 * 8)))
 
     def _returns(self, stack: bytes) -> Iterator[_Range]:
-        """A stack may have been another thread's before, which leaves pointers to functions in unused places: only what
-        a call has left there counts.
-        """
+        """Yield the code of return addresses only: a stack may contain other pointers to functions."""
         for (word,) in struct.iter_unpack("=Q", stack):
             code = self._at(word)
             if code is not None and _may_be_returned_to(word, code):
@@ -105,7 +103,7 @@ class Code:
 
 
 def _may_be_returned_to(address: int, code: _Range) -> bool:
-    """Whether there is a call right before an address, for processors whose instructions are known here."""
+    """Whether a call instruction precedes an address; True on processors whose instructions are not known here."""
     if not _HAS_PLAIN_RETURNS:
         return True
     before = _read(max(code.begin, address - 7), min(7, address - code.begin)).rjust(7, b"\0")
@@ -113,7 +111,7 @@ def _may_be_returned_to(address: int, code: _Range) -> bool:
 
 
 def _read(address: int, size: int) -> bytes:
-    """Read memory of this process that another thread may unmap at any moment: then it is an OSError."""
+    """Read memory of this process. Another thread may unmap it at any moment, which raises OSError."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         found = os.pread(memory, size, address)

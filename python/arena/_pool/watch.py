@@ -1,6 +1,6 @@
 """Watching arenas for the report of a whole run: what was held at the peak of live bytes, and the account over time.
 
-The core does it (``src/core/arena/watch.hpp``). While an arena is watched, nothing in it happens without its lock.
+The core does the work (``src/core/heap/watch.hpp``). While an arena is watched, every operation takes its lock.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from .._report.model import Samples
     from .arena import Arena
 
-__all__ = ["Watched", "end_watching", "watch_all", "watch_if_asked", "watched"]
+__all__ = ["Watched", "end_watching", "watch_all", "watch_if_enabled", "watched"]
 
 
 class Watched:
-    """An arena that is watched from its beginning. It does not keep the arena, and knows its peak when that is gone."""
+    """An arena that is watched from its creation. Does not keep the arena alive, but keeps its peak."""
 
     def __init__(self, pool: Arena) -> None:
         self.number = pool._number
@@ -40,9 +40,9 @@ class Watched:
         pool._open.watch(self._core)
 
     def report(self, place: str) -> Report | None:
-        """The report of the peak, which has the one of now as its end; if nothing was ever live, of now.
+        """The report of the peak, with the current state as its end; of the current state if nothing was ever live.
 
-        ``place`` says which moment now is. There is no report of an arena that is gone and never had anything live.
+        ``place`` describes the current moment. An arena that is gone and never had anything live has no report.
         """
         now = self._report_now(place)
         found = self._core.peak
@@ -60,7 +60,7 @@ class Watched:
         )
 
     def timeline(self, now: Snapshot | None) -> Samples | None:
-        """The account over time, up to now if the arena is still there."""
+        """The account over time, up to now if the arena still exists."""
         points: list[_timeline.Point] = [(at / 1e9, stats) for at, stats in self._core.samples]
         if now is not None:
             points.append((self._core.now / 1e9, SimpleNamespace(**now.stats)))
@@ -70,7 +70,7 @@ class Watched:
         pool = self._pool()
         if pool is None:
             return None
-        with contextlib.suppress(UsageError):  # it is closed
+        with contextlib.suppress(UsageError):  # closed
             report = pool.report()
             return dataclasses.replace(report, moment=f"{place}: {format_size(report.account['live'])} live.")
         return None
@@ -95,19 +95,19 @@ _process = 0
 
 
 def watch_all() -> None:
-    """Watch every arena that this process makes from now on."""
+    """Watch every arena that this process creates from now on."""
     global _all, _process
     _all, _process = [], os.getpid()
 
 
 def end_watching() -> None:
-    """Watch no more arenas."""
+    """Stop watching new arenas."""
     global _all
     _all = None
 
 
-def watch_if_asked(pool: Arena) -> Watched | None:
-    """Called by each arena when it is made. Forked processes are not watched: nobody would report it."""
+def watch_if_enabled(pool: Arena) -> Watched | None:
+    """Called by each new arena. Forked processes are not watched, because they make no report."""
     if _all is None or os.getpid() != _process:
         return None
     one = Watched(pool)
@@ -116,5 +116,5 @@ def watch_if_asked(pool: Arena) -> Watched | None:
 
 
 def watched() -> list[Watched]:
-    """By device and age."""
+    """All of them, by device and age."""
     return sorted(_all or [], key=lambda one: (one.device, one.number))

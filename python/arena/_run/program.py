@@ -28,10 +28,11 @@ class NoProgramError(UsageError):
     """What was named cannot be run. A class of its own, because the program may raise any other."""
 
 
-def check_script(path: str, arguments: Sequence[str] = ()) -> None:
+def check_script(path: str, arguments: Sequence[str] = (), command: str = "run") -> None:
     """Refuse what cannot be a program, before anything is done for it."""
     if INTERPRETER.fullmatch(os.path.basename(path)) and find_main(path) is None:
-        given = " ".join(["arena run [OPTIONS]", *map(shlex.quote, arguments)]) if arguments else "arena run script.py"
+        words = ["[OPTIONS]", *map(shlex.quote, arguments)] if arguments else ["script.py"]
+        given = " ".join([f"arena {command}", *words])
         raise NoProgramError(f"{path} is not needed: arena runs Python programs itself; write {given}")
     if not os.path.exists(path):
         raise NoProgramError(f"{path} cannot be run: there is no such file; for a module write -m {path}")

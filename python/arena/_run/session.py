@@ -47,6 +47,9 @@ class Session:
     ``exit`` is the program's exit code, as far as it is known.
     """
 
+    gives_arena = True  # whether frameworks get the arena when they are imported
+    watches = False  # arenas are watched for their peak, also without a report
+
     def __init__(self, *, report: Path | None, record: Path | None, force: bool, as_json: bool) -> None:
         # Absolute, because the program may go elsewhere.
         self.report = checked(report, force, files.REPORTS) if report else None
@@ -73,11 +76,12 @@ class Session:
         atexit.register(self.finish)
         oom.keep_reports(self.keep)
         _record.follow_plan(self.plan)
-        if self.report is not None:
+        if self.report is not None or self.watches:
             watch.watch_all()
         if self.report is not None or self.plan is not None:
             signals.listen([signals.ENDING, *([signals.WRITING] if self.report else [])], self.hear)
-        import_hook.install()
+        if self.gives_arena:
+            import_hook.install()
 
     def cancel(self) -> None:
         """There was nothing to run, and so there is nothing to tell."""
@@ -135,7 +139,9 @@ class Session:
                 self.save_all(place)
             elif self.failures > MOST_WRITTEN or not self.written or self.paths:
                 self.save(self.report, self.failure)
-        facts = self.facts()
+        self.tell(self.facts())
+
+    def tell(self, facts: dict[str, Any]) -> None:
         self.say([json.dumps(facts)] if self.as_json else self.words(facts))
 
     def say(self, lines: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .. import _core
 from .._util.next_step import record_elsewhere
 
-__all__ = ["Explained", "explain"]
+__all__ = ["Explained", "chain_of", "explain"]
 
 TOO_OLD, NO_DEVICE = 35, 100
 # cudaErrorStubLibrary, and cudaErrorSymbolNotFound, which the CUDA runtime says of the simulated driver.

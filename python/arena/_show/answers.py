@@ -102,7 +102,7 @@ def _fit(fit: Fit) -> Card:
     if fit.limit is not None:
         line += f"; {FITS[fit.fits]} in {size(fit.limit)}"
     card = next((card for card in fit.cards if card.fits), None)
-    figures = [("smallest card", size(card.size) if card else "none")]
+    figures = [("smallest card", f"{card.card}, {size(card.memory)}" if card else "none")]
     figures += [("without a cap", f"{size(fit.uncapped)} reserved"), ("events", f"{fit.events:,}")]
     if fit.largest is not None:
         figures.append(("largest batch within the limit", f"{fit.largest.batch:,}"))

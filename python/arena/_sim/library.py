@@ -44,7 +44,7 @@ def texts_of(given: dict[str, object]) -> dict[str, str]:
             found[name] = ",".join(text_of(name, device) for device in value)
         elif name == "peers" and isinstance(value, (list, tuple)):
             found[name] = ",".join("-".join(text_of(name, end) for end in pair) for pair in value) or "none"
-        elif name == "prices" and isinstance(value, os.PathLike):
+        elif name in ("card", "prices") and isinstance(value, os.PathLike):
             found[name] = os.fsdecode(value)
         elif name == "devices" and isinstance(given.get("memory"), (list, tuple)):
             continue  # set by the list
@@ -87,12 +87,16 @@ def size_of_each(memory: str, devices: int) -> tuple[int, ...]:
 
 # Modules that look for the driver when they are imported, and not again.
 LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver"}
-# Memory before devices: a list of sizes sets their number, and the number is checked against the list.
+# A card before what it sets, too. Memory before devices: a list of sizes sets their number, and the number is checked
+# against the list.
 SETTABLE = (
-    *("memory", "devices", "granularity", "vmm", "version", "peers", "integrated", "rdma"),
+    *("card", "memory", "devices", "granularity", "vmm", "version", "peers", "integrated", "rdma"),
     *("delay", "seed", "other", "page_cache", "address_space", "exclusive", "sync_unmap", "reuse", "dead"),
     *("prices", "races"),
 )
+
+
+SET_BY_CARD = ("memory", "integrated")
 
 
 class SimulatedLibrary:
@@ -161,12 +165,13 @@ class SimulatedLibrary:
 
     def change(self, values: dict[str, str]) -> None:
         """Set several settings; if one is refused, put back those that were set before it."""
-        before = {name: self.get(name) for name in values}
+        touched = [*values, *(name for name in SET_BY_CARD if "card" in values and name not in values)]
+        before = {name: self.get(name) for name in touched}
         done: list[str] = []
         try:
             for name, value in values.items():
                 self.set(name, value)
-                done.append(name)
+                done += [name, *(SET_BY_CARD if name == "card" else ())]
         except UsageError:
             for name in done:
                 self.set(name, before[name])

@@ -12,6 +12,7 @@ from .._util.shown import Tabled
 class Settings(Tabled):
     """What the simulated machine is like, and how it behaves. See :func:`arena.sim.configure`."""
 
+    card: str
     devices: int
     memory: tuple[int, ...]
     granularity: int
@@ -72,10 +73,12 @@ class Finding(Tabled):
 
     ``kind`` is one of
 
-    - ``"dead stream"``, ``"dead event"``, ``"dead graph"``, ``"dead graph exec"``, ``"dead context"``, ``"dead pool"``:
+    - ``"dead stream"``, ``"dead event"``, ``"dead graph"``, ``"dead graph exec"``, ``"dead context"``, ``"dead pool"``,
+      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``:
       a call used the handle of a destroyed object; ``destroyed_by``, ``destroyed_number`` and ``destroyed_thread`` say
       which call destroyed it,
     - ``"unknown handle"``: a call used a handle that never existed,
+    - ``"module gone"``: a module was unloaded while launches of its kernels were queued,
     - ``"graph memory gone"``: a graph was launched after memory that it touches was unmapped or freed,
     - ``"race"`` and ``"removed"``: what the race checker found, in ``race``.
 
@@ -137,3 +140,5 @@ class Census(Tabled):
     streams: int
     events: int
     contexts: int
+    modules: int
+    libraries: int

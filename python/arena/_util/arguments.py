@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 
-__all__ = ["as_device", "as_size", "as_stream", "is_number", "owns_stream"]
+__all__ = ["as_device", "as_size", "as_stream", "is_number"]
 
 
 def as_size(size: Any) -> int:
@@ -40,13 +40,6 @@ def as_stream(stream: Any) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
         raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
     return number
-
-
-def owns_stream(stream: Any) -> bool:
-    """Whether an object keeps its stream alive. A number does not, and neither does a wrapper of another's stream."""
-    if hasattr(stream, "__index__"):
-        return False
-    return type(stream).__name__ != "ExternalStream" and getattr(stream, "external", False) is not True
 
 
 def is_number(text: str) -> bool:

@@ -1,29 +1,29 @@
-"""Why a request failed: the verdicts of the core, by name.
-
-The core decides, and its errors say, what each is called in words. They are repeated here, and a test compares them,
-because the core imports the module of the errors, so that cannot ask the core.
-"""
+"""Why a request failed: the verdicts of the core, by name. The core owns their texts."""
 
 from __future__ import annotations
 
 from enum import Enum
 
+from .. import _core
+
 __all__ = ["Verdict"]
+
+_TEXTS = _core.VERDICTS
 
 
 class Verdict(str, Enum):
-    """Equal to the text, which is what errors, reports and files have."""
+    """Equal to its text, which is what errors, reports and files contain."""
 
-    CAP_REACHED = "cap reached"
-    DEVICE_FULL = "device full"
-    HEADROOM_KEPT = "headroom kept"
-    FRAGMENTED = "fragmented"
-    TOO_FEW_ADDRESSES = "too few addresses"
-    PINNED = "pinned memory kept"
-    IN_TRANSIT = "memory is on its way"
-    CAPTURING = "a stream is being captured"
-    MOVING_FORBIDDEN = "re-backing not allowed"
-    BUDGET_REACHED = "budget of scope"  # and then which
+    CAP_REACHED = _TEXTS["CAP_REACHED"]
+    DEVICE_FULL = _TEXTS["DEVICE_FULL"]
+    HEADROOM_KEPT = _TEXTS["HEADROOM_KEPT"]
+    FRAGMENTED = _TEXTS["FRAGMENTED"]
+    TOO_FEW_ADDRESSES = _TEXTS["TOO_FEW_ADDRESSES"]
+    PINNED = _TEXTS["PINNED"]
+    IN_TRANSIT = _TEXTS["IN_TRANSIT"]
+    CAPTURING = _TEXTS["CAPTURING"]
+    MOVING_FORBIDDEN = _TEXTS["MOVING_FORBIDDEN"]
+    BUDGET_REACHED = _TEXTS["BUDGET_REACHED"]  # followed by the name of the scope
 
     def is_in(self, text: str) -> bool:
         """Whether a text, which may name a scope, is this verdict."""

@@ -96,7 +96,7 @@ class Arena {
 
   // Whether live data may be moved when nothing else helps, as far as is known. If not, memory is laid out to do without,
   // which takes more driver calls.
-  void expect_moving(bool moves) { heap_.moves.store(moves, std::memory_order_relaxed); }
+  void expect_moving(Moving moving) { heap_.moves.store(moving == Moving::kAllowed, std::memory_order_relaxed); }
   bool is_compactable();  // whether a request could gain anything by moving live data
   // Moves live data until every handle that is in use is touched everywhere, and trims. Throws UsageError if the device is
   // not quiescent any more.

@@ -16,7 +16,8 @@ std::shared_ptr<Scope> Arena::begin_scope(const std::string& name, std::optional
   if (around && around->depth() >= Scope::kDeepest) {
     throw UsageError("scopes lie in one another " + std::to_string(Scope::kDeepest) + " deep, and no deeper: end some");
   }
-  auto scope = std::make_shared<Scope>(scopes_++, first, name, budget, around, scope_paths_);
+  const ScopeOptions options{.number = scopes_++, .first = first, .name = name, .budget = budget, .parent = around};
+  auto scope = std::make_shared<Scope>(options, scope_paths_);
   enter_scope(heap_.id, scope);
   if (heap_.events.is_on()) {
     heap_.events.emit({.kind = EventKind::kScopeBegin,

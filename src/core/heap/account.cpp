@@ -9,17 +9,11 @@
 namespace arena {
 namespace {
 
-std::string text_of(const Failure& failure) {
-  const auto is_it = [&](const VerdictWords& words) { return words.verdict == failure.verdict; };
-  const std::string text = std::find_if(std::begin(kVerdicts), std::end(kVerdicts), is_it)->text;
-  return failure.budget ? text + " " + failure.budget->scope + " reached" : text;
-}
-
 std::string use_in_words(const std::optional<BudgetUse>& use) {
   return use ? " (" + format_share(use->live, use->budget) + " used)" : "";
 }
 
-// Says with which rules it would pass, if they make a difference.
+// Names the rules under which it would pass, if they make a difference.
 std::string largest_in_words(const Failure& failure) {
   const Bytes without = std::min(failure.largest, failure.stats.largest_without_moving);
   const std::string text = format_bytes(failure.largest);
@@ -32,11 +26,19 @@ std::string largest_in_words(const Failure& failure) {
 
 }  // namespace
 
-std::string Failure::verdict_text() const { return text_of(*this); }
+std::string Failure::verdict_text() const {
+  const auto is_it = [&](const VerdictWords& words) { return words.verdict == verdict; };
+  const std::string text = std::find_if(std::begin(kVerdicts), std::end(kVerdicts), is_it)->text;
+  return budget ? text + " " + budget->scope + " reached" : text;
+}
 
-OutOfMemory::OutOfMemory(Failure failure)
-    : Error("out of memory: " + format_bytes(failure.requested) + " asked, " + text_of(failure) +
-            use_in_words(failure.budget) + "; the largest request that would pass is " + largest_in_words(failure)),
-      failure_(std::move(failure)) {}
+std::string Failure::headline(const std::string& requested_size) const {
+  return "out of memory: " + requested_size + " requested, " + verdict_text() + use_in_words(budget) +
+         "; the largest request that would pass is " + largest_in_words(*this);
+}
+
+std::string Failure::headline() const { return headline(format_bytes(requested)); }
+
+OutOfMemory::OutOfMemory(Failure failure) : Error(failure.headline()), failure_(std::move(failure)) {}
 
 }  // namespace arena

@@ -103,7 +103,8 @@ enum class Verdict {
   kMovingForbidden,
   kBudgetReached,
 };
-// What each is called in Python, and what it says to people. Of a budget, the scope follows.
+// The name of each in Python, and the text that people read. The only place that has the texts. For a budget, the name of the
+// scope follows.
 struct VerdictWords {
   Verdict verdict;
   const char* name;
@@ -135,6 +136,10 @@ struct Failure {
   std::shared_ptr<const Snapshot> snapshot = {};  // of the same moment; null if the caller tries again
 
   std::string verdict_text() const;
+  // The first line of the error, made from the fields. The size is a text because Python can request more than fits into
+  // `requested`.
+  std::string headline(const std::string& requested_size) const;
+  std::string headline() const;
 };
 
 // A request that cannot be met, and what it would have taken.

@@ -56,28 +56,31 @@ class ScopePaths {
   std::map<std::string, std::shared_ptr<ScopeTotals>> by_path_;
 };
 
+class Scope;
+
+struct ScopeOptions {
+  std::uint64_t number = 0;  // among all scopes of its arena
+  std::uint64_t first = 0;   // serial that a block in it may have
+  std::string name;
+  std::optional<Bytes> budget = {};
+  std::shared_ptr<Scope> parent = {};
+};
+
 // The figures change under the arena's lock, and may be read without.
 class Scope {
  public:
   static constexpr std::uint32_t kDeepest = 1000;  // one in another: all are gone through again and again
 
-  Scope(std::uint64_t number, std::uint64_t first, std::string name, std::optional<Bytes> budget,
-        std::shared_ptr<Scope> parent, ScopePaths& paths)
-      : number_(number),
-        first_(first),
-        name_(std::move(name)),
-        budget_(budget),
-        parent_(std::move(parent)),
-        totals_(paths.enter(path(), budget_)) {}
+  Scope(ScopeOptions options, ScopePaths& paths)
+      : options_(std::move(options)), totals_(paths.enter(path(), options_.budget)) {}
 
   std::uint32_t depth() const { return depth_; }
-  std::uint64_t number() const { return number_; }  // among all of its arena
-  std::uint64_t first() const { return first_; }    // serial that a block in it may have
-
-  const std::string& name() const { return name_; }
-  std::string path() const { return parent_ ? parent_->path() + "/" + name_ : name_; }
-  std::optional<Bytes> budget() const { return budget_; }
-  const std::shared_ptr<Scope>& parent() const { return parent_; }
+  std::uint64_t number() const { return options_.number; }
+  std::uint64_t first() const { return options_.first; }
+  const std::string& name() const { return options_.name; }
+  std::string path() const { return parent() ? parent()->path() + "/" + name() : name(); }
+  std::optional<Bytes> budget() const { return options_.budget; }
+  const std::shared_ptr<Scope>& parent() const { return options_.parent; }
   Bytes live() const { return live_; }
   Bytes peak() const { return peak_; }
   std::uint64_t blocks() const { return blocks_; }  // live ones
@@ -85,23 +88,23 @@ class Scope {
   bool has_ended() const { return ended_; }
   void end() { ended_ = true; }
 
-  Bytes left() const { return budget_ ? *budget_ - std::min<Bytes>(*budget_, live_) : ~Bytes{0}; }
+  Bytes left() const { return budget() ? *budget() - std::min<Bytes>(*budget(), live_) : ~Bytes{0}; }
   // What is left of all budgets.
-  Bytes left_in_all() const { return parent_ ? std::min(left(), parent_->left_in_all()) : left(); }
+  Bytes left_in_all() const { return parent() ? std::min(left(), parent()->left_in_all()) : left(); }
   Bytes least_budget() const {
-    const Bytes own = budget_.value_or(~Bytes{0});
-    return parent_ ? std::min(own, parent_->least_budget()) : own;
+    const Bytes own = budget().value_or(~Bytes{0});
+    return parent() ? std::min(own, parent()->least_budget()) : own;
   }
   // Whether what counts in it counts in the other: it is that one, or inside of it.
-  bool is_in(const Scope& other) const { return this == &other || (parent_ && parent_->is_in(other)); }
+  bool is_in(const Scope& other) const { return this == &other || (parent() && parent()->is_in(other)); }
   // The innermost scope whose budget a request would exceed.
   const Scope* exceeded_by(Bytes size) const {
     const Scope* scope = this;
-    while (scope != nullptr && scope->left() >= size) scope = scope->parent_.get();
+    while (scope != nullptr && scope->left() >= size) scope = scope->parent().get();
     return scope;
   }
   void add(Bytes size) {
-    for (Scope* s = this; s != nullptr; s = s->parent_.get()) {
+    for (Scope* s = this; s != nullptr; s = s->parent().get()) {
       s->live_ += size;
       s->blocks_ += 1;
       s->peak_ = std::max<Bytes>(s->peak_, s->live_);
@@ -109,7 +112,7 @@ class Scope {
     }
   }
   void remove(Bytes size) {
-    for (Scope* s = this; s != nullptr; s = s->parent_.get()) {
+    for (Scope* s = this; s != nullptr; s = s->parent().get()) {
       s->live_ -= size;
       s->blocks_ -= 1;
       s->totals_->remove(size);
@@ -117,12 +120,9 @@ class Scope {
   }
 
  private:
-  const std::uint64_t number_, first_;
-  const std::string name_;
-  const std::optional<Bytes> budget_;
-  const std::shared_ptr<Scope> parent_;
+  const ScopeOptions options_;
   const std::shared_ptr<ScopeTotals> totals_;
-  const std::uint32_t depth_ = parent_ ? parent_->depth_ + 1 : 1;
+  const std::uint32_t depth_ = parent() ? parent()->depth_ + 1 : 1;
   std::atomic<Bytes> live_ = 0, peak_ = 0;
   std::atomic<std::uint64_t> blocks_ = 0;
   std::atomic<bool> ended_ = false;

@@ -6,12 +6,12 @@
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/events.hpp"
 #include "cudasim/api/memory.hpp"
+#include "cudasim/api/modules.hpp"
 
 namespace cudasim {
 namespace {
 
 constexpr int kStackDepth = 64;
-constexpr unsigned kContextFlags = 0xff;
 
 // Trivial, so that it stays usable while a thread or the process ends.
 struct Stack {
@@ -49,13 +49,26 @@ void check_can_be_current(Call& call, cu::Context context) {
   require(find_context(call, context) != nullptr, kInvalidContext);
 }
 
+// What contexts take of a device: once, however many there are. Throws Refusal.
+void charge_context(Machine& m, DeviceState& device) {
+  const std::uint64_t bytes = m.settings.card.context;
+  if (device.contexts == 0) {
+    require(bytes <= m.free_bytes(device), kOutOfMemory);
+    device.used += bytes;
+    device.peak = std::max(device.peak, device.used);
+  }
+  ++device.contexts;
+}
+
 ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool primary) {
+  charge_context(m, device);
   auto context = std::make_shared<ContextState>();
   context->handle = primary ? device.primary_handle : m.contexts.reserve(false);
   context->device = &device;
   context->flags = flags;
   context->primary = primary;
   context->id = m.next_id++;
+  context->limits = standard_limits();
   m.contexts.add(context->handle, context);
   return context;
 }
@@ -185,12 +198,15 @@ void end_context(Machine& m, const ContextRef& context, const Death& death) {
     if (m.streams.find(stream->handle) == stream) m.streams.erase(stream->handle, death);  // it may be another's by now
   }
   forget_events(m, *context, death);
+  forget_modules(m, *context, death);
   free_allocations(m, context->handle);
   context->legacy.reset();
+  context->blocking.clear();
   context->recorder.reset();
   context->per_thread.clear();
   context->destroyed.clear();
   m.contexts.erase(context->handle, death);
+  if (--context->device->contexts == 0) context->device->used -= m.settings.card.context;
   for (const auto& [handle, other] : m.contexts.all()) other->peers.erase(context->handle);
 }
 

@@ -8,6 +8,11 @@
 
 namespace cudasim {
 
+inline constexpr unsigned kContextFlags = 0xff;
+
+// What cuCtxGetLimit says before anything was set, by number.
+std::array<std::size_t, 7> standard_limits();
+
 ContextRef current_context(Machine& m);
 // The context of a handle; null means the current one. Throws Refusal.
 ContextRef context_of(Call& call, cu::Context handle);

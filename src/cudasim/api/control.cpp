@@ -232,6 +232,8 @@ size_t cudasimCensus(char* text, size_t size) {
     line("streams", m.streams.all().size());
     line("events", m.events.all().size());
     line("contexts", m.contexts.all().size());
+    line("modules", m.modules.all().size());
+    line("libraries", m.libraries.all().size());
   });
   return give(census, text, size);
 }

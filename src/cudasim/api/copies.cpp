@@ -4,28 +4,17 @@
 // pageable memory of the program has been staged, and is not known to have arrived; a copy to it has arrived. The
 // synchronous forms wait for copies to the host and from pinned memory, but not for copies and fills that stay on the
 // device.
+#include "cudasim/api/copies.hpp"
+
 #include <cstring>
 
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
+#include "cudasim/api/devices.hpp"
 #include "cudasim/machine/sparse.hpp"
 
 namespace cudasim {
 namespace {
-
-// One end of a copy: memory that the driver manages, or pageable memory of the program.
-struct End {
-  std::uint64_t address;
-  bool managed;
-};
-
-struct Copy {
-  End dst, src;
-  std::size_t size;
-  std::shared_ptr<std::vector<char>> staged;  // what was in the pageable source when the call was made
-  std::shared_ptr<const ContextState> dst_context;
-  std::shared_ptr<const ContextState> src_context;
-};
 
 bool on_device(Machine& m, std::uint64_t address) {
   const Mapping* mapping = m.space->mapping_at(address);
@@ -33,15 +22,46 @@ bool on_device(Machine& m, std::uint64_t address) {
                                 mapping->physical->prop.location.type == cu::MemLocationType::kDevice);
 }
 
-bool pieces_of(const End& end, const Effect& effect, char* staged, std::vector<Piece>& pieces) {
-  if (end.managed) return locate(machine(), effect, &pieces);
-  char* data = staged != nullptr ? staged : reinterpret_cast<char*>(end.address);
-  pieces.push_back({data, effect.size});
-  return true;
+// Calls `function(offset)` with the place of each row on a side.
+template <typename Function>
+void each_row(const Copy& copy, const Side& side, const Function& function) {
+  for (std::uint64_t z = 0; z < copy.depth; ++z) {
+    for (std::uint64_t y = 0; y < copy.height; ++y) function(z * side.slice + y * side.pitch);
+  }
 }
 
-Effect effect_on(const End& end, const Copy& copy, bool write) {
-  return {end.address, copy.size, write, true, write ? copy.dst_context : copy.src_context};
+// Rows that follow each other without a gap on both sides are one: most copies are.
+void join_rows(Copy& copy) {
+  const auto joined = [&](const Side& side) { return copy.height == 1 || side.pitch == copy.width; };
+  if (!joined(copy.dst) || !joined(copy.src)) return;
+  copy.width *= copy.height;
+  copy.height = 1;
+  const auto stacked = [&](const Side& side) { return copy.depth == 1 || side.slice == copy.width; };
+  if (!stacked(copy.dst) || !stacked(copy.src)) return;
+  copy.width *= copy.depth;
+  copy.depth = 1;
+}
+
+bool pieces_of(const Copy& copy, const Side& side, bool write, std::vector<Piece>& pieces) {
+  char* staged = !write && copy.staged ? copy.staged->data() : nullptr;
+  bool found = true;
+  each_row(copy, side, [&](std::uint64_t offset) {
+    const Effect row{side.address + offset, copy.width, write, true, write ? copy.dst_context : copy.src_context};
+    if (side.managed) {
+      found = found && locate(machine(), row, &pieces);
+    } else {
+      pieces.push_back({staged != nullptr ? staged + offset : reinterpret_cast<char*>(row.address), copy.width});
+    }
+  });
+  return found;
+}
+
+void add_effects(Work& work, const Copy& copy, const Side& side, bool write) {
+  if (!side.managed) return;
+  each_row(copy, side, [&](std::uint64_t offset) {
+    work.effects.push_back(
+        {side.address + offset, copy.width, write, true, write ? copy.dst_context : copy.src_context});
+  });
 }
 
 // Runs on a worker, or on the calling thread after it let go of the machine.
@@ -49,10 +69,8 @@ Result run_copy(const Copy& copy) {
   std::vector<Piece> to, from;
   {
     const std::lock_guard lock(machine().mutex);
-    char* staged = copy.staged ? copy.staged->data() : nullptr;
     if (!machine().initialised) return kSuccess;
-    if (!pieces_of(copy.dst, effect_on(copy.dst, copy, true), nullptr, to)) return kIllegalAddress;
-    if (!pieces_of(copy.src, effect_on(copy.src, copy, false), staged, from)) return kIllegalAddress;
+    if (!pieces_of(copy, copy.dst, true, to) || !pieces_of(copy, copy.src, false, from)) return kIllegalAddress;
   }
   for (std::size_t i = 0, j = 0; i < to.size() && j < from.size();) {
     const std::uint64_t size = std::min(to[i].size, from[j].size);
@@ -65,46 +83,27 @@ Result run_copy(const Copy& copy) {
   return kSuccess;
 }
 
-Result copy_bytes(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
-  Machine& m = call.machine;
-  const StreamRef stream = stream_of(call, handle);
-  if (synchronous) check_may_wait(call, stream);
-  if (copy.dst_context == nullptr) copy.dst_context = stream->context;
-  if (copy.src_context == nullptr) copy.src_context = stream->context;
-  if (copy.size == 0) return kSuccess;
-  require(copy.dst.address != 0 && copy.src.address != 0, kInvalidValue);
-  Work work{call.name, {}, {}, copy.size, {}, false};
-  if (copy.dst.managed) work.effects.push_back(effect_on(copy.dst, copy, true));
-  if (copy.src.managed) work.effects.push_back(effect_on(copy.src, copy, false));
-  const bool captured = stream->capture != nullptr;
-  if (!copy.src.managed && !captured) {
-    for (const Effect& effect : work.effects) require(locate(m, effect, nullptr), kIllegalAddress);
-    const char* data = reinterpret_cast<const char*>(copy.src.address);
-    copy.staged = std::make_shared<std::vector<char>>(data, data + copy.size);
-    if (synchronous) wait_for_stream(call, stream);  // for what came before, and only for that
-  }
-  work.run = [copy] { return run_copy(copy); };
-  submit(call, stream, std::move(work));
-  const bool to_pageable = !copy.dst.managed;
-  const bool stays = on_device(m, copy.dst.address) && (!copy.src.managed || on_device(m, copy.src.address));
-  if (!captured && (to_pageable || (synchronous && !stays))) wait_for_stream(call, stream);
-  return kSuccess;
-}
-
-Copy unified(Call& call, std::uint64_t dst, std::uint64_t src, std::size_t size) {
-  Machine& m = call.machine;
-  return {{dst, is_managed_address(m, dst)}, {src, is_managed_address(m, src)}, size, nullptr, nullptr, nullptr};
+// Takes the bytes of a pageable source now, packed: the program may change them as soon as the call returns.
+void stage(Copy& copy) {
+  copy.staged = std::make_shared<std::vector<char>>();
+  copy.staged->reserve(copy.size());
+  each_row(copy, copy.src, [&](std::uint64_t offset) {
+    const char* row = reinterpret_cast<const char*>(copy.src.address + offset);
+    copy.staged->insert(copy.staged->end(), row, row + copy.width);
+  });
+  copy.src.pitch = copy.width;
+  copy.src.slice = copy.width * copy.height;
 }
 
 // Host to device, device to host and device to device say which end is whose, and are held to it.
 Copy directed(Call& call, std::uint64_t dst, bool dst_device, std::uint64_t src, bool src_device, std::size_t size) {
-  Copy copy = unified(call, dst, src, size);
+  Copy copy = unified_copy(call, dst, src, size);
   require(size == 0 || ((copy.dst.managed || !dst_device) && (copy.src.managed || !src_device)), kIllegalAddress);
   return copy;
 }
 
 Result enter_copy(std::string_view name, cu::Stream stream, bool synchronous, const std::function<Copy(Call&)>& make) {
-  return enter(name, Need::kContext, [&](Call& call) { return copy_bytes(call, make(call), stream, synchronous); });
+  return enter(name, Need::kContext, [&](Call& call) { return queue_copy(call, make(call), stream, synchronous); });
 }
 
 Copy peer(Call& call, cu::DevicePtr dst, cu::Context dst_context, cu::DevicePtr src, cu::Context src_context,
@@ -118,23 +117,22 @@ Copy peer(Call& call, cu::DevicePtr dst, cu::Context dst_context, cu::DevicePtr 
   return copy;
 }
 
-template <typename Value>
-Result run_fill(const Effect& effect, Value value) {
+void fill_piece(const Piece& piece, unsigned value, unsigned unit) {
+  if (unit == 1 || value == 0) return fill_sparsely(piece, static_cast<unsigned char>(value));
+  for (std::uint64_t at = 0; at < piece.size; at += unit) std::memcpy(piece.data + at, &value, unit);
+}
+
+Result run_fill(const Fill& fill, const std::shared_ptr<const ContextState>& context) {
   std::vector<Piece> pieces;
   {
     const std::lock_guard lock(machine().mutex);
     if (!machine().initialised) return kSuccess;
-    if (!locate(machine(), effect, &pieces)) return kIllegalAddress;
-  }
-  for (const Piece& piece : pieces) {
-    if (sizeof(Value) == 1 || value == 0) {
-      fill_sparsely(piece, static_cast<unsigned char>(value));
-    } else {
-      for (std::uint64_t at = 0; at < piece.size; at += sizeof value) {
-        std::memcpy(piece.data + at, &value, sizeof value);
-      }
+    for (std::uint64_t y = 0; y < fill.rows; ++y) {
+      const Effect row{fill.address + y * fill.pitch, fill.row, true, false, context};
+      if (!locate(machine(), row, &pieces)) return kIllegalAddress;
     }
   }
+  for (const Piece& piece : pieces) fill_piece(piece, fill.value, fill.unit);
   return kSuccess;
 }
 
@@ -142,19 +140,164 @@ template <typename Value>
 Result fill(std::string_view name, cu::DevicePtr dst, Value value, std::size_t count, cu::Stream handle,
             bool synchronous) {
   return enter(name, Need::kContext, [&](Call& call) {
-    const StreamRef stream = stream_of(call, handle);
-    if (synchronous) check_may_wait(call, stream);
-    require(dst % sizeof(Value) == 0 && count <= SIZE_MAX / sizeof(Value), kInvalidValue);
-    if (count == 0) return kSuccess;
-    const Effect effect{dst, count * sizeof(Value), true, false, stream->context};
-    submit(call, stream,
-           {call.name, [effect, value] { return run_fill(effect, value); }, {effect}, effect.size, {}, false});
-    if (synchronous && !on_device(call.machine, dst)) wait_for_stream(call, stream);
-    return kSuccess;
+    require(count <= SIZE_MAX / sizeof(Value), kInvalidValue);
+    const Fill one{.address = dst, .row = count * sizeof(Value), .value = value, .unit = sizeof(Value)};
+    return queue_fill(call, one, handle, synchronous);
   });
 }
 
+template <typename Value>
+Result fill_rows(std::string_view name, cu::DevicePtr dst, std::size_t pitch, Value value, std::size_t width,
+                 std::size_t height, cu::Stream handle, bool synchronous) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(width <= SIZE_MAX / sizeof(Value), kInvalidValue);
+    const Fill rows{.address = dst,
+                    .pitch = pitch,
+                    .row = width * sizeof(Value),
+                    .rows = height,
+                    .value = value,
+                    .unit = sizeof(Value)};
+    return queue_fill(call, rows, handle, synchronous);
+  });
+}
+
+template <typename Description>
+Result copy_rows(std::string_view name, const Description* given, cu::Stream stream, bool synchronous) {
+  return enter(name, Need::kContext, [&](Call& call) {
+    require(given != nullptr, kInvalidValue);
+    return queue_copy(call, described_copy(call, *given), stream, synchronous);
+  });
+}
+
+// What the two descriptions of a copy have in common: one side of it.
+struct GivenSide {
+  cu::MemoryType type;
+  const void* host;
+  cu::DevicePtr device;
+  std::size_t x, y, z, pitch, height;
+};
+
+Side described_side(Call& call, const GivenSide& given, const Copy& copy) {
+  require(given.type != cu::MemoryType::kArray, kNotSupported);
+  const bool host = given.type == cu::MemoryType::kHost;
+  require(host || given.type == cu::MemoryType::kDevice || given.type == cu::MemoryType::kUnified, kInvalidValue);
+  Side side{.address = host ? address_of(given.host) : given.device, .managed = false};
+  side.pitch = given.pitch != 0 ? given.pitch : given.x + copy.width;
+  const std::size_t height = given.height != 0 ? given.height : given.y + copy.height;
+  require(given.pitch <= static_cast<unsigned>(kMaxPitchBytes) && side.pitch >= given.x + copy.width, kInvalidValue);
+  require(copy.depth <= 1 || height >= given.y + copy.height, kInvalidValue);
+  side.slice = side.pitch * height;
+  side.address += given.z * side.slice + given.y * side.pitch + given.x;
+  side.managed = is_managed_address(call.machine, side.address);
+  if (copy.size() > 0) {
+    require(given.type != cu::MemoryType::kDevice || side.managed, kIllegalAddress);
+    require(side.address != 0, kInvalidValue);
+  }
+  return side;
+}
+
+void check_extent(const Copy& copy) {
+  const auto most = std::uint64_t{1} << 47;  // more than there are addresses
+  require(copy.width <= most && copy.height <= most && copy.depth <= most, kInvalidValue);
+  require(copy.width == 0 || copy.height <= most / copy.width, kInvalidValue);
+  require(copy.width == 0 || copy.height == 0 || copy.depth <= most / (copy.width * copy.height), kInvalidValue);
+}
+
 }  // namespace
+
+Copy unified_copy(Call& call, std::uint64_t dst, std::uint64_t src, std::uint64_t size) {
+  Machine& m = call.machine;
+  return {.dst = {.address = dst, .managed = is_managed_address(m, dst)},
+          .src = {.address = src, .managed = is_managed_address(m, src)},
+          .width = size};
+}
+
+Copy described_copy(Call& call, const cu::Memcpy2D& given) {
+  Copy copy{.width = given.width, .height = given.height};
+  check_extent(copy);
+  copy.src = described_side(
+      call, {given.src_type, given.src_host, given.src_device, given.src_x, given.src_y, 0, given.src_pitch, 0}, copy);
+  copy.dst = described_side(
+      call, {given.dst_type, given.dst_host, given.dst_device, given.dst_x, given.dst_y, 0, given.dst_pitch, 0}, copy);
+  return copy;
+}
+
+Copy described_copy(Call& call, const cu::Memcpy3D& given) {
+  require(given.src_lod == 0 && given.dst_lod == 0, kInvalidValue);
+  Copy copy{.width = given.width, .height = given.height, .depth = given.depth};
+  check_extent(copy);
+  copy.src = described_side(call,
+                            {given.src_type, given.src_host, given.src_device, given.src_x, given.src_y, given.src_z,
+                             given.src_pitch, given.src_height},
+                            copy);
+  copy.dst = described_side(call,
+                            {given.dst_type, given.dst_host, given.dst_device, given.dst_x, given.dst_y, given.dst_z,
+                             given.dst_pitch, given.dst_height},
+                            copy);
+  return copy;
+}
+
+void check_fill(const Fill& fill) {
+  require(fill.address % fill.unit == 0, kInvalidValue);
+  if (fill.rows <= 1) return;
+  require(fill.pitch % fill.unit == 0 && fill.pitch >= fill.row && fill.pitch <= static_cast<unsigned>(kMaxPitchBytes),
+          kInvalidValue);
+  require(fill.rows <= (std::uint64_t{1} << 47) / std::max<std::uint64_t>(fill.pitch, 1), kInvalidValue);
+}
+
+Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
+  if (copy.dst_context == nullptr) copy.dst_context = context;
+  if (copy.src_context == nullptr) copy.src_context = context;
+  join_rows(copy);
+  Work work{.name = name, .bytes = copy.size()};
+  add_effects(work, copy, copy.dst, true);
+  add_effects(work, copy, copy.src, false);
+  work.run = [copy] { return run_copy(copy); };
+  return work;
+}
+
+Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context) {
+  Work work{.name = name, .bytes = fill.row * fill.rows};
+  for (std::uint64_t y = 0; y < fill.rows; ++y) {
+    work.effects.push_back({fill.address + y * fill.pitch, fill.row, true, false, context});
+  }
+  work.run = [fill, context = std::shared_ptr<const ContextState>(context)] { return run_fill(fill, context); };
+  return work;
+}
+
+Result queue_copy(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
+  Machine& m = call.machine;
+  const StreamRef stream = stream_of(call, handle);
+  if (synchronous) check_may_wait(call, stream);
+  if (copy.size() == 0) return kSuccess;
+  require(copy.dst.address != 0 && copy.src.address != 0, kInvalidValue);
+  const bool captured = stream->capture != nullptr;
+  if (!copy.src.managed && !captured) {
+    const Work checked = copy_work(call.name, copy, stream->context);
+    for (const Effect& effect : checked.effects) require(locate(m, effect, nullptr), kIllegalAddress);
+    stage(copy);
+    if (synchronous) wait_for_stream(call, stream);  // for what came before, and only for that
+  }
+  submit(call, stream, copy_work(call.name, copy, stream->context));
+  const bool to_pageable = !copy.dst.managed;
+  const bool stays = on_device(m, copy.dst.address) && (!copy.src.managed || on_device(m, copy.src.address));
+  if (!captured && (to_pageable || (synchronous && !stays))) wait_for_stream(call, stream);
+  return kSuccess;
+}
+
+Result queue_fill(Call& call, const Fill& given, cu::Stream handle, bool synchronous) {
+  const StreamRef stream = stream_of(call, handle);
+  if (synchronous) check_may_wait(call, stream);
+  check_fill(given);
+  if (given.row == 0 || given.rows == 0) return kSuccess;
+  Fill fill = given;
+  if (fill.rows == 1 || fill.pitch == fill.row)
+    fill = {.address = given.address, .row = given.row * given.rows, .value = given.value, .unit = given.unit};
+  submit(call, stream, fill_work(call.name, fill, stream->context));
+  if (synchronous && !on_device(call.machine, fill.address)) wait_for_stream(call, stream);
+  return kSuccess;
+}
+
 }  // namespace cudasim
 
 using namespace cudasim;
@@ -163,11 +306,11 @@ using cu::DevicePtr;
 using cu::Stream;
 
 CUDASIM_EXPORT Result cuMemcpy(DevicePtr dst, DevicePtr src, std::size_t size) {
-  return enter_copy("cuMemcpy", nullptr, true, [&](Call& call) { return unified(call, dst, src, size); });
+  return enter_copy("cuMemcpy", nullptr, true, [&](Call& call) { return unified_copy(call, dst, src, size); });
 }
 
 CUDASIM_EXPORT Result cuMemcpyAsync(DevicePtr dst, DevicePtr src, std::size_t size, Stream stream) {
-  return enter_copy("cuMemcpyAsync", stream, false, [&](Call& call) { return unified(call, dst, src, size); });
+  return enter_copy("cuMemcpyAsync", stream, false, [&](Call& call) { return unified_copy(call, dst, src, size); });
 }
 
 CUDASIM_EXPORT Result cuMemcpyHtoD_v2(DevicePtr dst, const void* src, std::size_t size) {
@@ -234,4 +377,50 @@ CUDASIM_EXPORT Result cuMemsetD16Async(DevicePtr dst, unsigned short value, std:
 
 CUDASIM_EXPORT Result cuMemsetD32Async(DevicePtr dst, unsigned value, std::size_t count, Stream stream) {
   return fill("cuMemsetD32Async", dst, value, count, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemcpy2D_v2(const cu::Memcpy2D* copy) { return copy_rows("cuMemcpy2D", copy, nullptr, true); }
+
+CUDASIM_EXPORT Result cuMemcpy2DUnaligned_v2(const cu::Memcpy2D* copy) {
+  return copy_rows("cuMemcpy2DUnaligned", copy, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemcpy2DAsync_v2(const cu::Memcpy2D* copy, Stream stream) {
+  return copy_rows("cuMemcpy2DAsync", copy, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemcpy3D_v2(const cu::Memcpy3D* copy) { return copy_rows("cuMemcpy3D", copy, nullptr, true); }
+
+CUDASIM_EXPORT Result cuMemcpy3DAsync_v2(const cu::Memcpy3D* copy, Stream stream) {
+  return copy_rows("cuMemcpy3DAsync", copy, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemsetD2D8_v2(DevicePtr dst, std::size_t pitch, unsigned char value, std::size_t width,
+                                      std::size_t height) {
+  return fill_rows("cuMemsetD2D8", dst, pitch, value, width, height, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemsetD2D8Async(DevicePtr dst, std::size_t pitch, unsigned char value, std::size_t width,
+                                        std::size_t height, Stream stream) {
+  return fill_rows("cuMemsetD2D8Async", dst, pitch, value, width, height, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemsetD2D16_v2(DevicePtr dst, std::size_t pitch, unsigned short value, std::size_t width,
+                                       std::size_t height) {
+  return fill_rows("cuMemsetD2D16", dst, pitch, value, width, height, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemsetD2D16Async(DevicePtr dst, std::size_t pitch, unsigned short value, std::size_t width,
+                                         std::size_t height, Stream stream) {
+  return fill_rows("cuMemsetD2D16Async", dst, pitch, value, width, height, stream, false);
+}
+
+CUDASIM_EXPORT Result cuMemsetD2D32_v2(DevicePtr dst, std::size_t pitch, unsigned value, std::size_t width,
+                                       std::size_t height) {
+  return fill_rows("cuMemsetD2D32", dst, pitch, value, width, height, nullptr, true);
+}
+
+CUDASIM_EXPORT Result cuMemsetD2D32Async(DevicePtr dst, std::size_t pitch, unsigned value, std::size_t width,
+                                         std::size_t height, Stream stream) {
+  return fill_rows("cuMemsetD2D32Async", dst, pitch, value, width, height, stream, false);
 }

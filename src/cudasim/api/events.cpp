@@ -89,7 +89,9 @@ Result create_stream(std::string_view name, cu::Stream* out, unsigned flags, int
     require(out != nullptr && flags <= cu::bits(cu::StreamFlag::kNonBlocking), kInvalidValue);
     const cu::Stream handle = call.machine.streams.reserve(call.machine.settings.reuse);
     const int clamped = std::clamp(priority, -5, 0);  // the driver clamps too
-    call.machine.streams.add(handle, std::make_shared<StreamState>(call.context, handle, flags, clamped));
+    const auto stream = std::make_shared<StreamState>(call.context, handle, flags, clamped);
+    call.machine.streams.add(handle, stream);
+    if (stream->blocking()) call.context->blocking.push_back(stream);
     *out = handle;
     return kSuccess;
   });
@@ -138,6 +140,18 @@ void stop_host_functions() {
   }
 }
 
+void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream) {
+  const EventRef event = event_of(call, handle);
+  require(event->context == stream->context.get(), kInvalidHandle);
+  const bool untimed = (event->flags & cu::bits(cu::EventFlag::kDisableTiming)) != 0;
+  require(untimed && (event->flags & cu::bits(cu::EventFlag::kInterprocess)) == 0, kInvalidValue);
+  if (stream->capture) {
+    event->captured = mark_capture(stream);
+  } else {
+    record_at(call, *event, stream);
+  }
+}
+
 void forget_events(Machine& m, const ContextState& context, const Death& death) {
   std::vector<cu::Event> gone;
   for (const auto& [handle, event] : m.events.all()) {
@@ -167,6 +181,7 @@ CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
     drop_capture(call.machine, stream);
     call.machine.streams.erase(handle, death_by(call));
     stream->context->destroyed.push_back(stream);
+    std::erase(stream->context->blocking, stream);
     retire_streams(call.machine, *stream->context);
     return kSuccess;
   });

@@ -19,6 +19,9 @@ struct EventState {
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
+// Records an event that goes with a launch, when that is done. Throws Refusal.
+void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
+
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
 // Calls no function of the program any more, and waits for those under way, but not for ever.

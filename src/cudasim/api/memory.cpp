@@ -5,12 +5,14 @@
 
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
+#include "cudasim/api/devices.hpp"
 #include "cudasim/api/pools.hpp"
 #include "cudasim/machine/submit.hpp"
 
 namespace cudasim {
 namespace {
 
+constexpr std::uint64_t kPitchUnit = 512;
 constexpr std::uint64_t kLargeAlignment = std::uint64_t{2} << 20;
 
 std::uint64_t alignment_for(std::uint64_t size) { return size >= kLargeAlignment ? kLargeAlignment : kPage; }
@@ -195,6 +197,19 @@ CUDASIM_EXPORT Result cuMemAllocManaged(cu::DevicePtr* ptr, std::size_t size, un
   });
 }
 
+CUDASIM_EXPORT Result cuMemAllocPitch_v2(cu::DevicePtr* ptr, std::size_t* pitch, std::size_t width, std::size_t height,
+                                         unsigned element) {
+  return enter("cuMemAllocPitch", Need::kContext, [&](Call& call) {
+    require(pitch != nullptr && (element == 4 || element == 8 || element == 16), kInvalidValue);
+    require(width > 0 && height > 0 && width <= static_cast<unsigned>(kMaxPitchBytes), kInvalidValue);
+    const std::size_t row = round_up(width, kPitchUnit);
+    require(height <= kMaxDeviceMemory / row, kOutOfMemory);
+    allocate(call, ptr, row * height, false, 0);
+    *pitch = row;
+    return kSuccess;
+  });
+}
+
 // Waits for all work of the owner first, as programs have come to rely on; but not for memory of a pool, where the
 // caller has to have waited.
 CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
@@ -202,7 +217,7 @@ CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
   bool pooled = false;
   const Result result = enter("cuMemFree", Need::kDriver, [&](Call& call) {
     Range* range = call.machine.space->find_exact(ptr);
-    require(range != nullptr && !range->freed, kInvalidValue);
+    require(range != nullptr && !range->freed && !range->of_module, kInvalidValue);
     pooled = range->kind == RangeKind::kPool;
     require(pooled || range->kind == RangeKind::kDevice || range->kind == RangeKind::kManaged, kInvalidValue);
     check_safe_in_capture(call);

@@ -7,6 +7,7 @@
 
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/events.hpp"
+#include "cudasim/api/modules.hpp"
 #include "cudasim/api/pools.hpp"
 
 namespace cudasim {
@@ -89,10 +90,15 @@ void Machine::reset() {
   captures.clear();
   graph_execs.clear();
   graphs.clear();
+  functions.clear();
+  kernels.clear();
+  libraries.clear();
+  modules.clear();
   events.clear();
   for (const auto& [handle, context] : contexts.all()) {
     context->alive = false;
     context->legacy.reset();
+    context->blocking.clear();
     context->recorder.reset();
     context->per_thread.clear();
     context->destroyed.clear();

@@ -2,6 +2,7 @@
 // stream is waited for or a task runs. The machine is never destroyed: worker threads may outlive main.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -26,6 +27,10 @@ struct Pool;
 struct EventState;
 struct Capture;
 struct GraphState;
+struct ModuleState;
+struct FunctionState;
+struct LibraryState;
+struct KernelState;
 
 // The pools of a device, or of the host: the one that is always there, and the one in use.
 struct PoolChoice {
@@ -43,6 +48,7 @@ struct DeviceState {
   std::shared_ptr<ContextState> primary;
   unsigned primary_users = 0;
   unsigned primary_flags = 0;
+  unsigned contexts = 0;  // alive: together they take what the card says
   PoolChoice pools;
 
   std::uint64_t bit() const { return std::uint64_t{1} << number; }
@@ -58,6 +64,7 @@ struct ContextState {
   std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
   std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
   StreamRef legacy;
+  std::vector<StreamRef> blocking;  // those with handles that the legacy stream waits for
   StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
   struct PerThread {
     StreamRef stream;
@@ -67,6 +74,8 @@ struct ContextState {
   std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
   std::vector<Mark> gates;                        // cuCtxWaitEvent's: all work from now on waits for them
   Clock gate_clock;
+  std::array<std::size_t, 7> limits{};  // cuCtxSetLimit's, by number
+  cu::FunctionCache cache = cu::FunctionCache::kNone;
 };
 using ContextRef = std::shared_ptr<ContextState>;
 
@@ -92,6 +101,10 @@ struct Machine {
   PoolChoice host_pools;
   Registry<cu::Graph, GraphState> graphs{"graph", 0x50'0000'0000};
   Registry<cu::GraphExec, GraphState> graph_execs{"graph exec", 0x60'0000'0000};
+  Registry<cu::Module, ModuleState> modules{"module", 0x70'0000'0000};
+  Registry<cu::Function, FunctionState> functions{"function", 0x80'0000'0000};
+  Registry<cu::Library, LibraryState> libraries{"library", 0x90'0000'0000};
+  Registry<cu::Kernel, KernelState> kernels{"kernel", 0xa0'0000'0000};
   std::unordered_map<std::uint64_t, PhysicalRef> handles;  // cuMemCreate's, by id
   std::uint64_t next_id = 1;
   std::map<std::uint64_t, std::shared_ptr<Capture>> captures;  // under way, by id

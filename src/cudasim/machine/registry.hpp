@@ -24,7 +24,8 @@ struct Death {
 template <typename Handle, typename Object>
 class Registry {
  public:
-  Registry(std::string_view kind, std::uint64_t base) : kind_(kind), base_(base), next_(base), kept_from_(base) {}
+  Registry(std::string_view kind, std::uint64_t base)
+      : kind_(kind), base_(base), next_(base), kept_from_(base), slots_from_(base) {}
 
   std::string_view kind() const { return kind_; }
 
@@ -36,13 +37,26 @@ class Registry {
     dead_.erase(handle);
     return handle;
   }
-  void add(Handle handle, std::shared_ptr<Object> object) { objects_.emplace(handle, std::move(object)); }
+  void add(Handle handle, std::shared_ptr<Object> object) {
+    const std::size_t slot = slot_of(handle);
+    if (slot >= slots_.size()) slots_.resize(slot + 1);
+    slots_[slot] = object.get();
+    objects_.emplace(handle, std::move(object));
+  }
+  // The object of a handle, or null, without a reference to it: for calls that must be quick.
+  Object* peek(Handle handle) const {
+    const auto number = reinterpret_cast<std::uint64_t>(handle);
+    if (number <= slots_from_ || number > next_ || (number - base_) % kStep != 0) return nullptr;
+    const std::size_t slot = slot_of(handle);
+    return slot < slots_.size() ? slots_[slot] : nullptr;
+  }
   std::shared_ptr<Object> find(Handle handle) const {
     const auto it = objects_.find(handle);
     return it == objects_.end() ? nullptr : it->second;
   }
   bool erase(Handle handle, const Death& death) {
     if (objects_.erase(handle) == 0) return false;
+    slots_[slot_of(handle)] = nullptr;
     if (dead_.size() >= kKeptDeaths) dead_.clear();
     dead_[handle] = death;
     free_.push_back(handle);
@@ -51,6 +65,8 @@ class Registry {
   // Forgets all objects. Their numbers are not given again.
   void clear() {
     objects_.clear();
+    slots_.clear();
+    slots_from_ = next_;
     dead_.clear();
     free_.clear();
     kept_from_ = next_;
@@ -71,6 +87,10 @@ class Registry {
   }
 
  private:
+  std::size_t slot_of(Handle handle) const {
+    return static_cast<std::size_t>((reinterpret_cast<std::uint64_t>(handle) - slots_from_) / kStep);
+  }
+
   static constexpr std::uint64_t kStep = 16;
   static constexpr std::size_t kKeptDeaths = 100'000;
   std::string_view kind_;
@@ -78,6 +98,8 @@ class Registry {
   std::uint64_t next_;
   std::uint64_t kept_from_;  // numbers up to here are of a machine that was reset
   std::map<Handle, std::shared_ptr<Object>> objects_;
+  std::vector<Object*> slots_;  // by number, from slots_from_ on
+  std::uint64_t slots_from_;
   std::unordered_map<Handle, Death> dead_;
   std::vector<Handle> free_;
 };

@@ -46,7 +46,8 @@ struct Range {
   cu::MemPool pool = nullptr;
   unsigned flags = 0;
   std::uint64_t id = 0;
-  bool freed = false;  // by cuMemFreeAsync: the addresses are the pool's, and may not be used
+  bool of_module = false;  // holds variables of a module: not the program's to free
+  bool freed = false;      // by cuMemFreeAsync: the addresses are the pool's, and may not be used
 };
 
 inline constexpr std::uint64_t kHostBit = std::uint64_t{1} << 63;  // beside the bits of the devices

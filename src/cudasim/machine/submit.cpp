@@ -20,12 +20,15 @@ bool may_touch(Machine& m, const Mapping& mapping, const Effect& effect) {
 }
 
 // What a stream's kind orders it after: the legacy stream and all blocking streams of a context wait for each other.
-std::vector<StreamRef> implicit_predecessors(Machine& m, const StreamRef& stream) {
+std::vector<StreamRef> implicit_predecessors(const StreamRef& stream) {
   const ContextRef& context = stream->context;
   std::vector<StreamRef> found;
   if (stream == context->legacy) {
-    for (const StreamRef& other : streams_of(m, *context)) {
-      if (other != stream && other->blocking()) found.push_back(other);
+    // Not by asking every stream: programs have many, of which few or none are blocking.
+    found = context->blocking;
+    for (const auto& [thread, own] : context->per_thread) found.push_back(own.stream);
+    for (const StreamRef& other : context->destroyed) {
+      if (other->blocking()) found.push_back(other);
     }
   } else if (stream->blocking() && context->legacy) {
     found.push_back(context->legacy);
@@ -104,7 +107,7 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
     record_work(call, stream, std::move(work));
     return {stream, 0};
   }
-  const std::vector<StreamRef> before = implicit_predecessors(m, stream);
+  const std::vector<StreamRef> before = implicit_predecessors(stream);
   for (const StreamRef& other : before) refuse_capture(*other, kCaptureImplicit);
   for (const StreamRef& other : before) {
     const Mark mark = other->last();
@@ -113,8 +116,11 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
   }
   pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
-  const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const std::uint64_t delay = work.delayed ? m.settings.next_delay() : 0;
+  // Work without effect in an idle stream is done already.
+  if (!work.run && delay == 0 && work.after.empty() && stream->idle()) return stream->last();
+  if (!work.run) work.run = std::move(work.if_queued);
+  const bool small = work.bytes <= kSmallWork && !work.on_worker;
   const auto pushed = stream->push({std::move(work.run), std::move(work.after), delay, work.even_failed}, small);
   if (pushed.run_here) call.run_inline = stream;
   return pushed.mark;
@@ -124,7 +130,7 @@ void wait_for_stream(Call& call, const StreamRef& stream) {
   call.context = stream->context;
   call.wait_for(stream);
   if (stream != stream->context->legacy) return;
-  for (const StreamRef& other : implicit_predecessors(call.machine, stream)) {
+  for (const StreamRef& other : implicit_predecessors(stream)) {
     refuse_capture(*other, kCaptureImplicit);
     call.wait_for(other);
   }

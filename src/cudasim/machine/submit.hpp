@@ -18,7 +18,7 @@ struct Effect {
   std::uint64_t size = 0;
   bool write = false;
   bool copy = false;
-  std::shared_ptr<const ContextState> context;
+  std::shared_ptr<const ContextState> context{};
   bool by_driver = false;  // bookkeeping, which needs no access
 };
 
@@ -29,14 +29,16 @@ struct Piece {
 };
 
 struct Work {
-  std::string_view name;        // of the API function: lives for ever
-  std::function<Result()> run;  // empty for one that only waits
-  std::vector<Effect> effects;
+  std::string_view name;          // of the API function: lives for ever
+  std::function<Result()> run{};  // empty for one that only waits
+  std::vector<Effect> effects{};
   std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
-  std::vector<Mark> after;
+  std::vector<Mark> after{};
   bool on_worker = false;    // never on the calling thread
   bool even_failed = false;  // also after a fault, when nothing else runs any more
   bool delayed = true;       // takes time, as every operation in a stream does
+  // For work without `run`, which is over at once in an idle stream: what to do if it has to wait.
+  std::function<Result()> if_queued{};
 };
 
 // Whether an address belongs to the driver at all, rather than being pageable memory of the program.

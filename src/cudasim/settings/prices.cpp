@@ -1,25 +1,23 @@
 #include "cudasim/settings/prices.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <utility>
+
+#include "cudasim/settings/files.hpp"
 
 namespace cudasim {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr std::size_t kLargestFile = 1 << 20;  // bytes; one that arena measure writes has about 4,000
-constexpr std::size_t kShownPath = 200;        // characters, so that an error has room for what is wrong
 
 PriceTable::Rows a100() {
   return {{"cuMemCreate", {{2 * kMiB, 193}, {64 * kMiB, 217.8}}},
@@ -31,6 +29,7 @@ PriceTable::Rows a100() {
           {"cuMemAlloc", {{0, 100}, {64 * kMiB, 125.6}}},
           {"cuEventRecord", {{0, 1}}},
           {"cuEventQuery", {{0, 0.5}}},
+          {"cuLaunchKernel", {{0, 2}}},
           {"cuMemGetInfo", {{0, 10}}}};
 }
 
@@ -44,6 +43,7 @@ PriceTable::Rows small() {
           {"cuMemAlloc", {{0, 60}, {64 * kMiB, 72.8}}},
           {"cuEventRecord", {{0, 1}}},
           {"cuEventQuery", {{0, 0.5}}},
+          {"cuLaunchKernel", {{0, 2}}},
           {"cuMemGetInfo", {{0, 10}}}};
 }
 
@@ -62,63 +62,18 @@ std::map<std::string, PriceTableRef, std::less<>>& read_before() {
   return tables;
 }
 
-std::string shown(std::string_view path) {
-  if (path.size() <= kShownPath) return std::string(path);
-  return "..." + std::string(path.substr(path.size() - kShownPath));
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
-
-[[noreturn]] void cannot_read(std::string_view path, int error) {
-  throw std::invalid_argument(shown(path) + " cannot be read: " + std::strerror(error));
-}
-
-// The content of a regular file. Nothing else is opened for long: a pipe would be waited for, a device has no end.
-std::string read_file(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status{};
-  if (file.get() < 0 || fstat(file.get(), &status) != 0) cannot_read(path, errno);
-  if (!S_ISREG(status.st_mode)) {
-    throw std::invalid_argument(shown(path) + " is not a regular file; give the path of one that arena measure wrote");
-  }
-  std::string text;
-  std::array<char, 1 << 16> buffer;
-  while (true) {
-    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) cannot_read(path, errno);
-    if (count == 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-    if (text.size() > kLargestFile) {
-      throw std::invalid_argument(shown(path) + " is not a price file: it is larger than 1 MiB");
-    }
-  }
-}
-
 PriceTableRef read_prices(const std::string& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_small_file(path, kLargestFile, "a price file");
   try {
     PriceFile file = parse_prices(text);
     return std::make_shared<const PriceTable>(path, std::move(file.rows), std::move(file.facts));
   } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(shown(path) + error.what());
+    throw std::invalid_argument(shown_path(path) + error.what());
   }
 }
 
 [[noreturn]] void refuse_name(std::string_view text, const char* why) {
-  throw std::invalid_argument("'" + shown(text) +
+  throw std::invalid_argument("'" + shown_path(text) +
                               "' is not accepted; write a100, small, free, or the path of a file that " +
                               "arena measure wrote" + why);
 }
@@ -154,8 +109,9 @@ const std::vector<PricePoint>* PriceTable::points_of(std::string_view function) 
   for (const auto& [name, points] : rows_) {
     if (name == function) return &points;
   }
-  const bool records = function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent";
-  return records ? points_of("cuEventRecord") : nullptr;
+  if (function == "cuEventRecordWithFlags" || function == "cuCtxRecordEvent") return points_of("cuEventRecord");
+  if (function == "cuLaunchKernelEx" || function == "cuLaunchCooperativeKernel") return points_of("cuLaunchKernel");
+  return nullptr;
 }
 
 double PriceTable::price(std::string_view function, std::uint64_t bytes) const {

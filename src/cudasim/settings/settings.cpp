@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 
@@ -49,7 +50,11 @@ std::uint64_t unit_of(std::string_view text, std::string_view whole, std::string
   return size;
 }
 
-std::uint64_t parse_bytes(std::string_view text, std::string_view forms = kByteForms) {
+}  // namespace
+
+std::uint64_t parse_bytes(std::string_view text) { return parse_bytes(text, kByteForms); }
+
+std::uint64_t parse_bytes(std::string_view text, std::string_view forms) {
   const std::string_view size = trimmed(text);
   double number = 0;
   const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number, std::chars_format::fixed);
@@ -59,6 +64,8 @@ std::uint64_t parse_bytes(std::string_view text, std::string_view forms = kByteF
   if (bytes > 1e15) refuse(text, forms);
   return static_cast<std::uint64_t>(bytes);
 }
+
+namespace {
 
 bool parse_switch(std::string_view text) {
   if (text == "0" || text == "1") return text == "1";
@@ -73,6 +80,13 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     begin = end + 1;
   }
   return parts;
+}
+
+// A card brings its memory, and whether it is the host's; both can be set to something else afterwards.
+void set_card(Settings& s, std::string_view text) {
+  s.card = find_card(text);
+  s.memory = {s.card.memory.value_or(kStandardMemory)};
+  s.integrated = s.card.integrated;
 }
 
 void set_devices(Settings& s, std::string_view text) {
@@ -243,7 +257,8 @@ constexpr Entry bytes_entry(std::string_view name) {
           [](const Settings& s) { return std::to_string(s.*field); }};
 }
 
-const std::array<Entry, 20> kEntries{{
+const std::array<Entry, 21> kEntries{{
+    {"card", true, set_card, [](const Settings& s) { return s.card.path; }},
     {"devices", true, set_devices, [](const Settings& s) { return std::to_string(s.devices); }},
     {"memory", true, set_memory, get_memory},
     {"granularity", true, set_granularity, [](const Settings& s) { return std::to_string(s.granularity); }},
@@ -340,7 +355,9 @@ std::string get(const Settings& settings, std::string_view name) { return entry(
 Settings from_environment() {
   Settings settings;
   constexpr std::string_view prefix = "CUDASIM_";
-  std::string_view devices;  // set last, so that it is checked against the list of memory sizes
+  if (const char* card = std::getenv("CUDASIM_CARD"))
+    set(settings, "card", card, "CUDASIM_CARD");  // memory overrides it
+  std::string_view devices;                       // set last, so that it is checked against the list of memory sizes
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text(*variable);
     if (!text.starts_with(prefix)) continue;
@@ -349,6 +366,7 @@ Settings from_environment() {
     const std::string_view shown = text.substr(0, equals);
     std::string name(shown.substr(prefix.size()));
     for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    if (name == "card") continue;
     if (name == "devices") {
       devices = text.substr(equals + 1);
       continue;

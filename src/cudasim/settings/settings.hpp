@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "abi/types.hpp"
+#include "cudasim/settings/card.hpp"
 #include "cudasim/settings/prices.hpp"
 
 namespace cudasim {
@@ -28,9 +29,12 @@ struct Fault {
   cu::Result error = cu::Result::kUnknown;
 };
 
+inline constexpr std::uint64_t kStandardMemory = std::uint64_t{8} << 30;
+
 struct Settings {
   int devices = 1;
-  std::vector<std::uint64_t> memory{std::uint64_t{8} << 30};  // one for all devices, or one for each
+  std::vector<std::uint64_t> memory{kStandardMemory};  // one for all devices, or one for each
+  Card card;
   std::uint64_t granularity = std::uint64_t{2} << 20;
   bool vmm = true;
   int version = 13000;
@@ -65,6 +69,10 @@ bool describes_machine(std::string_view name);
 // variable), the value, and the accepted forms.
 void set(Settings& settings, std::string_view name, std::string_view value, std::string_view shown);
 std::string get(const Settings& settings, std::string_view name);
+
+// A size as settings are written: 4294967296, 80GiB. Throws std::invalid_argument; with `forms` it names them.
+std::uint64_t parse_bytes(std::string_view text);
+std::uint64_t parse_bytes(std::string_view text, std::string_view forms);
 
 // All CUDASIM_* variables of the environment. Throws as `set` does, and for a CUDASIM_ variable that is none of ours.
 Settings from_environment();

@@ -1,4 +1,4 @@
-"""The calls of cuda-bindings that its tests are made of."""
+"""The calls of cuda-bindings that the tests are made of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..conftest import assert_nothing_is_left
 
 MIB = 1 << 20
 GIB = 1 << 30
-SLOW = 150_000  # microseconds: longer than any call takes, also on a busy machine
+SLOW = 150_000  # microseconds: longer than any call takes, even on a busy machine
 Code = cu.CUresult
 Attribute = cu.CUdevice_attribute
 PoolAttribute = cu.CUmemPool_attribute
@@ -41,7 +41,7 @@ def start(device: int) -> Any:
 
 
 def end(*devices: int) -> None:
-    """What a context still has goes with it, so that is looked at first."""
+    """Objects left in a context are destroyed with it, so check for them first."""
     assert_nothing_is_left()
     ok(cu.cuCtxSetCurrent(cu.CUcontext(0)))
     for device in devices:

@@ -21,7 +21,7 @@ def context() -> Iterator[Any]:
 
 @pytest.fixture
 def contexts() -> Iterator[tuple[Any, Any]]:
-    """Those of two devices; the first is current."""
+    """The contexts of two devices; the first is current."""
     sim.configure(memory=["8GiB", "24GiB"])
     second = start(1)
     yield start(0), second

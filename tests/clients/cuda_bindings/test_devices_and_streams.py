@@ -1,6 +1,6 @@
 """NVIDIA's cuda-bindings on the simulated driver: devices, contexts, streams, events, graphs, and planned failures.
 
-Every call is the client's own: it looks functions up, converts arguments, and knows of no simulation.
+Every call is the client's own: it looks functions up, converts arguments, and knows nothing of a simulation.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_undocumented_tables_are_refused() -> None:
     assert cu.cuGetExportTable(cu.CUuuid()) == (Code.CUDA_ERROR_NOT_FOUND, None)
 
 
-def test_a_function_that_is_not_simulated_is_an_exception(context: Any) -> None:
+def test_calling_a_function_that_is_not_simulated_raises_an_exception(context: Any) -> None:
     with pytest.raises(RuntimeError, match="cuModuleLoadData"):
         cu.cuModuleLoadData(b"no code runs here")
 
@@ -97,7 +97,7 @@ def test_a_function_that_is_not_simulated_is_an_exception(context: Any) -> None:
 # Contexts
 
 
-def test_the_primary_context_is_one_and_counted(context: Any) -> None:
+def test_the_primary_context_is_shared_and_counted(context: Any) -> None:
     assert int(ok(cu.cuDevicePrimaryCtxRetain(0))) == int(context)
     assert ok(cu.cuDevicePrimaryCtxGetState(0)) == (0, 1)
     ok(cu.cuDevicePrimaryCtxRelease(0))
@@ -123,7 +123,7 @@ def test_a_context_is_current_in_its_own_thread_only(context: Any) -> None:
     assert answers[0][0] == Code.CUDA_ERROR_INVALID_CONTEXT
 
 
-def test_a_primary_context_that_was_reset_is_destroyed_until_it_is_retained_again(context: Any) -> None:
+def test_a_primary_context_is_destroyed_by_a_reset_until_it_is_retained_again(context: Any) -> None:
     ok(cu.cuMemAlloc(4096))
     stream = ok(cu.cuStreamCreate(NON_BLOCKING))
     number = ok(cu.cuCtxGetId(context))
@@ -176,7 +176,7 @@ def test_the_default_stream_waits_for_blocking_streams_only(context: Any, flags:
     ok(cu.cuMemFree(address))
 
 
-def test_an_event_is_reached_when_the_work_before_it_is_done(stream: Any) -> None:
+def test_an_event_completes_when_the_work_before_it_is_done(stream: Any) -> None:
     begin, finish, untimed = (ok(cu.cuEventCreate(flags)) for flags in (0, 0, 2))
     address = ok(cu.cuMemAlloc(4096))
     ok(cu.cuEventQuery(begin))  # never recorded: nothing to wait for
@@ -214,7 +214,7 @@ def test_an_event_orders_two_streams(stream: Any) -> None:
     ok(cu.cuMemFree(address))
 
 
-def test_a_client_that_forgets_the_event_is_told_of_a_race(stream: Any) -> None:
+def test_a_client_that_forgets_the_event_gets_a_race_report(stream: Any) -> None:
     other, address = ok(cu.cuStreamCreate(NON_BLOCKING)), ok(cu.cuMemAlloc(8192))
     ok(cu.cuMemsetD8Async(address, 0x33, 4096, stream))
     ok(cu.cuMemcpyDtoDAsync(int(address) + 4096, address, 4096, other))
@@ -234,7 +234,7 @@ def test_a_host_function_runs_in_stream_order(stream: Any) -> None:
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     def look(data: int) -> None:
-        refused = cu.cuMemAlloc(4096)[0]  # no call of the driver is permitted in here
+        refused = cu.cuMemAlloc(4096)[0]  # driver calls are not permitted in here
         seen.append((data, bytes(host_view(pinned, 8)), int(refused)))
 
     function = cu.CUhostFn(ctypes.cast(look, ctypes.c_void_p).value)
@@ -291,7 +291,7 @@ print(len(set(ids.values())), queries[0].name, queries[1].name, len(sim.races())
 def test_with_per_thread_default_streams_each_thread_has_its_own() -> None:
     output = run_client(PER_THREAD, CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
     assert output.split() == ["4", "CUDA_ERROR_NOT_READY", "CUDA_SUCCESS", "0", "0"]
-    # Without the variable both threads, and all others, have the legacy stream, and both find it busy.
+    # Without the variable, all threads share the legacy stream, and both find it busy.
     output = run_client(PER_THREAD)
     assert output.split() == ["1", "CUDA_ERROR_NOT_READY", "CUDA_ERROR_NOT_READY", "0", "0"]
 
@@ -314,7 +314,7 @@ def test_a_captured_graph_does_its_work_at_each_launch(stream: Any, flags: bool)
     graph = ok(cu.cuStreamEndCapture(stream))
     assert int(graph) == int(under_way)
     assert ok(cu.cuStreamIsCapturing(stream)) == status.CU_STREAM_CAPTURE_STATUS_NONE
-    assert read(address, 4096) == b"\xee" * 4096  # nothing has run
+    assert read(address, 4096) == b"\xee" * 4096  # nothing has run yet
     how = cu.CUDA_GRAPH_INSTANTIATE_PARAMS()
     executable = ok(cu.cuGraphInstantiate(graph, 0) if flags else cu.cuGraphInstantiateWithParams(graph, how))
     assert how.result_out == cu.CUgraphInstantiateResult.CUDA_GRAPH_INSTANTIATE_SUCCESS
@@ -332,7 +332,7 @@ def test_a_captured_graph_does_its_work_at_each_launch(stream: Any, flags: bool)
     ok(cu.cuMemFreeHost(pinned))
 
 
-def test_an_allocation_ends_a_capture(stream: Any) -> None:
+def test_an_allocation_invalidates_a_capture(stream: Any) -> None:
     ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
     assert cu.cuMemAlloc(4096)[0] == Code.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
     assert cu.cuStreamEndCapture(stream) == (Code.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None)

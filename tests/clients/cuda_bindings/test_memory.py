@@ -1,6 +1,6 @@
-"""NVIDIA's cuda-bindings on the simulated driver: memory of every kind, plain, virtual and in stream order.
+"""NVIDIA's cuda-bindings on the simulated driver: plain, virtual and stream-ordered memory.
 
-Every call is the client's own: it looks functions up, converts arguments, and knows of no simulation.
+Every call is the client's own: it looks functions up, converts arguments, and knows nothing of a simulation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_bytes_go_to_the_device_and_come_back(context: Any) -> None:
     assert ok(cu.cuMemGetInfo()) == (8 * GIB, 8 * GIB)
 
 
-def test_memory_ends_where_the_device_ends(context: Any) -> None:
+def test_an_allocation_beyond_the_device_fails(context: Any) -> None:
     assert cu.cuMemAlloc(8 * GIB + 1)[0] == Code.CUDA_ERROR_OUT_OF_MEMORY
     with sim.temporarily(other="7GiB"):
         assert ok(cu.cuMemGetInfo()) == (GIB, 8 * GIB)
@@ -96,7 +96,7 @@ def test_fills_write_their_pattern(stream: Any, width: int) -> None:
     first, second = b"\x12\x34\x56\x78"[:width], b"\xab\xcd\xef\x01"[:width]
     address = ok(cu.cuMemAlloc(4096))
     ok(fill(address, int.from_bytes(first, "little"), 4096 // width))
-    ok(cu.cuCtxSynchronize())  # the stream does not wait for the legacy one, nor the host for a fill
+    ok(cu.cuCtxSynchronize())  # the stream does not wait for the legacy stream, nor the host for a fill
     ok(fill_async(int(address) + 1024, int.from_bytes(second, "little"), 1024 // width, stream))
     ok(cu.cuStreamSynchronize(stream))
     assert read(address, 4096) == first * (1024 // width) + second * (1024 // width) + first * (2048 // width)
@@ -137,7 +137,7 @@ def test_an_asynchronous_copy_from_pageable_memory_has_read_it_when_it_returns(s
     ok(cu.cuMemFree(address))
 
 
-def test_memory_of_the_program_can_be_registered(stream: Any) -> None:
+def test_the_programs_own_memory_can_be_registered(stream: Any) -> None:
     data = ctypes.create_string_buffer(some_bytes(8192), 8192)
     host = ctypes.addressof(data)
     ok(cu.cuMemHostRegister(host, 8192, cu.CU_MEMHOSTREGISTER_DEVICEMAP))
@@ -150,7 +150,7 @@ def test_memory_of_the_program_can_be_registered(stream: Any) -> None:
     assert cu.cuMemHostUnregister(host)[0] == Code.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
 
 
-def test_managed_memory_is_one_for_host_and_device(context: Any) -> None:
+def test_managed_memory_is_shared_by_host_and_device(context: Any) -> None:
     flags = cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
     address = ok(cu.cuMemAllocManaged(MIB, flags))
     host_view(int(address), MIB)[:4] = b"host"
@@ -163,7 +163,7 @@ def test_managed_memory_is_one_for_host_and_device(context: Any) -> None:
     assert cu.cuMemAllocManaged(MIB, 0)[0] == Code.CUDA_ERROR_INVALID_VALUE
 
 
-def test_pointers_tell_what_they_point_to(context: Any) -> None:
+def test_pointers_can_be_queried_for_what_they_point_to(context: Any) -> None:
     def ask(what: Any, pointer: Any) -> Any:
         return ok(cu.cuPointerGetAttribute(what, pointer))
 
@@ -204,7 +204,7 @@ def test_physical_memory_is_mapped_written_and_mapped_elsewhere(context: Any) ->
     handle = ok(cu.cuMemCreate(size, properties(), 0))
     assert sim.used() == size
     ok(cu.cuMemMap(place, size, 0, handle, 0))
-    assert cu.cuMemsetD8(place, 1, size)[0] == Code.CUDA_ERROR_ILLEGAL_ADDRESS  # nobody may touch it yet
+    assert cu.cuMemsetD8(place, 1, size)[0] == Code.CUDA_ERROR_ILLEGAL_ADDRESS  # not accessible yet
     allow(place, size)
     data = some_bytes(size)
     ok(cu.cuMemsetD8(place, 0x77, size))
@@ -268,7 +268,7 @@ def test_a_device_without_virtual_memory_says_so() -> None:
 # Stream-ordered memory
 
 
-def test_the_default_pool_gives_memory_in_stream_order(stream: Any) -> None:
+def test_the_default_pool_allocates_in_stream_order(stream: Any) -> None:
     pool = ok(cu.cuDeviceGetDefaultMemPool(0))
     assert int(ok(cu.cuDeviceGetMemPool(0))) == int(pool)
     data = some_bytes(MIB)
@@ -281,7 +281,7 @@ def test_the_default_pool_gives_memory_in_stream_order(stream: Any) -> None:
     assert bytes(found) == data
     assert cu.cuMemFreeAsync(address, stream)[0] == Code.CUDA_ERROR_INVALID_VALUE
     ok(cu.cuStreamSynchronize(stream))
-    assert pool_counts(pool) == (0, 0)  # with a threshold of 0 nothing is kept over a synchronisation
+    assert pool_counts(pool) == (0, 0)  # with a threshold of 0 nothing is kept after a synchronisation
 
 
 def test_work_queued_before_a_free_in_stream_order_still_runs(stream: Any) -> None:
@@ -298,7 +298,7 @@ def test_work_queued_before_a_free_in_stream_order_still_runs(stream: Any) -> No
     ok(cu.cuMemFreeHost(pinned))
 
 
-def test_freeing_pool_memory_outside_of_a_stream_does_not_wait(stream: Any) -> None:
+def test_freeing_pool_memory_outside_a_stream_does_not_wait(stream: Any) -> None:
     for waits in (True, False):
         address = ok(cu.cuMemAllocAsync(4096, stream))
         ok(cu.cuMemsetD8Async(address, 1, 4096, stream))
@@ -337,12 +337,12 @@ def test_a_pool_keeps_memory_up_to_its_threshold_and_is_trimmed(stream: Any) -> 
     expect("dead pool")
 
 
-def test_a_pool_with_a_largest_size_ends_there(stream: Any) -> None:
+def test_a_pool_does_not_exceed_its_maximum_size(stream: Any) -> None:
     pool = new_pool(max_size=4 * MIB)
     address = ok(cu.cuMemAllocFromPoolAsync(3 * MIB, pool, stream))
     assert cu.cuMemAllocFromPoolAsync(2 * MIB, pool, stream)[0] == Code.CUDA_ERROR_OUT_OF_MEMORY
     assert int(ok(cu.cuPointerGetAttribute(PointerAttribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address))) == int(pool)
-    ok(cu.cuMemPoolDestroy(pool))  # its last allocation takes it along
+    ok(cu.cuMemPoolDestroy(pool))  # it is destroyed with its last allocation
     assert sim.used() == 3 * MIB
     ok(cu.cuMemFreeAsync(address, stream))
     ok(cu.cuStreamSynchronize(stream))
@@ -366,7 +366,7 @@ def test_a_pool_reuses_memory_of_another_stream_without_a_race(stream: Any) -> N
     ok(cu.cuStreamDestroy(other))
 
 
-def test_a_pool_of_host_memory_is_open_to_the_host_and_to_copies(stream: Any) -> None:
+def test_a_pool_of_host_memory_is_accessible_to_the_host_and_to_copies(stream: Any) -> None:
     location = cu.CUmemLocation()
     location.type = Location.CU_MEM_LOCATION_TYPE_HOST
     pinned = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -381,7 +381,7 @@ def test_a_pool_of_host_memory_is_open_to_the_host_and_to_copies(stream: Any) ->
     assert read(device, 4096) == some_bytes(4096)
     kind = PointerAttribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     assert ok(cu.cuPointerGetAttribute(kind, host)) == cu.CUmemorytype.CU_MEMORYTYPE_HOST
-    # The device itself has to be let in.
+    # The device itself needs access.
     assert ok(cu.cuMemPoolGetAccess(pool, device_location())) == 0
     assert cu.cuMemsetD8Async(host, 1, 4096, stream)[0] == Code.CUDA_ERROR_ILLEGAL_ADDRESS
     access = cu.CUmemAccessDesc()

@@ -1,4 +1,4 @@
-"""The calls of cuda-core that its tests are made of."""
+"""The calls of cuda-core that the tests are made of."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cuda.core import (
 
 MIB = 1 << 20
 GIB = 1 << 30
-SLOW = 150_000  # microseconds: longer than any call takes, also on a busy machine
+SLOW = 150_000  # microseconds: longer than any call takes, even on a busy machine
 SUCCESS = cu.CUresult.CUDA_SUCCESS
 
 
 def synchronise() -> None:
-    """In place of `Device.sync`, which calls the runtime."""
+    """Replaces `Device.sync`, which calls the runtime."""
     assert cu.cuCtxSynchronize()[0] == SUCCESS
 
 

@@ -12,7 +12,7 @@ from .client import synchronise, trim
 
 @pytest.fixture
 def device(capfd: pytest.CaptureFixture[str]) -> Iterator[Device]:
-    """The current device. What its pool keeps is given back, and the client has found nothing to warn of."""
+    """The current device. Its pool is emptied at the end, and the client must not have warned."""
     current = Device(0)
     current.set_current()
     yield current

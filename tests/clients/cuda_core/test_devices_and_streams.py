@@ -1,6 +1,6 @@
 """NVIDIA's cuda-core on the simulated driver: devices, streams, events, and errors.
 
-What cuda-core asks of NVML, of NVRTC and, in a few places, of the CUDA runtime is not here: those are other libraries.
+cuda-core's use of NVML, NVRTC and, in a few places, the CUDA runtime is not covered: those are other libraries.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_the_current_device_has_its_primary_context_current(device: Device) -> N
     assert sim.census().contexts == 1
     assert int(device.context.handle) == int(cu.cuCtxGetCurrent()[1])
     assert Device() is device
-    device.set_current()  # again changes nothing
+    device.set_current()  # a second time changes nothing
     assert sim.census().contexts == 1
     assert sim.calls("cuDevicePrimaryCtxRetain") == 1
 
@@ -118,7 +118,7 @@ def test_one_stream_waits_for_another(stream: Stream, device: Device, by: str) -
     other.close()
 
 
-def test_a_missing_wait_is_found_as_a_race(stream: Stream, device: Device) -> None:
+def test_a_missing_wait_is_reported_as_a_race(stream: Stream, device: Device) -> None:
     other = device.create_stream()
     buffer = device.allocate(4096, stream=stream)
     stream.sync()
@@ -133,7 +133,7 @@ def test_a_missing_wait_is_found_as_a_race(stream: Stream, device: Device) -> No
     other.close()
 
 
-def test_what_cuda_core_asks_of_the_runtime_is_an_error(device: Device) -> None:
+def test_what_needs_the_runtime_is_an_error(device: Device) -> None:
     with pytest.raises(Exception, match="cudaErrorSymbolNotFound"):
         device.sync()
     with pytest.raises(Exception, match="cudaErrorSymbolNotFound"):
@@ -143,7 +143,7 @@ def test_what_cuda_core_asks_of_the_runtime_is_an_error(device: Device) -> None:
 # Errors, and several devices
 
 
-def test_errors_of_the_driver_are_exceptions(stream: Stream, device: Device) -> None:
+def test_driver_errors_are_exceptions(stream: Stream, device: Device) -> None:
     with pytest.raises(Exception, match="CUDA_ERROR_OUT_OF_MEMORY"):
         device.allocate(8 * GIB + 1, stream=stream)
     sim.fail("cuMemAllocFromPoolAsync", "CUDA_ERROR_OUT_OF_MEMORY")
@@ -161,7 +161,7 @@ def two_devices() -> None:
     sim.configure(memory=["8GiB", "24GiB"])
 
 
-def test_a_pool_is_opened_to_another_device(two_devices: None, stream: Stream) -> None:
+def test_a_pool_can_be_made_accessible_to_another_device(two_devices: None, stream: Stream) -> None:
     second = Device(1)
     resource = DeviceMemoryResource(0)
     buffer = resource.allocate(MIB, stream=stream)

@@ -51,7 +51,7 @@ def test_a_buffer_is_filled_with_a_pattern(stream: Stream, device: Device, patte
     buffer.close()
 
 
-def test_the_devices_pool_keeps_what_is_freed_and_hands_it_out_again(stream: Stream) -> None:
+def test_the_devices_pool_keeps_what_is_freed_and_reuses_it(stream: Stream) -> None:
     resource = DeviceMemoryResource(0)
     assert not resource.is_handle_owned
     first = resource.allocate(4 * MIB, stream=stream)
@@ -59,7 +59,7 @@ def test_the_devices_pool_keeps_what_is_freed_and_hands_it_out_again(stream: Str
     assert (resource.attributes.used_mem_current, sim.used()) == (4 * MIB, 4 * MIB)
     first.close()
     stream.sync()
-    # cuda-core raises the threshold of this pool, so that a synchronisation takes nothing away.
+    # cuda-core raises the threshold of this pool, so that a synchronisation releases nothing.
     assert (resource.attributes.used_mem_current, resource.attributes.reserved_mem_current) == (0, 4 * MIB)
     second = resource.allocate(4 * MIB, stream=stream)
     assert int(second.handle) == address
@@ -70,7 +70,7 @@ def test_the_devices_pool_keeps_what_is_freed_and_hands_it_out_again(stream: Str
     assert (resource.attributes.reserved_mem_current, sim.used()) == (0, 0)
 
 
-def test_a_pool_of_ones_own_ends_at_its_size_and_with_its_resource(stream: Stream) -> None:
+def test_a_custom_pool_ends_at_its_size_and_with_its_resource(stream: Stream) -> None:
     resource = DeviceMemoryResource(0, DeviceMemoryResourceOptions(max_size=2 * MIB))
     assert resource.is_handle_owned
     buffer = resource.allocate(MIB, stream=stream)
@@ -106,7 +106,7 @@ def test_legacy_pinned_memory_is_an_array_for_numpy(stream: Stream, device: Devi
     target, there = pinned(MIB)
     assert sim.census().allocations == 2
     assert sim.used() == 0
-    assert source.__dlpack_device__()[0] == 3  # pinned host memory, says DLPack
+    assert source.__dlpack_device__()[0] == 3  # DLPack's name for pinned host memory
     assert (here.size, here.ctypes.data) == (MIB, int(source.handle))
     here[:] = np.frombuffer(some_bytes(MIB), np.uint8)
     buffer = device.allocate(MIB, stream=stream)
@@ -121,7 +121,7 @@ def test_legacy_pinned_memory_is_an_array_for_numpy(stream: Stream, device: Devi
 
 def test_device_memory_is_no_array_for_numpy(stream: Stream, device: Device) -> None:
     buffer = device.allocate(4096, stream=stream)
-    assert buffer.__dlpack_device__() == (2, 0)  # CUDA device memory, says DLPack
+    assert buffer.__dlpack_device__() == (2, 0)  # DLPack's name for CUDA device memory
     with pytest.raises((RuntimeError, BufferError), match=r"[Dd]evice"):
         np.from_dlpack(buffer)
     buffer.close()
@@ -152,7 +152,7 @@ def test_pinned_memory_comes_from_a_pool_in_stream_order(stream: Stream, device:
     resource.close()
 
 
-def test_pools_of_managed_memory_are_said_to_be_unsupported(device: Device) -> None:
+def test_pools_of_managed_memory_are_reported_as_unsupported(device: Device) -> None:
     with pytest.raises(Exception, match="CUDA_ERROR_NOT_SUPPORTED"):
         ManagedMemoryResource()
 
@@ -172,7 +172,7 @@ def give_back(buffer: Buffer) -> None:
             pass
 
 
-def test_virtual_memory_is_rounded_up_mapped_and_given_back(stream: Stream) -> None:
+def test_virtual_memory_is_rounded_up_mapped_and_released(stream: Stream) -> None:
     resource = VirtualMemoryResource(0)
     buffer = resource.allocate(3 * MIB)
     assert (buffer.size, sim.used()) == (4 * MIB, 4 * MIB)
@@ -200,7 +200,7 @@ def test_virtual_memory_grows_and_keeps_its_bytes(stream: Stream, capfd: pytest.
 
 
 class Counting(MemoryResource):  # type: ignore[misc]
-    """A memory resource of the program's own, by plain allocations."""
+    """A custom memory resource on top of plain allocations."""
 
     def __init__(self) -> None:
         self.live: dict[int, int] = {}
@@ -236,7 +236,7 @@ class Counting(MemoryResource):  # type: ignore[misc]
         return 0
 
 
-def test_a_resource_of_the_programs_own_serves_the_device(stream: Stream, device: Device) -> None:
+def test_a_custom_resource_serves_the_device(stream: Stream, device: Device) -> None:
     resource = device.memory_resource = Counting()
     buffer = device.allocate(MIB, stream=stream)
     assert buffer.memory_resource is resource
@@ -247,7 +247,7 @@ def test_a_resource_of_the_programs_own_serves_the_device(stream: Stream, device
     assert read(copy, stream) == some_bytes(MIB)
     copy.close()
     assert list(resource.live) == [int(buffer.handle)]
-    del buffer  # without a close, too
+    del buffer  # even without a close
     assert resource.live == {}
     assert sim.calls("cuMemAllocFromPoolAsync") == 0
     assert sim.calls("cuMemFree") == 2

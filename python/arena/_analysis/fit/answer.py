@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 from ... import _core
+from ..._cards import find_card, read_cards
 from ..._pool.settings import find_device, resolve
 from ..._trace import Failure, Survived, Trace
 from ..._util.arguments import as_device
@@ -19,21 +20,23 @@ from .caps import LARGEST, Point, Progress, Replays, comfortable_cap, find_small
 from .model import Model, Site
 from .runs import Run
 
-__all__ = ["CARDS", "OUTSIDE", "Card", "Fit", "Scaling", "fit"]
+__all__ = ["OUTSIDE", "CardFit", "Fit", "Scaling", "fit"]
 
-CARDS = tuple(size << 30 for size in (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141, 192))
 MOST_BATCH = 1 << 32  # beyond it the arithmetic of a fit would lose bytes
 OUTSIDE = "600MiB"
 Source = Trace | str | PathLike[str]
 
 
 @dataclass(frozen=True)
-class Card:
-    """Whether a program fits on a card of that size."""
+class CardFit:
+    """Whether a program fits on a card."""
 
-    size: int
+    card: str
+    """One of those that ``arena cards`` lists."""
+    memory: int
+    """What its driver reports."""
     limit: int
-    """What is left of it for the arena."""
+    """What is left of that for the arena."""
     fits: bool
     comfortable: bool
     """Whether it fits with remapping rare."""
@@ -81,7 +84,8 @@ class Fit(Shown):
     """The price table of that: ``a100``, or the name of a file and what it was measured on."""
     compact: bool
     """Whether live data was moved where nothing else made room."""
-    cards: tuple[Card, ...]
+    cards: tuple[CardFit, ...]
+    """All that ``arena cards`` lists, the smallest memory first."""
     limit: int | None
     """What ``cap`` and ``device`` leave for the arena; none if neither was given."""
     scaling: Scaling | None
@@ -123,9 +127,9 @@ def fit(
 ) -> Fit:
     """Find the smallest cap under which a recorded program works, by replaying it; and predict larger batches.
 
-    ``cap`` and ``device`` (a number, ``"sim"``, or the size of a card, ``"24GiB"``) are a limit to judge by;
-    ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more batch
-    sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
+    ``cap`` and ``device`` (a number, ``"sim"``, a card, ``"rtx4090"``, or a size, ``"24GiB"``) are a limit to judge
+    by; ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more
+    batch sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
     ``batch_to``, and the largest batch within the limit. Replays run on a simulated device. ``compact`` says whether
     live data may be moved there: it may in programs of one thread, and not where others launch work. ``prices`` is the
     price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
@@ -214,11 +218,12 @@ def _scaling(model: Model) -> Scaling:
     )
 
 
-def _cards(smallest: int, comfortable: int, outside: Size) -> tuple[Card, ...]:
-    limits = [max(0, size - parse_size(outside, size, "outside")) for size in CARDS]
-    return tuple(
-        Card(size, limit, smallest <= limit, comfortable <= limit) for size, limit in zip(CARDS, limits, strict=True)
-    )
+def _cards(smallest: int, comfortable: int, outside: Size) -> tuple[CardFit, ...]:
+    found = []
+    for card in read_cards():
+        limit = max(0, card.memory - parse_size(outside, card.memory, "outside"))
+        found.append(CardFit(card.key, card.memory, limit, smallest <= limit, comfortable <= limit))
+    return tuple(found)
 
 
 def _limit(cap: Size | None, device: int | str | None, outside: Size) -> int | None:
@@ -242,7 +247,8 @@ def _total(device: int | str | None) -> int:
         return LARGEST
     named = as_device(device) if isinstance(device, str) else device
     if isinstance(named, str) and named != "sim":
-        return parse_size(named.removeprefix("sim:"), None, "device")
+        size = named.removeprefix("sim:")
+        return find_card(named).memory if size == named and not size[:1].isdigit() else parse_size(size, None, "device")
     driver, number = find_device(named)
     count = _core.device_count(driver)
     if number >= count:

@@ -1,0 +1,106 @@
+"""``arena cards``: the GPUs that a dry run can simulate, and what is known about each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from .._cards import Card, find_card, read_cards
+from .._util.next_step import arena_command
+from .._util.sizes import format_size as size
+from .._words.format import counted
+from ..errors import UsageError
+
+__all__ = ["cards"]
+
+WIDTH = 80
+
+
+def cards(
+    name: Annotated[str | None, typer.Argument(help="One of them, or the path of your own profile.")] = None,
+    toml: Annotated[bool, typer.Option("--toml", help="Print the profile, to begin your own with.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """List the GPUs that a dry run can simulate, or show one with its sources.
+
+    Memory is what the driver reports, which is less than the name says.
+
+    \b
+    Examples:
+      arena cards
+      arena cards rtx4090
+      arena cards rtx4090 --toml
+    """
+    if toml and (name is None or as_json):
+        raise UsageError("--toml prints one profile: name the card, and leave out --json")
+    if name is None:
+        show_all(read_cards(), as_json)
+        return
+    card = find_card(name)
+    if toml:
+        print(card.path.read_text(), end="")
+    elif as_json:
+        print(json.dumps(facts(card), indent=1))
+    else:
+        show_one(card, name)
+
+
+def facts(card: Card) -> dict[str, Any]:
+    return {**asdict(card), "path": str(card.path)}
+
+
+def show_all(found: tuple[Card, ...], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([facts(card) for card in found], indent=1))
+        return
+    table = Table(box=None, padding=(0, 1), show_header=True)
+    for title in ("card", "memory", "compute capability", "SMs", "shared", "L2"):
+        table.add_column(title, justify="left" if title == "card" else "right", no_wrap=True)
+    for card in found:
+        shared, l2 = size(card.shared_per_block_optin), size(card.l2_cache)
+        figures = (size(card.memory), card.compute_capability, str(card.multiprocessors), shared, l2)
+        table.add_row(card.key, *figures)
+    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
+    console.print(table)
+    console.print("\nmemory: as the driver reports it; shared: the most that a block can have")
+    console.print(f"Next: {arena_command('dryrun', '--card', 'rtx4090', 'YOUR_SCRIPT.py')}")
+
+
+def show_one(card: Card, given: str) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
+    console.print(f"{card.key}: {card.name}\n")
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    for title, text in rows(card):
+        table.add_row(title, text)
+    console.print(table)
+    if card.sources:
+        console.print("\nsources")
+        for line in card.sources:
+            console.print(f"  {line}")
+    console.print(f"\nprofile: {card.path}")
+    console.print(f"Next: {arena_command('dryrun', '--card', given, 'YOUR_SCRIPT.py')}")
+
+
+def rows(card: Card) -> Iterator[tuple[str, str]]:
+    yield "memory", f"{size(card.memory)} ({card.memory:,} bytes)"
+    yield "CUDA context", f"about {size(card.context)}"
+    yield "compute capability", card.compute_capability
+    yield "multiprocessors", str(card.multiprocessors)
+    threads = counted(card.threads_per_multiprocessor, "thread")
+    yield "  each with", f"{threads}, {counted(card.blocks_per_multiprocessor, 'block')}"
+    shared = f"{size(card.shared_per_multiprocessor)} shared"
+    yield "", f"{counted(card.registers_per_multiprocessor, 'register')}, {shared}"
+    yield "shared for a block", f"{size(card.shared_per_block)}, on request {size(card.shared_per_block_optin)}"
+    yield "L2 cache", size(card.l2_cache)
+    yield "clock", f"{card.clock_khz / 1000:,.0f} MHz, memory {card.memory_clock_khz / 1000:,.0f} MHz"
+    yield "memory bus", f"{card.bus_width:,} bits"
+    if card.integrated:
+        yield "integrated", "shares the host's memory"

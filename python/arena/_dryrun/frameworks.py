@@ -1,0 +1,160 @@
+"""What a dry run knows of PyTorch and CuPy: it gives them the arena, asks what they took, and knows their errors.
+
+Runs in the program's own process. Imports neither: what the program does not import is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import pickle
+import re
+import site
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .._run.without_gpu import chain_of
+from .._util.imports import after_import
+from .._util.sizes import UNITS
+from ..errors import OutOfMemoryError
+
+__all__ = ["TORCH", "WatchedTorch", "cupy_facts", "failure_of"]
+
+# The adapter of PyTorch: a package of its own, imported on demand. Its `use()` gives PyTorch the default arena, and is
+# called before the program can make a tensor.
+TORCH = f"{__name__.partition('.')[0]}._torch"
+MOST_ENTRIES = 1_000_000  # of PyTorch's history; each takes some kilobytes at worst
+
+_TRIED = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")  # PyTorch
+_ALLOCATING = re.compile(r"Out of memory allocating ([\d,]+) bytes")  # CuPy
+_NO_MEMORY = re.compile(
+    r"CUDA(?: runtime)? error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY", re.I
+)
+
+
+class WatchedTorch:
+    """PyTorch in this process, once it is imported."""
+
+    def __init__(self, *, gives_arena: bool, keeps_history: bool) -> None:
+        self.gives_arena, self.keeps_history = gives_arena, keeps_history
+        self.allocator = "its own"
+
+    def wait(self) -> None:
+        after_import("torch", self.imported)
+
+    def imported(self, torch: Any) -> None:
+        if self.gives_arena and importlib.util.find_spec(TORCH) is not None:
+            importlib.import_module(TORCH).use()
+            self.allocator = "arena"
+        elif self.keeps_history:
+            with contextlib.suppress(AttributeError):  # a PyTorch without CUDA, or somebody's stand-in
+                # Not now: that would open the driver, and a program may fork first.
+                torch.cuda._lazy_call(lambda: keep_history(torch))
+
+    def facts(self, folder: Path) -> dict[str, Any] | None:
+        """What PyTorch took; none if it never used the device. Its history, if there is one, is saved in the folder."""
+        torch: Any = sys.modules.get("torch")
+        if not isinstance(torch, ModuleType) or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+            return None
+        found: dict[str, Any] = {"version": str(torch.__version__), "allocator": self.allocator}
+        if self.allocator == "arena":
+            return found
+        try:
+            stats = torch.cuda.memory_stats(0)
+            found["live"] = stats["allocated_bytes.all.peak"]
+            found["reserved"] = stats["reserved_bytes.all.peak"]
+            found["failures"] = stats["num_ooms"]
+            found["backend"] = torch.cuda.memory.get_allocator_backend()
+        except (RuntimeError, KeyError) as error:  # the program plugged in an allocator of its own
+            found.update(allocator="another", remark=str(error).partition("\n")[0])
+            return found
+        if self.keeps_history:
+            found["history"] = save_history(torch, folder / "torch.pickle")
+        return found
+
+
+def keep_history(torch: Any) -> None:
+    with contextlib.suppress(Exception):  # a private function, that another version may have changed
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_ENTRIES)
+
+
+def save_history(torch: Any, path: Path) -> str | None:
+    """Save PyTorch's history; return what is wrong with it, if something is."""
+    try:
+        snapshot = torch.cuda.memory._snapshot()
+        entries = max((len(one) for one in snapshot["device_traces"]), default=0)
+        if entries == 0:
+            return "PyTorch kept no history"
+        if entries >= MOST_ENTRIES:
+            return f"PyTorch's history is longer than {MOST_ENTRIES:,} entries, and its beginning is lost"
+        with path.open("wb") as file:
+            pickle.dump(snapshot, file)
+    except Exception as error:  # private functions of PyTorch: whatever they raise, the figures above are good
+        return f"PyTorch's history could not be had: {type(error).__name__}: {error}"
+    return None
+
+
+def cupy_facts() -> dict[str, Any] | None:
+    """What CuPy's own pool holds; none if CuPy is not imported."""
+    cupy: Any = sys.modules.get("cupy")
+    if not isinstance(cupy, ModuleType):
+        return None
+    try:
+        pool = cupy.get_default_memory_pool()
+        return {"version": str(cupy.__version__), "used": pool.used_bytes(), "total": pool.total_bytes()}
+    except Exception:  # it asks the CUDA runtime for the device, which may be what failed
+        return None
+
+
+def failure_of(error: BaseException) -> dict[str, Any] | None:
+    """The request that failed, if an error says that memory ran out: whose it was, its size if known, and its line."""
+    for raised in chain_of(error):
+        found = recognise(raised)
+        if found is not None:
+            whose, requested = found
+            given = getattr(raised, "line", "") if isinstance(raised, OutOfMemoryError) else ""
+            return {
+                "framework": whose,
+                "requested": requested,
+                "line": given or line_of(raised) or line_of(error),
+                "message": str(raised).partition("\n")[0],
+            }
+    return None
+
+
+def recognise(error: BaseException) -> tuple[str, int | None] | None:
+    if isinstance(error, OutOfMemoryError):
+        return "arena", error.requested
+    text, module = str(error), type(error).__module__.partition(".")[0]
+    if found := _TRIED.search(text):
+        return "PyTorch", round(float(found[1]) * UNITS.get(found[2], 1))
+    if found := _ALLOCATING.search(text):
+        return "CuPy", int(found[1].replace(",", ""))
+    if type(error).__name__ == "OutOfMemoryError" or _NO_MEMORY.search(text):
+        names = {"torch": "PyTorch", "cupy": "CuPy", "cupy_backends": "CuPy"}
+        return names.get(module, "PyTorch" if "torch" in sys.modules else "the program"), None
+    return None
+
+
+def line_of(error: BaseException) -> str:
+    """The last line of the program's own in a traceback: ``train.py:88 in step``."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno} in {own[-1].name}" if own else ""
+
+
+def is_own(file: str) -> bool:
+    return not file.startswith(("<", *others()))
+
+
+def others() -> tuple[str, ...]:
+    """Folders of what is not the program: Python's own modules, what is installed, and arena."""
+    paths = sysconfig.get_paths()
+    installed = {*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]}
+    found = {paths["stdlib"], *installed, str(Path(__file__).parent.parent)}
+    return tuple(f"{path}{os.sep}" for path in found if path)

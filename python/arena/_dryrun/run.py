@@ -1,0 +1,145 @@
+"""Starting a program in a prepared process, and gathering what it found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._trace import Trace
+from ..errors import ArenaError, UsageError
+from .child import FACTS, HISTORY
+from .environment import Device, prepared
+
+__all__ = ["Outcome", "Plan", "run_dry"]
+
+TAIL = 12  # lines of a program's output that are shown if it fails while nobody watches
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program, and how it is to be run."""
+
+    device: Device
+    program: str
+    arguments: tuple[str, ...]
+    is_module: bool = False
+    allocator: str = "arena"
+    settings: dict[str, str] = field(default_factory=dict)
+    """Environment variables."""
+    history: bool = True
+    """Whether PyTorch's own allocator keeps a history, from which lines are known."""
+    report: Path | None = None
+    record: Path | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a dry run."""
+
+    plan: Plan
+    exit: int
+    """The program's exit code; negative if a signal ended it."""
+    facts: dict[str, Any] | None
+    """What the process left; none if it was killed."""
+    trace: Trace | None
+    """PyTorch's requests, if it used its own allocator."""
+    problem: str
+    """Why there is no trace, if there should be one."""
+    output: str
+    """The end of what the program printed, if that was not shown."""
+
+
+def run_dry(plan: Plan, *, quiet: bool = False) -> Outcome:
+    """Run the program in a new process, with the same Python. ``quiet`` keeps what it prints from the user."""
+    with prepared(plan.device, plan.settings) as made:
+        spec = {
+            "program": plan.program,
+            "arguments": list(plan.arguments),
+            "is_module": plan.is_module,
+            "allocator": plan.allocator,
+            "history": plan.history,
+            "report": str(plan.report) if plan.report else None,
+            "record": str(plan.record) if plan.record else None,
+            "force": plan.force,
+            "folder": str(made.folder),
+        }
+        command = [sys.executable, *interpreter_flags(), "-m", f"{__package__}.child", json.dumps(spec)]
+        code, output = start(command, made.variables, quiet=quiet)
+        facts = read_facts(made.folder / FACTS)
+        if facts and "no_program" in facts:
+            raise UsageError(facts["no_program"])
+        trace, problem = read_history(made.folder / HISTORY, facts)
+    return Outcome(plan, code, facts, trace, problem, output)
+
+
+def interpreter_flags() -> list[str]:
+    """The flags that this Python was started with, such as ``-W error``, as multiprocessing passes them on."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return flags
+
+
+def start(command: list[str], variables: dict[str, str], *, quiet: bool) -> tuple[int, str]:
+    if not quiet:
+        with signals_passed_on() as pass_to:
+            process = subprocess.Popen(command, env=variables)
+            pass_to(process)
+            return process.wait(), ""
+    with signals_passed_on() as pass_to:
+        process = subprocess.Popen(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        pass_to(process)
+        printed = process.communicate()[0].decode(errors="replace")
+    return process.returncode, "\n".join(printed.splitlines()[-TAIL:])
+
+
+@contextlib.contextmanager
+def signals_passed_on() -> Iterator[Any]:
+    """Ctrl-C reaches the program by itself, and it decides; SIGTERM is sent on. We wait for its end in both cases."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield lambda process: None
+        return
+    started: list[subprocess.Popen[bytes]] = []
+
+    def terminate(number: int, frame: object) -> None:
+        for process in started:
+            process.terminate()
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
+    }
+    try:
+        yield started.append
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def read_facts(path: Path) -> dict[str, Any] | None:
+    try:
+        facts: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # it was killed
+        return None
+    return facts
+
+
+def read_history(path: Path, facts: dict[str, Any] | None) -> tuple[Trace | None, str]:
+    torch = (facts or {}).get("torch") or {}
+    if torch.get("history"):
+        return None, str(torch["history"])
+    if not path.exists():
+        return None, ""
+    try:
+        return Trace.read(path), ""
+    except ArenaError as error:
+        return None, f"PyTorch's history could not be read: {error}"

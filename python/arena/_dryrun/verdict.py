@@ -1,0 +1,220 @@
+"""What a dry run means: whether the program fits, what it held and where, and which cards would do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._analysis.replay import Replayed
+from .._cards import Card, read_cards
+from .._inspect.holders import Holder
+from .._util.sizes import format_size
+from .._words.format import counted, format_share
+from .run import Outcome
+
+__all__ = ["LIMITS", "Account", "Verdict", "cards_in_words", "in_words", "judge", "replayed"]
+
+LIMITS = (
+    "All values are zero: shapes and branches that depend on data may differ on a card.",
+    "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates.",
+)
+MOST_LINES = 5
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one allocator gave the program, at most."""
+
+    who: str
+    live: int | None
+    reserved: int | None
+    failures: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known after a dry run. Sizes are in bytes."""
+
+    outcome: Outcome
+    fits: bool | None
+    """None if that is not known: the program ended for another reason, or never used the device."""
+    memory: int
+    """What the device has."""
+    context: int
+    """What of it the CUDA context takes, an estimate."""
+    peak: int | None
+    """The most that was in use on the device, the context included; none if the program did not use it."""
+    accounts: tuple[Account, ...]
+    moment: str
+    """Which moment the holders are of."""
+    holders: tuple[Holder, ...]
+    """The lines that held the most at the peak or, if a request failed, then."""
+    failure: dict[str, Any] | None
+    """The request that ended the program, if one did."""
+
+    @property
+    def live(self) -> int | None:
+        known = [account.live for account in self.accounts if account.live is not None]
+        return sum(known) if known and len(known) == len(self.accounts) else None
+
+    @property
+    def failures(self) -> int:
+        return sum(account.failures for account in self.accounts)
+
+    @functools.cached_property
+    def need(self) -> int | None:
+        """What the program surely manages with, the context aside; if a request ended it, what it needs at least."""
+        if self.peak is None:
+            return None
+        more: int | None = (self.failure or {}).get("requested")
+        return max(0, self.peak - self.context) + (more or 0)
+
+    def cards(self) -> list[tuple[Card, str]]:
+        """Each card, with ``yes``, ``maybe`` or ``no``. An allocator that caches may manage with less than it took."""
+        if self.need is None:
+            return []
+        least = self.need if self.failure or self.live is None else min(self.need, self.live)
+        enough = "yes" if self.fits else "maybe"  # what comes after the end of the program is not known
+        found = []
+        for card in read_cards():
+            word = enough if self.need <= card.usable else "maybe" if least <= card.usable else "no"
+            found.append((card, word))
+        return found
+
+
+def judge(outcome: Outcome) -> Verdict:
+    facts = outcome.facts or {}
+    card = outcome.plan.device.card
+    driver = facts.get("driver")
+    accounts = tuple(accounts_of(facts))
+    failure = facts.get("ended_by")
+    failures = sum(account.failures for account in accounts)
+    memory = outcome.plan.device.memory or (card.memory if card is not None else 0)
+    moment, holders = holders_of(outcome)
+    return Verdict(
+        outcome=outcome,
+        fits=does_fit(outcome, failure, failures, is_used=bool(driver and driver["peak"])),
+        memory=memory,
+        context=card.context if card is not None else 0,
+        peak=driver["peak"] if driver and driver["peak"] else None,
+        accounts=accounts,
+        moment=moment,
+        holders=tuple(holders[:MOST_LINES]),
+        failure=failure,
+    )
+
+
+def does_fit(outcome: Outcome, failure: dict[str, Any] | None, failures: int, *, is_used: bool) -> bool | None:
+    if failure or (failures and outcome.exit):
+        return False
+    if outcome.exit or outcome.facts is None or not is_used:
+        return None
+    return True
+
+
+def accounts_of(facts: dict[str, Any]) -> list[Account]:
+    found = []
+    for pool in facts.get("arenas", ()):
+        if pool["allocations"] or pool["failures"]:
+            found.append(Account("arena", pool["peak_live"], pool["peak_reserved"], pool["failures"]))
+    torch, cupy = facts.get("torch"), facts.get("cupy_pool")
+    if torch is not None and torch["allocator"] == "its own":
+        found.append(Account("PyTorch's allocator", torch["live"], torch["reserved"], torch["failures"]))
+    elif torch is not None and torch["allocator"] == "another":
+        found.append(Account("an allocator that the program gave PyTorch", None, None, 0))
+    if cupy is not None and (cupy["total"] or facts.get("cupy") == "another"):
+        found.append(Account("CuPy's pool", None, cupy["total"] or None, 0))
+    return found
+
+
+def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
+    """Which lines held the most, and when: as the arena knows it, or PyTorch's history."""
+    for peak in (outcome.facts or {}).get("peaks", ()):
+        if peak["lines"]:
+            moment = peak["moment"].rstrip(".") or "When that request failed"
+            return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
+    done = replayed(outcome)
+    if done is None:
+        return "", ()
+    moment = f"At the peak, {done.peak.time:.1f} s into the run: {format_size(done.peak.live)} live"
+    return moment, done.report.lines
+
+
+def replayed(outcome: Outcome, memory: int = 1 << 40) -> Replayed | None:
+    """PyTorch's requests in an arena with so much memory: what was live when is the same in every allocator."""
+    if outcome.trace is None or not any(event.kind == "allocate" for event in outcome.trace):
+        return None
+    return outcome.trace.replay(device=f"sim:{memory}")
+
+
+def cards_in_words(verdict: Verdict) -> str:
+    """Which cards would do, the smallest named."""
+    cards = verdict.cards()
+    sure = [card for card, word in cards if word == "yes"]
+    maybe = [card for card, word in cards if word == "maybe"]
+    if not sure and not maybe:
+        return "no card that arena cards lists would do" if cards else ""
+    if not sure:
+        return f"cards that may be large enough: {named(maybe[0])} and larger"
+    text = f"cards that would do: {named(sure[0])} and larger"
+    smaller = [card for card in maybe if card.memory < sure[0].memory]
+    return f"{text}; perhaps {named(smaller[0])}" if smaller else text
+
+
+def named(card: Card) -> str:
+    return f"{card.key} ({format_size(card.memory)})"
+
+
+def in_words(verdict: Verdict) -> list[str]:
+    """The verdict and the figures, a line each."""
+    device = verdict.outcome.plan.device.label
+    return [
+        f"arena: {headline(verdict, device)}",
+        *(f"  {account_in_words(account)}" for account in verdict.accounts),
+        *holders_in_words(verdict),
+        *([text] if (text := cards_in_words(verdict)) else []),
+    ]
+
+
+def headline(verdict: Verdict, device: str) -> str:
+    if verdict.outcome.facts is None:
+        return f"the program was killed ({ended(verdict.outcome.exit)}), and nothing is known of its memory"
+    if verdict.peak is None:
+        return "the program used no GPU: neither PyTorch nor CuPy asked the simulated device for anything"
+    part = format_share(verdict.peak, verdict.memory) if verdict.memory else format_size(verdict.peak)
+    if verdict.fits is None:
+        return f"whether it fits on {device} is not known: the program ended early. Up to then {part} were in use"
+    if verdict.fits:
+        context = f", {format_size(verdict.context)} of it for the CUDA context" if verdict.context else ""
+        note = f"; {counted(verdict.failures, 'request')} failed, and the program went on" if verdict.failures else ""
+        return f"fits on {device}: at most {part} in use{context}{note}"
+    failure = verdict.failure or {}
+    size = f"{format_size(failure['requested'])} could not be had" if failure.get("requested") else "memory ran out"
+    line = f" at {failure['line']}" if failure.get("line") else ""
+    return f"does not fit on {device}: {size}{line}, with {part} in use at the peak"
+
+
+def ended(code: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def account_in_words(account: Account) -> str:
+    figures = [
+        f"{format_size(value)} {word}"
+        for value, word in ((account.live, "live"), (account.reserved, "reserved"))
+        if value is not None
+    ]
+    return f"{account.who}: at most {' and '.join(figures)}" if figures else f"{account.who}: not known"
+
+
+def holders_in_words(verdict: Verdict) -> list[str]:
+    if not verdict.holders:
+        return []
+    rows = [f"  {format_size(one.bytes):>10}  {one.name}" for one in verdict.holders]
+    return [f"{verdict.moment}, most of it from", *rows]

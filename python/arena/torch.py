@@ -1,0 +1,162 @@
+"""Memory for PyTorch from an arena: call ``arena.torch.use()`` before the first CUDA tensor.
+
+.. code-block:: python
+
+    import arena, torch
+
+    pool = arena.Arena(cap="8GiB")
+    arena.torch.use(pool)
+    x = torch.ones(1024, 1024, device="cuda")
+    print(pool.report())
+
+Out of memory is a ``torch.OutOfMemoryError`` with arena's text. Work in autograd's threads, ``record_stream`` and captured
+graphs are supported. ``torch.cuda.memory_allocated()`` and its relatives raise with every allocator but PyTorch's own;
+``pool.stats()`` has these figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from . import _core
+from ._inspect.lines import pass_over
+from ._pool.arena import Arena
+from ._pool.defaults import default_arena
+from .errors import ArenaError, UsageError
+
+__all__ = ["is_in_use", "pool", "use"]
+
+_lock = threading.Lock()
+_given: dict[int, Arena] = {}  # by device; devices without one use their default arena
+_allocator: Any = None  # PyTorch's object for our functions, once it is in use
+
+
+def use(pool: Arena | None = None) -> None:
+    """Give PyTorch the memory of an arena, from its first CUDA tensor to the end of the process.
+
+    Without an argument every device uses its default arena, with the settings in force then. With one, that is the arena of
+    its device, and other devices use their default arenas. PyTorch allows one choice, before its first CUDA tensor: after
+    that, this is a :class:`UsageError`.
+    """
+    torch = _import_torch()
+    if pool is not None:
+        _check(pool)
+    with _lock:
+        if _allocator is not None:
+            if pool is not None and _given.get(pool.device) is not pool:
+                raise UsageError("PyTorch uses another arena already, and cannot change; give it one at the start")
+            return
+        if pool is not None:
+            _given[pool.device] = pool
+        try:
+            _plug_in(torch)
+        except BaseException:
+            _given.clear()
+            raise
+
+
+def is_in_use() -> bool:
+    """Whether PyTorch gets its memory from arena."""
+    return _allocator is not None
+
+
+@contextlib.contextmanager
+def pool(pool: Arena) -> Iterator[Arena]:
+    """Give PyTorch the memory of an arena in a part of the program: ``with arena.torch.pool(pool): ...``.
+
+    Counts for this thread. After :func:`use`, each tensor is a block of the arena. Without it, PyTorch's own allocator stays
+    in charge, and takes its segments from the arena (``torch.cuda.MemPool``); they go back when the tensors are gone.
+    """
+    torch = _import_torch()
+    _check(pool)
+    if _allocator is not None:
+        _core.use_in_thread(pool)
+        try:
+            yield pool
+        finally:
+            _core.use_in_thread(None)
+        return
+    _connect()
+    segments = torch.cuda.MemPool(_new_allocator(torch).allocator())
+    with torch.cuda.use_mem_pool(segments, device=pool.device):
+        _core.use_in_thread(pool)
+        try:
+            yield pool
+        finally:
+            _core.use_in_thread(None)
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ArenaError(f"arena.torch needs PyTorch, which cannot be imported ({error}); pip install torch") from error
+    if torch.version.cuda is None:
+        raise UsageError(f"this PyTorch ({torch.__version__}) is built without CUDA: install a build with it")
+    return torch
+
+
+def _check(pool: object) -> None:
+    if not isinstance(pool, Arena):
+        raise UsageError(f"pool={pool!r} is not accepted; give an arena.Arena")
+    if pool.is_simulated and _core.is_real_driver_here():
+        raise UsageError(
+            "this arena is simulated, and PyTorch runs on a real device, to which simulated addresses mean nothing; use "
+            "an arena of that device: arena.Arena(device=0)"
+        )
+
+
+def _new_allocator(torch: Any) -> Any:
+    return torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, "arena_torch_alloc", "arena_torch_free")
+
+
+def _plug_in(torch: Any) -> None:
+    global _allocator
+    _connect()
+    allocator = _new_allocator(torch)
+    record = _core.torch_record_stream_address()
+    allocator.allocator().set_record_stream_fn(record)
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        raise UsageError(
+            f"PyTorch has allocated CUDA memory already, and cannot change its allocator ({error}); call arena.torch.use() "
+            "before the first CUDA tensor"
+        ) from None
+    _allocator = allocator
+
+
+def _connect() -> None:
+    torch = sys.modules["torch"]
+    if isinstance(torch, ModuleType) and torch.__file__:
+        pass_over(torch.__file__)
+    _core.connect_torch(_arena_of, _is_pooled)
+
+
+def _arena_of(device: int) -> Arena:
+    """The arena for a device's tensors. Called by the core, once for each device."""
+    return _given.get(device) or default_arena(device)
+
+
+def _is_pooled(device: int, stream: int) -> bool | None:
+    """Whether a stream is one of PyTorch's own, which are never destroyed; None if that cannot be seen.
+
+    The id of a stream from elsewhere is its address.
+    """
+    current = sys.modules["torch"].cuda.current_stream(device)
+    return bool(current.stream_id != stream) if current.cuda_stream == stream else None
+
+
+def _forget() -> None:
+    """In a forked child the arenas are the parent's."""
+    _given.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,248 @@
+#include "bindings/torch.hpp"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "bindings/buffer.hpp"
+#include "bindings/lines.hpp"
+#include "bindings/slow_path.hpp"
+#include "bindings/torch_error.hpp"
+
+namespace py = pybind11;
+
+#define ARENA_EXPORT extern "C" __attribute__((visibility("default"), used))
+ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream);
+
+namespace arena::torch {
+namespace {
+
+constexpr std::size_t kDevices = 64;
+constexpr std::size_t kShards = 16;  // of the table of blocks: threads seldom meet in one
+
+// What Python decides: arena.torch sets it once.
+struct Python {
+  PyObject* source_of = nullptr;  // (device) -> arena.Arena
+  PyObject* is_pooled = nullptr;  // (device, stream) -> bool, or None if that cannot be seen now
+};
+Python python;
+
+// Where the memory of a device comes from, from its first allocation on. Never destroyed: PyTorch frees tensors while the
+// process exits.
+struct DeviceSource {
+  Source source;
+  std::mutex mutex;
+  std::unordered_set<cu::Stream> known;  // streams whose life was looked at
+};
+std::array<std::atomic<DeviceSource*>, kDevices> sources;
+
+// The arena that this thread uses instead, in a `with arena.torch.pool(...)` block.
+thread_local DeviceSource* own_source = nullptr;
+
+struct Entry {
+  DeviceSource* source = nullptr;
+  Block* block = nullptr;
+};
+
+// PyTorch frees by address.
+class BlockTable {
+ public:
+  void add(void* address, Entry entry) {
+    Shard& shard = shard_of(address);
+    const std::lock_guard lock(shard.mutex);
+    shard.blocks[address] = entry;
+  }
+  std::optional<Entry> take(void* address) {
+    Shard& shard = shard_of(address);
+    const std::lock_guard lock(shard.mutex);
+    const auto it = shard.blocks.find(address);
+    if (it == shard.blocks.end()) return std::nullopt;
+    const Entry entry = it->second;
+    shard.blocks.erase(it);
+    return entry;
+  }
+  std::optional<Entry> find(void* address) {
+    Shard& shard = shard_of(address);
+    const std::lock_guard lock(shard.mutex);
+    const auto it = shard.blocks.find(address);
+    return it == shard.blocks.end() ? std::nullopt : std::optional(it->second);
+  }
+
+ private:
+  struct alignas(64) Shard {
+    std::mutex mutex;
+    std::unordered_map<void*, Entry> blocks;
+  };
+  Shard& shard_of(void* address) { return shards_[(reinterpret_cast<std::uintptr_t>(address) >> 9) % kShards]; }
+  std::array<Shard, kShards> shards_;
+};
+BlockTable& blocks() {
+  static auto& table = *new BlockTable;
+  return table;
+}
+
+// Without the GIL, whether or not the caller has it. For what waits for the device, or for another thread.
+template <typename Function>
+auto without_gil(const Function& function) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return function();
+  const WithoutGil released;
+  return function();
+}
+
+// Turns a Python exception into one that PyTorch passes on to its caller. With the GIL.
+[[noreturn]] void rethrow_for_torch(py::error_already_set& error) {
+  const std::string text = py::str(error.value()).cast<std::string>();
+  const bool is_memory = error.matches(PyExc_MemoryError);
+  if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // raised again when Python runs
+  error.restore();
+  PyErr_Clear();
+  if (is_memory) throw_out_of_memory(text);
+  throw std::runtime_error(text.empty() ? "arena: a request for memory was interrupted" : text);
+}
+
+// Calls Python in any thread; throws what PyTorch understands.
+template <typename Function>
+auto call_python(const Function& function) {
+  if (Py_IsInitialized() == 0 || is_finalizing()) {
+    throw std::runtime_error("arena: Python is shutting down, and can give PyTorch no more memory");
+  }
+  return with_gil([&] {
+    try {
+      return function();
+    } catch (py::error_already_set& error) {
+      rethrow_for_torch(error);
+    }
+  });
+}
+
+DeviceSource& source_for(int device) {
+  if (own_source != nullptr && own_source->source.device == device) return *own_source;
+  if (device < 0 || static_cast<std::size_t>(device) >= kDevices) throw std::runtime_error("arena: no such device");
+  std::atomic<DeviceSource*>& slot = sources[static_cast<std::size_t>(device)];
+  if (DeviceSource* known = slot.load(std::memory_order_acquire)) return *known;
+  return *call_python([&]() -> DeviceSource* {
+    const py::object pool = py::reinterpret_borrow<py::object>(python.source_of)(device);
+    auto* made = new DeviceSource;
+    made->source = source_of(pool.ptr());
+    DeviceSource* before = nullptr;
+    if (slot.compare_exchange_strong(before, made)) return made;
+    delete made;
+    return before;
+  });
+}
+
+// PyTorch's own streams are never destroyed, so they may be used at any time. Others are used only while the call that
+// names them runs, as the core does with any number.
+void look_at_stream(DeviceSource& source, cu::Stream stream) {
+  if (is_default(stream)) return;
+  {
+    const std::lock_guard lock(source.mutex);
+    if (source.known.count(stream) != 0) return;
+  }
+  const std::optional<bool> is_pooled = call_python([&]() -> std::optional<bool> {
+    const auto number = reinterpret_cast<std::uintptr_t>(stream);
+    const py::object answer = py::reinterpret_borrow<py::object>(python.is_pooled)(source.source.device, number);
+    return answer.is_none() ? std::nullopt : std::optional(answer.cast<bool>());
+  });
+  if (!is_pooled) return;
+  if (*is_pooled) without_gil([&] { source.source.core->keep_stream(stream, nullptr); });
+  const std::lock_guard lock(source.mutex);
+  source.known.insert(stream);
+}
+
+Line line_of_caller() {
+  if (lines::depth.load(std::memory_order_relaxed) == 0) return 0;
+  if (Py_IsInitialized() == 0 || is_finalizing()) return 0;
+  return with_gil([] { return lines::current(); });
+}
+
+// One attempt, without Python. Null if there is not enough memory, and Python may know how to make room.
+Block* try_without_python(const Source& source, Bytes size, cu::Stream stream, Line line) {
+  if (source.watched != Watched::kNone || source.expects_virtual_memory) return nullptr;
+  try {
+    return without_gil([&] { return &source.core->allocate(size, stream, {.line = line, .is_last = false}); });
+  } catch (const OutOfMemory&) {
+    return nullptr;
+  }
+}
+
+[[gnu::noinline]] Block& allocate_missed(DeviceSource& from, Bytes size, cu::Stream stream, Line line) {
+  look_at_stream(from, stream);
+  if (Block* block = try_without_python(from.source, size, stream, line)) return *block;
+  return *call_python([&]() -> Block* {
+    const Wanted wanted{.size = size, .stream = stream};
+    const auto buffer =
+        py::reinterpret_steal<py::object>(allocate_slowly(from.source, nullptr, wanted, Product::kBuffer));
+    if (!buffer) throw py::error_already_set();
+    return &buffers::take_block(buffer.ptr());
+  });
+}
+
+void* allocate(std::size_t size, int device, cu::Stream stream) {
+  if (size == 0) return nullptr;
+  DeviceSource& from = source_for(device);
+  const Line line = line_of_caller();
+  Block* block = from.source.watched == Watched::kNone ? from.source.core->try_allocate(size, stream, line) : nullptr;
+  if (block == nullptr) block = &allocate_missed(from, size, stream, line);
+  void* address = reinterpret_cast<void*>(block->address);
+  blocks().add(address, {.source = &from, .block = block});
+  return address;
+}
+
+// Errors mean that the driver is gone, and the memory with it. PyTorch frees in destructors, where nothing may be thrown.
+void free(void* address) {
+  const std::optional<Entry> entry = blocks().take(address);
+  if (!entry) return;
+  Arena& core = *entry->source->source.core;
+  try {
+    if (!core.try_free(*entry->block)) without_gil([&] { core.free(*entry->block); });
+  } catch (const std::exception&) {
+  }
+}
+
+void record_stream(void* address, cu::Stream stream) {
+  const std::optional<Entry> entry = blocks().find(address);
+  if (!entry) return;
+  look_at_stream(*entry->source, stream);
+  without_gil([&] { entry->source->source.core->record_stream(entry->block->address, stream); });
+}
+
+}  // namespace
+
+void bind(py::module_& module) {
+  module.def(
+      "connect_torch",
+      [](const py::object& source_of, const py::object& is_pooled) {
+        python = {.source_of = source_of.inc_ref().ptr(), .is_pooled = is_pooled.inc_ref().ptr()};
+      },
+      py::arg("source_of"), py::arg("is_pooled"),
+      "Set the functions that find the arena of a device, and whether a stream is one of PyTorch's own.");
+  module.def(
+      "use_in_thread",
+      [](const py::object& pool) {
+        own_source = nullptr;
+        if (pool.is_none()) return;
+        own_source = new DeviceSource;  // kept: blocks refer to it
+        own_source->source = source_of(pool.ptr());
+      },
+      py::arg("pool"), "Give PyTorch memory of this arena in this thread; with None, of the device's arena again.");
+  module.def(
+      "torch_record_stream_address", [] { return reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream); },
+      "The address of the function that PyTorch calls for Tensor.record_stream().");
+}
+
+}  // namespace arena::torch
+
+ARENA_EXPORT void* arena_torch_alloc(std::size_t size, int device, arena::cu::Stream stream) {
+  return arena::torch::allocate(size, device, stream);
+}
+
+ARENA_EXPORT void arena_torch_free(void* address, std::size_t, int, arena::cu::Stream) { arena::torch::free(address); }
+
+ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream) {
+  arena::torch::record_stream(address, stream);
+}

@@ -1,0 +1,75 @@
+#include "runtime/state.hpp"
+
+#include <map>
+#include <mutex>
+
+namespace cudart {
+namespace {
+
+struct Primary {
+  bool is_retained = false;
+  cu::Context context = nullptr;
+};
+
+std::mutex primaries_mutex;
+std::map<int, Primary>& primaries() {
+  static auto* const all = new std::map<int, Primary>;  // used while the process exits
+  return *all;
+}
+
+// A minor version of CUDA runs on any driver of the same major version.
+bool is_too_old(const Driver& found) {
+  int version = 0;
+  return found.cuDriverGetVersion(&version) == cu::Result::kSuccess && version / 1000 < CUDART_MAJOR;
+}
+
+}  // namespace
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  return state;
+}
+
+Error remember(Error error) {
+  if (error != Error::kSuccess) thread_state().last = error;
+  return error;
+}
+
+Error initialize(const Driver*& found, cu::Context* current) {
+  found = driver();
+  if (found == nullptr) return Error::kInsufficientDriver;
+  // The driver knows best whether it is initialized: a simulated one may have been reset.
+  const cu::Result asked = found->cuCtxGetCurrent(current);
+  if (asked != cu::Result::kNotInitialized) return error_of(asked);
+  if (is_too_old(*found)) return Error::kInsufficientDriver;
+  return error_of(found->cuInit(0));
+}
+
+Error primary_context(const Driver& found, int device, cu::Context* context) {
+  const std::lock_guard lock(primaries_mutex);
+  Primary& primary = primaries()[device];
+  unsigned flags = 0;
+  int is_active = 0;
+  const cu::Result asked = found.cuDevicePrimaryCtxGetState(device, &flags, &is_active);
+  if (asked != cu::Result::kSuccess) return error_of(asked);
+  if (!primary.is_retained || is_active == 0) {
+    const cu::Result retained = found.cuDevicePrimaryCtxRetain(&primary.context, device);
+    if (retained != cu::Result::kSuccess) return error_of(retained);
+    primary.is_retained = true;
+  }
+  *context = primary.context;
+  return Error::kSuccess;
+}
+
+void forget_primary_context(int device) {
+  const std::lock_guard lock(primaries_mutex);
+  primaries().erase(device);
+}
+
+Error enter_primary_context(const Driver& found) {
+  cu::Context primary = nullptr;
+  const Error error = primary_context(found, thread_state().device, &primary);
+  return error == Error::kSuccess ? error_of(found.cuCtxSetCurrent(primary)) : error;
+}
+
+}  // namespace cudart
