@@ -32,7 +32,10 @@ PACKAGES = {
     "nvidia-cuda-runtime": "nvidia/cu13/include",
     "nvidia-cuda-runtime-cu12": "nvidia/cuda_runtime/include",
 }
-COMPILER_PACKAGE = ("nvidia-cuda-crt", "nvidia/cu13/include")  # headers that those of the runtime include, of any version
+COMPILER_PACKAGE = (
+    "nvidia-cuda-crt",
+    "nvidia/cu13/include",
+)  # headers that those of the runtime include, of any version
 INSTALL = "pip install 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-runtime-cu12==12.9.*' 'nvidia-cuda-crt==13.*'"
 
 

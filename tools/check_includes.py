@@ -1,7 +1,7 @@
 """Check that each layer of src/ includes only those below it, and that the core never sees Python.
 
 The layers are listed here bottom-up; ARCHITECTURE.md says what each is for. `cudasim`, `runtime` and `standins` are
-separate: they are libraries of their own, and share only the declarations of CUDA's interfaces with the others. The
+separate: they are libraries of their own, and share only the declarations of NVIDIA's interfaces with the others. The
 core's folders are layers, too.
 """
 

@@ -107,8 +107,9 @@ def configure(
 
     Those that describe the machine can be changed until the driver is initialised, and again after :func:`reset`:
 
-    - ``card``: what the devices say they are: the path of a card's profile, or ``""`` for the one that is built in. Sets
-      ``memory`` and ``integrated``, too, unless they are given [``CUDASIM_CARD``, none]
+    - ``card``: what the devices say they are: the name of a card, such as ``"rtx4090"`` (``arena cards`` lists
+      them), the path of a profile, or ``""`` for the one that is built in. Sets ``memory`` and ``integrated``, too,
+      unless they are given [``CUDASIM_CARD``, a path]
     - ``devices``: how many there are [``CUDASIM_DEVICES``, 1]
     - ``memory``: bytes of each, or a list with one for each, which sets their number: ``8 << 30``, ``"80GiB"``,
       ``["8GiB", "24GiB"]`` [``CUDASIM_MEMORY``, 8GiB]. Host memory is used only for what is written to.

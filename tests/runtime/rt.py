@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,7 @@ class Rt:
         self.lib = ctypes.CDLL(str(FOLDER / f"libcudart.so.{major}"))
         self.lib.cudaGetErrorName.restype = ctypes.c_char_p
         self.lib.cudaGetErrorString.restype = ctypes.c_char_p
-        self.lib.__getattr__("__cudaRegisterFatBinary").restype = ctypes.c_void_p
+        getattr(self.lib, "__cudaRegisterFatBinary").restype = ctypes.c_void_p
 
     def __getattr__(self, name: str) -> Callable[..., str]:
         function = getattr(self.lib, name)
@@ -95,14 +96,15 @@ class Program:
         self.wrapper = FatBinaryWrapper(0x466243B1, 1, ctypes.addressof(self.image), None)
         self.kernel = ctypes.create_string_buffer(1)  # its address stands for the kernel
         self.variable = ctypes.create_string_buffer(64)
+        self.names = [ctypes.create_string_buffer(name) for name in (b"add_one", b"table")]  # kept, as in a binary
         lib = rt.lib
-        register = lib.__getattr__
+        register = functools.partial(getattr, lib)
         self.binary = ctypes.c_void_p(register("__cudaRegisterFatBinary")(ctypes.byref(self.wrapper)))
         none = ctypes.c_void_p(None)
         register("__cudaRegisterFunction")(
-            self.binary, self.kernel, b"add_one", b"add_one", -1, none, none, none, none, none
+            self.binary, self.kernel, self.names[0], self.names[0], -1, none, none, none, none, none
         )
-        register("__cudaRegisterVar")(self.binary, self.variable, b"table", b"table", 0, ctypes.c_size_t(64), 0, 0)
+        register("__cudaRegisterVar")(self.binary, self.variable, self.names[1], self.names[1], 0, ctypes.c_size_t(64), 0, 0)
         register("__cudaRegisterFatBinaryEnd")(self.binary)
 
     @property
@@ -110,7 +112,8 @@ class Program:
         return ctypes.addressof(self.kernel)
 
     def launch(self, stream: int = 0, *, blocks: int = 1, threads: int = 32, shared: int = 0) -> str:
-        arguments = (ctypes.c_void_p * 2)()
+        data, count = ctypes.c_uint64(), ctypes.c_uint()
+        arguments = (ctypes.c_void_p * 2)(ctypes.addressof(data), ctypes.addressof(count))
         return self.rt.name(
             self.rt.lib.cudaLaunchKernel(
                 ctypes.c_void_p(self.address),
@@ -123,4 +126,4 @@ class Program:
         )
 
     def unregister(self) -> None:
-        self.rt.lib.__getattr__("__cudaUnregisterFatBinary")(self.binary)
+        getattr(self.rt.lib, "__cudaUnregisterFatBinary")(self.binary)

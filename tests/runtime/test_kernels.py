@@ -82,8 +82,8 @@ def test_occupancy_and_attributes_are_those_of_the_device(program: Program, rt: 
 def test_a_pushed_configuration_is_popped_once(rt: Rt) -> None:
     from .rt import Dim3
 
-    push = rt.lib.__getattr__("__cudaPushCallConfiguration")
-    pop = rt.lib.__getattr__("__cudaPopCallConfiguration")
+    push = getattr(rt.lib, "__cudaPushCallConfiguration")
+    pop = getattr(rt.lib, "__cudaPopCallConfiguration")
     assert push(Dim3(1, 2, 3), Dim3(4, 5, 6), ctypes.c_size_t(7), ctypes.c_void_p(8)) == 0
     grid, block, shared, stream = Dim3(), Dim3(), ctypes.c_size_t(), ctypes.c_void_p()
     assert pop(ctypes.byref(grid), ctypes.byref(block), ctypes.byref(shared), ctypes.byref(stream)) == 0

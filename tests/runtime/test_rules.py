@@ -88,7 +88,9 @@ def test_the_first_call_that_needs_one_makes_the_primary_context(rt: Rt) -> None
 def test_choosing_a_device_makes_its_context_current(two: Rt) -> None:
     cu = Cu()
     two.ok("cudaSetDevice", 1)
-    assert cu.out("cuCtxGetDevice", kind=ctypes.c_int) == 1
+    device = ctypes.c_int()
+    assert cu.lib.cuCtxGetDevice(ctypes.byref(device)) == 0
+    assert device.value == 1
     assert two.out("cudaGetDevice", kind=ctypes.c_int) == 1
     assert two.cudaSetDevice(2) == "cudaErrorInvalidDevice"
     assert two.out("cudaGetDevice", kind=ctypes.c_int) == 1
@@ -279,7 +281,7 @@ def test_a_destroyed_stream_is_reported(rt: Rt) -> None:
     rt.ok("cudaStreamDestroy", stream)
     sim.configure(reuse=False)
     assert rt.cudaStreamSynchronize(stream) != SUCCESS
-    assert [finding.kind for finding in sim.findings()] == ["dead handle"]
+    assert [finding.kind for finding in sim.findings()] == ["dead stream"]
     sim.clear_findings()
     rt.cudaGetLastError()
 

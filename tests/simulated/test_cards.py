@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from arena import UsageError, sim
+from arena._cards import read_cards
 
 from .cu import GIB, INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Cu
 from .images import Kernel, cubin
@@ -67,8 +68,20 @@ def test_a_device_says_what_its_profile_says(machine: None, tmp_path: Path) -> N
     assert cu.out("cuDeviceTotalMem", 0) == 25_386_352_640
     told = {what: attribute(cu, what) for what in (75, 76, 16, 39, 8, 97, 81, 82, 38, 13, 36, 37, 18, 106)}
     assert told == {
-        **{75: 9, 76: 0, 16: 132, 39: 2048, 8: 49152, 97: 227 << 10, 81: 233472, 82: 65536, 38: 50 * MIB},
-        **{13: 1_980_000, 36: 2_619_000, 37: 5120, 18: 1, 106: 32},
+        75: 9,
+        76: 0,
+        16: 132,
+        39: 2048,
+        8: 49152,
+        97: 227 << 10,
+        81: 233472,
+        82: 65536,
+        38: 50 * MIB,
+        13: 1_980_000,
+        36: 2_619_000,
+        37: 5120,
+        18: 1,
+        106: 32,
     }
     assert attribute(cu, 120) == 1  # clusters come with 9.0
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -107,6 +120,18 @@ def test_memory_that_is_set_counts_more_than_the_cards(machine: None, tmp_path: 
     code = "from arena import sim; print(sim.settings().memory, sim.settings().integrated)"
     assert run(code, CUDASIM_CARD=str(card)).stdout == f"({4 * GIB},) False\n"
     assert run(code, CUDASIM_CARD=str(card), CUDASIM_MEMORY="1GiB").stdout == f"({GIB},) False\n"
+
+
+def test_every_card_that_arena_knows_is_accepted(machine: None) -> None:
+    for card in read_cards():
+        sim.configure(card=card.key)
+        assert sim.settings().memory == (card.memory,), card.key
+    sim.configure(card="RTX 4090")
+    cu = Cu()
+    cu.start()
+    assert (attribute(cu, 75), attribute(cu, 76), attribute(cu, 16)) == (8, 9, 128)
+    with pytest.raises(UsageError, match="there is no card 'rtx4009'"):
+        sim.configure(card="rtx4009")
 
 
 def test_a_refused_change_leaves_the_card_and_its_memory(machine: None, tmp_path: Path) -> None:
@@ -225,7 +250,10 @@ def test_links_between_devices_are_described(machine: None) -> None:
 
 
 def test_what_the_device_does_not_have_is_said(cu: Cu) -> None:
-    assert cu.cuDeviceGetLuid(ctypes.create_string_buffer(8), ctypes.byref(ctypes.c_uint()), 0) == "CUDA_ERROR_NOT_SUPPORTED"
+    assert (
+        cu.cuDeviceGetLuid(ctypes.create_string_buffer(8), ctypes.byref(ctypes.c_uint()), 0)
+        == "CUDA_ERROR_NOT_SUPPORTED"
+    )
     assert cu.out("cuDeviceGetExecAffinitySupport", 0, 0, kind=ctypes.c_int) == 0
     assert cu.out("cuDeviceGetTexture1DLinearMaxWidth", 32, 4, 0) == 1 << 28
     assert cu.cuDeviceGetTexture1DLinearMaxWidth(ctypes.byref(ctypes.c_size_t()), 32, 3, 0) == INVALID_VALUE
@@ -242,7 +270,11 @@ def test_the_limits_of_a_context_can_be_set(cu: Cu) -> None:
     for limit, value, now in ((0, 4000, 4000), (2, 64 << 20, 64 << 20), (5, 33, 64), (6, 1 << 40, 30 * MIB)):
         cu.ok("cuCtxSetLimit", limit, value)
         assert get(limit) == now
-    assert cu.cuCtxSetLimit(9, 1) == cu.cuCtxGetLimit(ctypes.byref(ctypes.c_size_t()), 99) == "CUDA_ERROR_UNSUPPORTED_LIMIT"
+    assert (
+        cu.cuCtxSetLimit(9, 1)
+        == cu.cuCtxGetLimit(ctypes.byref(ctypes.c_size_t()), 99)
+        == "CUDA_ERROR_UNSUPPORTED_LIMIT"
+    )
     assert cu.cuCtxSetLimit(5, 129) == cu.cuCtxSetLimit(3, 25) == INVALID_VALUE
 
 

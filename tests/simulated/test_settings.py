@@ -117,7 +117,7 @@ def test_variables_are_applied() -> None:
         CUDASIM_DEAD="print",
     )
     expected = sim.Settings(
-        *(2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, 11, MIB, "small", True),
+        *("", 2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, 11, MIB, "small", True),
         *("0-1", True, "broken", 2 * MIB, GIB, (1, 3), True, False, "print"),
     )
     assert done.stdout.strip() == repr(expected)

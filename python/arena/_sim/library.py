@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from .. import _core
+from .._cards.profiles import profile_path
 from ..errors import ArenaError, UsageError
 
 
@@ -44,7 +45,9 @@ def texts_of(given: dict[str, object]) -> dict[str, str]:
             found[name] = ",".join(text_of(name, device) for device in value)
         elif name == "peers" and isinstance(value, (list, tuple)):
             found[name] = ",".join("-".join(text_of(name, end) for end in pair) for pair in value) or "none"
-        elif name in ("card", "prices") and isinstance(value, os.PathLike):
+        elif name == "card" and isinstance(value, (str, os.PathLike)):
+            found[name] = os.fsdecode(profile_path(value)) if value != "" else ""
+        elif name == "prices" and isinstance(value, os.PathLike):
             found[name] = os.fsdecode(value)
         elif name == "devices" and isinstance(given.get("memory"), (list, tuple)):
             continue  # set by the list

@@ -12,6 +12,7 @@
 namespace cudasim {
 namespace {
 
+constexpr std::size_t kWholeMiB = 1 << 20;
 constexpr std::size_t kShownPath = 200;  // characters
 
 class Descriptor {
@@ -56,8 +57,9 @@ std::string read_small_file(const std::string& path, std::size_t largest, std::s
     if (count == 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(count));
     if (text.size() > largest) {
-      throw std::invalid_argument(shown_path(path) + " is not " + std::string(what) + ": it is larger than " +
-                                  std::to_string(largest >> 10) + " KiB");
+      throw std::invalid_argument(
+          shown_path(path) + " is not " + std::string(what) + ": it is larger than " +
+          (largest < kWholeMiB ? std::to_string(largest >> 10) + " KiB" : std::to_string(largest >> 20) + " MiB"));
     }
   }
 }
