@@ -22,6 +22,12 @@ bool on_device(Machine& m, std::uint64_t address) {
                                 mapping->physical->prop.location.type == cu::MemLocationType::kDevice);
 }
 
+// Whether a synchronous call on it may return before the device is done: device memory, unless asked otherwise.
+bool may_return_early(Machine& m, std::uint64_t address) {
+  const Range* range = m.space->find(address);
+  return on_device(m, address) && (range == nullptr || !range->sync_memops);
+}
+
 // Calls `function(offset)` with the place of each row on a side.
 template <typename Function>
 void each_row(const Copy& copy, const Side& side, const Function& function) {
@@ -249,7 +255,7 @@ Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
   if (copy.dst_context == nullptr) copy.dst_context = context;
   if (copy.src_context == nullptr) copy.src_context = context;
   join_rows(copy);
-  Work work{.name = name, .bytes = copy.size()};
+  Work work{.name = name, .bytes = copy.size(), .node = cu::GraphNodeType::kMemcpy};
   add_effects(work, copy, copy.dst, true);
   add_effects(work, copy, copy.src, false);
   work.run = [copy] { return run_copy(copy); };
@@ -257,7 +263,7 @@ Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
 }
 
 Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context) {
-  Work work{.name = name, .bytes = fill.row * fill.rows};
+  Work work{.name = name, .bytes = fill.row * fill.rows, .node = cu::GraphNodeType::kMemset};
   for (std::uint64_t y = 0; y < fill.rows; ++y) {
     work.effects.push_back({fill.address + y * fill.pitch, fill.row, true, false, context});
   }
@@ -280,7 +286,8 @@ Result queue_copy(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
   }
   submit(call, stream, copy_work(call.name, copy, stream->context));
   const bool to_pageable = !copy.dst.managed;
-  const bool stays = on_device(m, copy.dst.address) && (!copy.src.managed || on_device(m, copy.src.address));
+  const bool stays =
+      may_return_early(m, copy.dst.address) && (!copy.src.managed || may_return_early(m, copy.src.address));
   if (!captured && (to_pageable || (synchronous && !stays))) wait_for_stream(call, stream);
   return kSuccess;
 }
@@ -294,7 +301,7 @@ Result queue_fill(Call& call, const Fill& given, cu::Stream handle, bool synchro
   if (fill.rows == 1 || fill.pitch == fill.row)
     fill = {.address = given.address, .row = given.row * given.rows, .value = given.value, .unit = given.unit};
   submit(call, stream, fill_work(call.name, fill, stream->context));
-  if (synchronous && !on_device(call.machine, fill.address)) wait_for_stream(call, stream);
+  if (synchronous && !may_return_early(call.machine, fill.address)) wait_for_stream(call, stream);
   return kSuccess;
 }
 

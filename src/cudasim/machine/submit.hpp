@@ -34,9 +34,10 @@ struct Work {
   std::vector<Effect> effects{};
   std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
   std::vector<Mark> after{};
-  bool on_worker = false;    // never on the calling thread
-  bool even_failed = false;  // also after a fault, when nothing else runs any more
-  bool delayed = true;       // takes time, as every operation in a stream does
+  bool on_worker = false;                              // never on the calling thread
+  bool even_failed = false;                            // also after a fault, when nothing else runs any more
+  bool delayed = true;                                 // takes time, as every operation in a stream does
+  cu::GraphNodeType node = cu::GraphNodeType::kEmpty;  // what it becomes in a graph
   // For work without `run`, which is over at once in an idle stream: what to do if it has to wait.
   std::function<Result()> if_queued{};
 };
