@@ -114,6 +114,11 @@ def test_a_program_without_a_gpu_is_told_so(tmp_path: Path) -> None:
     assert "arena: the program used no GPU" in done.stderr
 
 
+def test_settings_of_the_math_libraries_are_not_refused_by_the_driver(tmp_path: Path) -> None:
+    variables = {"CUDASIM_WORKSPACE_CUDNN": "64MiB", "CUDASIM_CUDNN_VERSION": "93000"}
+    assert dry(tmp_path, WITH_ARENA, 64, options=("--card", "t4"), **variables).returncode == 0
+
+
 def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = run_arena("dryrun", "-m", "there_is_no_such_module")
     assert done.returncode == 1
