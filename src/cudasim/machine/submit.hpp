@@ -22,6 +22,8 @@ struct Effect {
   bool by_driver = false;  // bookkeeping, which needs no access
 };
 
+struct NodeParams;
+
 struct Piece {
   char* data;
   std::uint64_t size;
@@ -38,6 +40,7 @@ struct Work {
   bool even_failed = false;                            // also after a fault, when nothing else runs any more
   bool delayed = true;                                 // takes time, as every operation in a stream does
   cu::GraphNodeType node = cu::GraphNodeType::kEmpty;  // what it becomes in a graph
+  std::shared_ptr<const NodeParams> params{};          // what it is, for those who ask a graph
   // For work without `run`, which is over at once in an idle stream: what to do if it has to wait.
   std::function<Result()> if_queued{};
 };
