@@ -1,7 +1,8 @@
 """Check that each layer of src/ includes only those below it, and that the core never sees Python.
 
-The layers are listed here bottom-up; ARCHITECTURE.md says what each is for. `cudasim` is separate: it is a library of
-its own, and shares only the declarations of the driver's interface with the others. The core's folders are layers, too.
+The layers are listed here bottom-up; ARCHITECTURE.md says what each is for. `cudasim`, `runtime` and `standins` are
+separate: they are libraries of their own, and share only the declarations of NVIDIA's interfaces with the others. The
+core's folders are layers, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ MAY_INCLUDE = {
     "bindings": {"bindings", "trace", "core", "driver", "base", "abi"},
     "cudasim": {"cudasim", "abi"},
     "runtime": {"runtime", "abi"},
+    "standins": {"standins", "abi"},
 }
 CORE_FOLDERS = ["streams", "space", "backing", "scopes", "blocks", "heap", "arena"]  # bottom-up
 PYTHON_HEADERS = ("Python.h", "pybind11")

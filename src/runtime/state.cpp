@@ -1,5 +1,6 @@
 #include "runtime/state.hpp"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -12,6 +13,7 @@ struct Primary {
 };
 
 std::mutex primaries_mutex;
+std::atomic<unsigned> resets{0};  // of any device
 std::map<int, Primary>& primaries() {
   static auto* const all = new std::map<int, Primary>;  // used while the process exits
   return *all;
@@ -64,10 +66,14 @@ Error primary_context(const Driver& found, int device, cu::Context* context) {
 void forget_primary_context(int device) {
   const std::lock_guard lock(primaries_mutex);
   primaries().erase(device);
+  ++resets;
 }
+
+bool may_be_reset() { return thread_state().resets != resets.load(std::memory_order_relaxed); }
 
 Error enter_primary_context(const Driver& found) {
   cu::Context primary = nullptr;
+  thread_state().resets = resets;
   const Error error = primary_context(found, thread_state().device, &primary);
   return error == Error::kSuccess ? error_of(found.cuCtxSetCurrent(primary)) : error;
 }

@@ -20,7 +20,8 @@ struct LaunchShape {
 struct ThreadState {
   int device = 0;
   Error last = Error::kSuccess;
-  bool null_is_per_thread = false;        // while a _ptsz or _ptds function runs
+  unsigned resets = 0;                      // of devices, when this thread last entered a primary context
+  bool null_is_per_thread = false;          // while a _ptsz or _ptds function runs
   std::vector<LaunchShape> configurations;  // pushed by <<<...>>>
 };
 ThreadState& thread_state();
@@ -40,8 +41,10 @@ Error initialize(const Driver*& found, cu::Context* current);
 Error enter_primary_context(const Driver& driver);
 // Retains the primary context of a device, once per process, and returns it.
 Error primary_context(const Driver& driver, int device, cu::Context* context);
-// After cudaDeviceReset: the next use retains it again.
+// After cudaDeviceReset: each thread enters a primary context again when it next needs one.
 void forget_primary_context(int device);
+// Whether the thread's current context may be one that cudaDeviceReset ended.
+bool may_be_reset();
 
 // Runs `body(driver)` with the driver initialized.
 template <typename Body>
@@ -59,7 +62,7 @@ Error with_context(const Body& body) {
   const Driver* found = nullptr;
   cu::Context current = nullptr;
   Error error = initialize(found, &current);
-  if (error == Error::kSuccess && current == nullptr) error = enter_primary_context(*found);
+  if (error == Error::kSuccess && (current == nullptr || may_be_reset())) error = enter_primary_context(*found);
   if (error == Error::kSuccess) error = error_of(body(*found));
   return remember(error);
 }

@@ -257,7 +257,7 @@ def about_frameworks(outcome: Outcome) -> Iterator[str]:
     facts = outcome.facts or {}
     torch = facts.get("torch")
     if torch and torch["allocator"] == "its own" and outcome.plan.allocator == "arena":
-        yield "arena: PyTorch used its own allocator, without a cap: arena has no adapter for PyTorch yet"
+        yield f"arena: PyTorch used its own allocator: {torch['remark']}"
     if torch and torch["allocator"] == "another":
         yield f"arena: the program gave PyTorch an allocator of its own ({torch['remark']})"
     if facts.get("cupy") == "another" and outcome.plan.allocator == "arena":
@@ -275,8 +275,7 @@ def comparison(rows: list[Row]) -> Table:
     for row in rows:
         figures = [size(value) if value is not None else "?" for value in (row.live, row.reserved, row.peak)]
         word = {True: "fits", False: "does not fit", None: "not known"}[row.fits]
-        who = f"{row.who}, its requests replayed" if row.replayed else row.who
-        table.add_row(who, *figures, word)
+        table.add_row(row.who, *figures, word)
     return table
 
 
@@ -291,6 +290,10 @@ def next_step(done: Done) -> str:
         if (key := next(larger, None)) is not None:
             return again(plan, "--card", key)
         return "a smaller batch: --find-batch 1:64, with {} in its place among the arguments"
+    if verdict.fits is None and verdict.outcome.exit:
+        if plan.device.card is None:  # a device without the properties of a real one, such as its shared memory
+            return again(plan, "--card", CARD)
+        return "see the program's own error above: until it runs to its end, its memory is not known"
     files = done.written["files"]
     if recording := next((path for path in files if path.endswith(".arena")), None):
         return arena_command("fit", recording)

@@ -6,8 +6,7 @@ Runs in the program's own process. Imports neither: what the program does not im
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
+import functools
 import os
 import pickle
 import re
@@ -19,19 +18,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .. import torch as adapter
 from .._run.without_gpu import chain_of
 from .._util.imports import after_import
 from .._util.sizes import UNITS
-from ..errors import OutOfMemoryError
+from ..errors import ArenaError, OutOfMemoryError
 
-__all__ = ["TORCH", "WatchedTorch", "cupy_facts", "failure_of"]
+__all__ = ["WatchedTorch", "cupy_facts", "failure_of"]
 
-# The adapter of PyTorch: a package of its own, imported on demand. Its `use()` gives PyTorch the default arena, and is
-# called before the program can make a tensor.
-TORCH = f"{__name__.partition('.')[0]}._torch"
 MOST_ENTRIES = 1_000_000  # of PyTorch's history; each takes some kilobytes at worst
 
 _TRIED = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")  # PyTorch
+_REQUESTED = re.compile(r"^out of memory: ([\d.]+) (B|KiB|MiB|GiB|TiB) ")  # arena, in an error of PyTorch's
 _ALLOCATING = re.compile(r"Out of memory allocating ([\d,]+) bytes")  # CuPy
 _NO_MEMORY = re.compile(
     r"CUDA(?: runtime)? error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY", re.I
@@ -44,15 +42,19 @@ class WatchedTorch:
     def __init__(self, *, gives_arena: bool, keeps_history: bool) -> None:
         self.gives_arena, self.keeps_history = gives_arena, keeps_history
         self.allocator = "its own"
+        self.remark = ""  # why it is not the arena
 
     def wait(self) -> None:
         after_import("torch", self.imported)
 
     def imported(self, torch: Any) -> None:
-        if self.gives_arena and importlib.util.find_spec(TORCH) is not None:
-            importlib.import_module(TORCH).use()
-            self.allocator = "arena"
-        elif self.keeps_history:
+        if self.gives_arena:
+            try:
+                adapter.use()  # before the program can make a tensor
+                self.allocator = "arena"
+            except ArenaError as error:
+                self.remark = str(error)
+        if self.keeps_history and self.allocator != "arena":
             with contextlib.suppress(AttributeError):  # a PyTorch without CUDA, or somebody's stand-in
                 # Not now: that would open the driver, and a program may fork first.
                 torch.cuda._lazy_call(lambda: keep_history(torch))
@@ -62,7 +64,7 @@ class WatchedTorch:
         torch: Any = sys.modules.get("torch")
         if not isinstance(torch, ModuleType) or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
             return None
-        found: dict[str, Any] = {"version": str(torch.__version__), "allocator": self.allocator}
+        found: dict[str, Any] = {"version": str(torch.__version__), "allocator": self.allocator, "remark": self.remark}
         if self.allocator == "arena":
             return found
         try:
@@ -93,11 +95,26 @@ def save_history(torch: Any, path: Path) -> str | None:
             return "PyTorch kept no history"
         if entries >= MOST_ENTRIES:
             return f"PyTorch's history is longer than {MOST_ENTRIES:,} entries, and its beginning is lost"
+        shorten_stacks(snapshot)
         with path.open("wb") as file:
             pickle.dump(snapshot, file)
     except Exception as error:  # private functions of PyTorch: whatever they raise, the figures above are good
         return f"PyTorch's history could not be had: {type(error).__name__}: {error}"
     return None
+
+
+def shorten_stacks(snapshot: dict[str, Any]) -> None:
+    """Keep the program's own lines, as many as ``--lines`` says. Stacks are shared by many entries, and stay so."""
+    depth = int(os.environ.get("ARENA_LINES", "") or 1)
+    known: dict[int, list[Any]] = {}
+    for history in snapshot["device_traces"]:
+        for entry in history:
+            frames = entry.get("frames")
+            if frames:
+                if id(frames) not in known:
+                    own = [frame for frame in frames if is_own(frame["filename"])]
+                    known[id(frames)] = own[:depth] if depth else []
+                entry["frames"] = known[id(frames)]
 
 
 def cupy_facts() -> dict[str, Any] | None:
@@ -132,7 +149,7 @@ def recognise(error: BaseException) -> tuple[str, int | None] | None:
     if isinstance(error, OutOfMemoryError):
         return "arena", error.requested
     text, module = str(error), type(error).__module__.partition(".")[0]
-    if found := _TRIED.search(text):
+    if found := _TRIED.search(text) or (_REQUESTED.search(text) if module == "torch" else None):
         return "PyTorch", round(float(found[1]) * UNITS.get(found[2], 1))
     if found := _ALLOCATING.search(text):
         return "CuPy", int(found[1].replace(",", ""))
@@ -149,12 +166,13 @@ def line_of(error: BaseException) -> str:
 
 
 def is_own(file: str) -> bool:
-    return not file.startswith(("<", *others()))
+    return not file.startswith(others())
 
 
+@functools.cache
 def others() -> tuple[str, ...]:
     """Folders of what is not the program: Python's own modules, what is installed, and arena."""
     paths = sysconfig.get_paths()
     installed = {*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]}
     found = {paths["stdlib"], *installed, str(Path(__file__).parent.parent)}
-    return tuple(f"{path}{os.sep}" for path in found if path)
+    return ("<", *(f"{path}{os.sep}" for path in found if path))

@@ -1,4 +1,4 @@
-"""What a dry run means: whether the program fits, what it held and where, and which cards would do."""
+"""What a dry run means: whether the program fits, what it held and where, and which cards are large enough."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from .._analysis.replay import Replayed
 from .._cards import Card, read_cards
 from .._inspect.holders import Holder
+from .._report.timeline import seconds
 from .._util.sizes import format_size
 from .._words.format import counted, format_share
 from .run import Outcome
@@ -79,9 +80,11 @@ class Verdict:
             return []
         least = self.need if self.failure or self.live is None else min(self.need, self.live)
         enough = "yes" if self.fits else "maybe"  # what comes after the end of the program is not known
+        if self.failure:  # this device was not enough
+            least = max(least, self.memory - self.context + 1)
         found = []
         for card in read_cards():
-            word = enough if self.need <= card.usable else "maybe" if least <= card.usable else "no"
+            word = "no" if card.usable < least else enough if self.need <= card.usable else "maybe"
             found.append((card, word))
         return found
 
@@ -135,32 +138,32 @@ def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
     """Which lines held the most, and when: as the arena knows it, or PyTorch's history."""
     for peak in (outcome.facts or {}).get("peaks", ()):
         if peak["lines"]:
-            moment = peak["moment"].rstrip(".") or "When that request failed"
+            moment = peak["moment"].rstrip(".") or "Live when that request failed"
             return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
     done = replayed(outcome)
     if done is None:
         return "", ()
-    moment = f"At the peak, {done.peak.time:.1f} s into the run: {format_size(done.peak.live)} live"
+    moment = f"At the peak, {seconds(done.peak.time)} into the run: {format_size(done.peak.live)} live"
     return moment, done.report.lines
 
 
-def replayed(outcome: Outcome, memory: int = 1 << 40) -> Replayed | None:
-    """PyTorch's requests in an arena with so much memory: what was live when is the same in every allocator."""
+def replayed(outcome: Outcome) -> Replayed | None:
+    """PyTorch's requests in an arena with memory for all: what was live when is the same in every allocator."""
     if outcome.trace is None or not any(event.kind == "allocate" for event in outcome.trace):
         return None
-    return outcome.trace.replay(device=f"sim:{memory}")
+    return outcome.trace.replay(device="sim:1TiB")
 
 
 def cards_in_words(verdict: Verdict) -> str:
-    """Which cards would do, the smallest named."""
+    """The smallest card that is large enough, in words."""
     cards = verdict.cards()
     sure = [card for card, word in cards if word == "yes"]
     maybe = [card for card, word in cards if word == "maybe"]
     if not sure and not maybe:
-        return "no card that arena cards lists would do" if cards else ""
+        return "no card that arena cards lists is large enough" if cards else ""
     if not sure:
         return f"cards that may be large enough: {named(maybe[0])} and larger"
-    text = f"cards that would do: {named(sure[0])} and larger"
+    text = f"cards that are large enough: {named(sure[0])} and larger"
     smaller = [card for card in maybe if card.memory < sure[0].memory]
     return f"{text}; perhaps {named(smaller[0])}" if smaller else text
 

@@ -37,18 +37,15 @@
 
 #define STANDIN_EXPORT extern "C" __attribute__((visibility("default")))
 
-#define STANDIN_ARGUMENTS \
-  [[maybe_unused]] standins::Word a0, [[maybe_unused]] standins::Word a1, \
-  [[maybe_unused]] standins::Word a2, [[maybe_unused]] standins::Word a3, \
-  [[maybe_unused]] standins::Word a4, [[maybe_unused]] standins::Word a5, \
-  [[maybe_unused]] standins::Word a6, [[maybe_unused]] standins::Word a7, \
-  [[maybe_unused]] standins::Word a8, [[maybe_unused]] standins::Word a9, \
-  [[maybe_unused]] standins::Word a10, [[maybe_unused]] standins::Word a11, \
-  [[maybe_unused]] standins::Word a12, [[maybe_unused]] standins::Word a13, \
-  [[maybe_unused]] standins::Word a14, [[maybe_unused]] standins::Word a15, \
-  [[maybe_unused]] standins::Word a16, [[maybe_unused]] standins::Word a17, \
-  [[maybe_unused]] standins::Word a18, [[maybe_unused]] standins::Word a19, \
-  [[maybe_unused]] standins::Word a20, [[maybe_unused]] standins::Word a21
+#define STANDIN_ARGUMENTS                                                                                            \
+  [[maybe_unused]] standins::Word a0, [[maybe_unused]] standins::Word a1, [[maybe_unused]] standins::Word a2,        \
+      [[maybe_unused]] standins::Word a3, [[maybe_unused]] standins::Word a4, [[maybe_unused]] standins::Word a5,    \
+      [[maybe_unused]] standins::Word a6, [[maybe_unused]] standins::Word a7, [[maybe_unused]] standins::Word a8,    \
+      [[maybe_unused]] standins::Word a9, [[maybe_unused]] standins::Word a10, [[maybe_unused]] standins::Word a11,  \
+      [[maybe_unused]] standins::Word a12, [[maybe_unused]] standins::Word a13, [[maybe_unused]] standins::Word a14, \
+      [[maybe_unused]] standins::Word a15, [[maybe_unused]] standins::Word a16, [[maybe_unused]] standins::Word a17, \
+      [[maybe_unused]] standins::Word a18, [[maybe_unused]] standins::Word a19, [[maybe_unused]] standins::Word a20, \
+      [[maybe_unused]] standins::Word a21
 
 namespace standins {
 
@@ -63,68 +60,68 @@ bool write(Word address, T value) {
 inline std::int64_t as_int(Word argument) { return static_cast<std::int32_t>(argument); }
 
 // A result of a reduction lies in host memory (pointer mode 0) or in device memory, which is left alone.
+inline bool is_result_on_host(const Object& handle) { return as_int(handle.get(Key::kPointerMode)) == 0; }
+
 template <class T>
 void write_scalar(const Object& handle, Word address, T value) {
-  if (handle.get(Key::kPointerMode) == 0) write(address, value);
+  if (is_result_on_host(handle)) write(address, value);
 }
 
 }  // namespace standins
 
 #define STANDIN_FUNCTION(name) STANDIN_EXPORT int name(STANDIN_ARGUMENTS)
 
-#define OK(name)                                                             \
-  STANDIN_FUNCTION(name) {                                                   \
-    return standins::find_object(a0) != nullptr ? 0 : kNoHandle;             \
-  }
+#define OK(name) \
+  STANDIN_FUNCTION(name) { return standins::find_object(a0) != nullptr ? 0 : kNoHandle; }
 #define PLAIN(name) \
   STANDIN_FUNCTION(name) { return 0; }
-#define CREATE(name, N, Type)                                                \
-  STANDIN_FUNCTION(name) {                                                   \
-    if (a##N == 0) return kBadArgument;                                      \
-    standins::write(a##N, standins::create<Type>());                         \
-    return 0;                                                                \
+#define CREATE(name, N, Type)                        \
+  STANDIN_FUNCTION(name) {                           \
+    if (a##N == 0) return kBadArgument;              \
+    standins::write(a##N, standins::create<Type>()); \
+    return 0;                                        \
   }
 #define DESTROY(name) \
   STANDIN_FUNCTION(name) { return standins::remove_object(a0) ? 0 : kNoHandle; }
-#define SET(name, N, key)                                                    \
-  STANDIN_FUNCTION(name) {                                                   \
-    standins::Object* const object = standins::find_object(a0);              \
-    if (object == nullptr) return kNoHandle;                                 \
-    object->set(standins::Key::key, a##N);                                   \
-    return 0;                                                                \
+#define SET(name, N, key)                                       \
+  STANDIN_FUNCTION(name) {                                      \
+    standins::Object* const object = standins::find_object(a0); \
+    if (object == nullptr) return kNoHandle;                    \
+    object->set(standins::Key::key, a##N);                      \
+    return 0;                                                   \
   }
-#define GET(name, N, key, type)                                              \
-  STANDIN_FUNCTION(name) {                                                   \
-    const standins::Object* const object = standins::find_object(a0);        \
-    if (object == nullptr) return kNoHandle;                                 \
-    const auto value = static_cast<type>(object->get(standins::Key::key));   \
-    return standins::write<type>(a##N, value) ? 0 : kBadArgument;            \
+#define GET(name, N, key, type)                                            \
+  STANDIN_FUNCTION(name) {                                                 \
+    const standins::Object* const object = standins::find_object(a0);      \
+    if (object == nullptr) return kNoHandle;                               \
+    const auto value = static_cast<type>(object->get(standins::Key::key)); \
+    return standins::write<type>(a##N, value) ? 0 : kBadArgument;          \
   }
-#define WRITE(name, N, type, value)                                          \
-  STANDIN_FUNCTION(name) {                                                   \
-    if (standins::find_object(a0) == nullptr) return kNoHandle;              \
-    if (a##N == 0) return kBadArgument;                                      \
-    standins::write<type>(a##N, static_cast<type>(value));                   \
-    return 0;                                                                \
+#define WRITE(name, N, type, value)                             \
+  STANDIN_FUNCTION(name) {                                      \
+    if (standins::find_object(a0) == nullptr) return kNoHandle; \
+    if (a##N == 0) return kBadArgument;                         \
+    standins::write<type>(a##N, static_cast<type>(value));      \
+    return 0;                                                   \
   }
-#define ANSWER(name, N, type, value)                                         \
-  STANDIN_FUNCTION(name) {                                                   \
-    if (a##N == 0) return kBadArgument;                                      \
-    standins::write<type>(a##N, static_cast<type>(value));                   \
-    return 0;                                                                \
+#define ANSWER(name, N, type, value)                       \
+  STANDIN_FUNCTION(name) {                                 \
+    if (a##N == 0) return kBadArgument;                    \
+    standins::write<type>(a##N, static_cast<type>(value)); \
+    return 0;                                              \
   }
-#define SCALAR(name, N, type, value)                                         \
-  STANDIN_FUNCTION(name) {                                                   \
-    const standins::Object* const handle = standins::find_object(a0);        \
-    if (handle == nullptr) return kNoHandle;                                 \
-    standins::write_scalar<type>(*handle, a##N, type(value));                \
-    return 0;                                                                \
+#define SCALAR(name, N, type, value)                                  \
+  STANDIN_FUNCTION(name) {                                            \
+    const standins::Object* const handle = standins::find_object(a0); \
+    if (handle == nullptr) return kNoHandle;                          \
+    standins::write_scalar<type>(*handle, a##N, type(value));         \
+    return 0;                                                         \
   }
-#define INFO(name, N, count)                                                 \
-  STANDIN_FUNCTION(name) {                                                   \
-    const standins::Object* const handle = standins::find_object(a0);        \
-    if (handle == nullptr) return kNoHandle;                                 \
-    return standins::clear_device_ints(*handle, a##N, count) ? 0 : kFailed;  \
+#define INFO(name, N, count)                                                \
+  STANDIN_FUNCTION(name) {                                                  \
+    const standins::Object* const handle = standins::find_object(a0);       \
+    if (handle == nullptr) return kNoHandle;                                \
+    return standins::clear_device_ints(*handle, a##N, count) ? 0 : kFailed; \
   }
 #define RETURN(name, type, value) \
   STANDIN_EXPORT type name(STANDIN_ARGUMENTS) { return value; }

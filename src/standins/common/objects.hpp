@@ -13,7 +13,16 @@ using Word = std::uintptr_t;  // an argument: an integer or a pointer
 
 // What handles remember between a Set and its Get. All are 0 until they are set, which is the libraries' default, too.
 enum class Key {
-  kStream, kPointerMode, kMathMode, kAtomicsMode, kSmCount, kMode, kType, kFillMode, kDiagonalType, kIndexBase,
+  kStream,
+  kPointerMode,
+  kMathMode,
+  kAtomicsMode,
+  kSmCount,
+  kMode,
+  kType,
+  kFillMode,
+  kDiagonalType,
+  kIndexBase,
 };
 
 class Object {

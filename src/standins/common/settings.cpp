@@ -35,7 +35,8 @@ std::optional<std::uint64_t> read_setting(std::string_view library) {
   if (text == nullptr || *text == '\0') return std::nullopt;
   const std::optional<std::uint64_t> size = parse_size(text);
   if (!size) {
-    std::fprintf(stderr, "cudasim: %s: '%s' is not a size; give bytes or a size such as 64MiB. The estimate is used instead.\n",
+    std::fprintf(stderr,
+                 "cudasim: %s: '%s' is not a size; give bytes or a size such as 64MiB. The estimate is used instead.\n",
                  name.c_str(), text);
   }
   return size;

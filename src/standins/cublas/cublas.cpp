@@ -6,10 +6,10 @@ namespace {
 
 using namespace standins;
 
-constexpr int kNoHandle = 1;      // CUBLAS_STATUS_NOT_INITIALIZED
-constexpr int kBadArgument = 7;   // CUBLAS_STATUS_INVALID_VALUE
+constexpr int kNoHandle = 1;       // CUBLAS_STATUS_NOT_INITIALIZED
+constexpr int kBadArgument = 7;    // CUBLAS_STATUS_INVALID_VALUE
 constexpr int kMappingError = 11;  // CUBLAS_STATUS_MAPPING_ERROR
-constexpr int kFailed = 13;       // CUBLAS_STATUS_EXECUTION_FAILED
+constexpr int kFailed = 13;        // CUBLAS_STATUS_EXECUTION_FAILED
 constexpr int kVersion = by_release(120900, 130400);
 
 struct ComplexFloat {
@@ -40,7 +40,7 @@ std::size_t size_of(Word type) {
 int write_typed_scalar(Word handle, Word address, Word type) {
   const Object* const object = find_object(handle);
   if (object == nullptr) return kNoHandle;
-  if (object->get(Key::kPointerMode) == 0 && address != 0) {
+  if (is_result_on_host(*object) && address != 0) {
     auto* const bytes = reinterpret_cast<unsigned char*>(address);
     for (std::size_t i = 0; i < size_of(type); ++i) bytes[i] = 0;
   }
@@ -65,7 +65,8 @@ int copy(const char* function, Copy what, Word stream) {
     what.columns = what.bytes > 0 ? 1 : 0;
   }
   for (std::size_t i = 0; i < what.columns; ++i) {
-    if (copy_async(what.to + i * what.to_step, what.from + i * what.from_step, what.bytes, stream) != 0) return kMappingError;
+    if (copy_async(what.to + i * what.to_step, what.from + i * what.from_step, what.bytes, stream) != 0)
+      return kMappingError;
   }
   return 0;
 }
@@ -84,12 +85,22 @@ std::size_t times(Word a, Word b) { return static_cast<std::size_t>(as_int(a) * 
 
 // (n, elemSize, x, incx, y, incy)
 Copy vector(Word n, Word size, Word x, Word incx, Word y, Word incy) {
-  return {.columns = times(n, 1), .bytes = times(size, 1), .from = x, .from_step = times(incx, size), .to = y, .to_step = times(incy, size)};
+  return {.columns = times(n, 1),
+          .bytes = times(size, 1),
+          .from = x,
+          .from_step = times(incx, size),
+          .to = y,
+          .to_step = times(incy, size)};
 }
 
 // (rows, cols, elemSize, A, lda, B, ldb)
 Copy matrix(Word rows, Word columns, Word size, Word a, Word lda, Word b, Word ldb) {
-  return {.columns = times(columns, 1), .bytes = times(rows, size), .from = a, .from_step = times(lda, size), .to = b, .to_step = times(ldb, size)};
+  return {.columns = times(columns, 1),
+          .bytes = times(rows, size),
+          .from = a,
+          .from_step = times(lda, size),
+          .to = b,
+          .to_step = times(ldb, size)};
 }
 
 const char* status_name(Word status) {

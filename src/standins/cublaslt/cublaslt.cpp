@@ -157,5 +157,7 @@ STANDIN_FUNCTION(cublasLtMatmulAlgoCapGetAttribute) {
   return 0;
 }
 
-STANDIN_FUNCTION(cublasLtMatmul) { return a0 != 0 && find_object(a1) != nullptr ? 0 : (a0 == 0 ? kNoHandle : kBadArgument); }
+STANDIN_FUNCTION(cublasLtMatmul) {
+  return a0 != 0 && find_object(a1) != nullptr ? 0 : (a0 == 0 ? kNoHandle : kBadArgument);
+}
 STANDIN_FUNCTION(cublasLtMatrixTransform) { return a0 != 0 ? 0 : kNoHandle; }

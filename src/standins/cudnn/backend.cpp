@@ -69,7 +69,8 @@ int get_attribute(Word descriptor, int name, int type, std::int64_t requested, W
 
 const Contents* final_contents(Word descriptor, int type) {
   const auto* const object = find<BackendDescriptor>(descriptor);
-  return object != nullptr && object->contents->is_final && object->contents->type == type ? object->contents.get() : nullptr;
+  return object != nullptr && object->contents->is_final && object->contents->type == type ? object->contents.get()
+                                                                                           : nullptr;
 }
 
 int execute(Word handle, Word plan, Word pack) {

@@ -61,7 +61,9 @@ STANDIN_FUNCTION(cudnnFindConvolutionBackwardFilterAlgorithm) { return list_algo
 // (handle, tensor, data, tensor, data, convolution, tensor, data, requested, returned, results, workspace, size)
 STANDIN_FUNCTION(cudnnFindConvolutionForwardAlgorithmEx) { return list_algorithm(a0, {a1, a3, a6}, a8, a9, a10); }
 STANDIN_FUNCTION(cudnnFindConvolutionBackwardDataAlgorithmEx) { return list_algorithm(a0, {a1, a3, a6}, a8, a9, a10); }
-STANDIN_FUNCTION(cudnnFindConvolutionBackwardFilterAlgorithmEx) { return list_algorithm(a0, {a1, a3, a6}, a8, a9, a10); }
+STANDIN_FUNCTION(cudnnFindConvolutionBackwardFilterAlgorithmEx) {
+  return list_algorithm(a0, {a1, a3, a6}, a8, a9, a10);
+}
 
 // (handle, tensor, tensor, convolution, tensor, algorithm, size)
 STANDIN_FUNCTION(cudnnGetConvolutionForwardWorkspaceSize) { return size_for(a0, {a1, a2, a4}, a6); }

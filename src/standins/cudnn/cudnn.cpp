@@ -24,7 +24,10 @@ std::size_t version() {
     char* end = nullptr;
     const unsigned long given = std::strtoul(text, &end, 10);
     if (*end == '\0' && given >= 90000 && given < 100000) return static_cast<std::size_t>(given);
-    std::fprintf(stderr, "cudasim: CUDASIM_CUDNN_VERSION: '%s' is not a version of cuDNN 9; write 92600 for 9.26.0. That is used.\n", text);
+    std::fprintf(
+        stderr,
+        "cudasim: CUDASIM_CUDNN_VERSION: '%s' is not a version of cuDNN 9; write 92600 for 9.26.0. That is used.\n",
+        text);
     return kVersion;
   }();
   return value;

@@ -8,14 +8,14 @@
 
 namespace standins::cudnn {
 
-constexpr int kNotInitialized = 1001;   // CUDNN_STATUS_NOT_INITIALIZED
-constexpr int kBadArgument = 2000;      // CUDNN_STATUS_BAD_PARAM
+constexpr int kNotInitialized = 1001;    // CUDNN_STATUS_NOT_INITIALIZED
+constexpr int kBadArgument = 2000;       // CUDNN_STATUS_BAD_PARAM
 constexpr int kNoHandle = kBadArgument;  // what cuDNN says of a handle that is none
-constexpr int kNotFinalized = 2004;     // CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED
-constexpr int kOutOfBound = 2005;       // CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND
-constexpr int kTooSmall = 2006;         // CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT
-constexpr int kWrongType = 2010;        // CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE
-constexpr int kNotSupported = 3000;     // CUDNN_STATUS_NOT_SUPPORTED
+constexpr int kNotFinalized = 2004;      // CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED
+constexpr int kOutOfBound = 2005;        // CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND
+constexpr int kTooSmall = 2006;          // CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT
+constexpr int kWrongType = 2010;         // CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE
+constexpr int kNotSupported = 3000;      // CUDNN_STATUS_NOT_SUPPORTED
 
 std::int64_t size_of(int data_type);  // bytes of an element of a cudnnDataType_t
 

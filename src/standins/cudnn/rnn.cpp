@@ -8,9 +8,9 @@ namespace standins::cudnn {
 
 namespace {
 
-constexpr int kLstm = 2, kGru = 3;                                 // cudnnRNNMode_t
-constexpr int kBiasNone = 0, kBiasInput = 1, kBiasBoth = 2;        // cudnnRNNBiasMode_t
-constexpr int kTraining = 1;                                       // cudnnForwardMode_t
+constexpr int kLstm = 2, kGru = 3;                           // cudnnRNNMode_t
+constexpr int kBiasNone = 0, kBiasInput = 1, kBiasBoth = 2;  // cudnnRNNBiasMode_t
+constexpr int kTraining = 1;                                 // cudnnForwardMode_t
 
 void set_matrix(Word descriptor, const Network& network, const Part& part) {
   if (auto* const tensor = find<Tensor>(descriptor)) {
@@ -85,13 +85,15 @@ Part Network::bias_vector(std::int64_t pseudo_layer, std::int64_t number) const 
   if (number >= 2 * gates() || biases() == 0) return {};
   if (bias != kBiasBoth && is_input != (bias == kBiasInput)) return {};
   const std::int64_t index = bias == kBiasBoth ? number : number % gates();
-  return {.offset = all_matrices() + (pseudo_layer * gates() * biases() + index) * hidden, .rows = hidden, .columns = 1};
+  return {
+      .offset = all_matrices() + (pseudo_layer * gates() * biases() + index) * hidden, .rows = hidden, .columns = 1};
 }
 
 // (descriptor, algorithm, cell, bias, direction, input mode, type, precision, math, input, hidden, projected, layers, ...)
 STANDIN_FUNCTION(cudnnSetRNNDescriptor_v8) {
   auto* const network = find<Network>(a0);
-  if (network == nullptr || as_int(a9) < 1 || as_int(a10) < 1 || as_int(a11) < 0 || as_int(a12) < 1) return kBadArgument;
+  if (network == nullptr || as_int(a9) < 1 || as_int(a10) < 1 || as_int(a11) < 0 || as_int(a12) < 1)
+    return kBadArgument;
   network->cell = static_cast<int>(a2);
   network->bias = static_cast<int>(a3);
   network->directions = as_int(a4) == 1 ? 2 : 1;

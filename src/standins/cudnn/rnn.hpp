@@ -14,15 +14,15 @@ struct Part {
 };
 
 struct Network : Object {
-  int cell = 0;       // cudnnRNNMode_t: 0 and 1 are plain, 2 LSTM, 3 GRU
-  int bias = 0;       // cudnnRNNBiasMode_t: none, of the input, both, of the recurrence
+  int cell = 0;  // cudnnRNNMode_t: 0 and 1 are plain, 2 LSTM, 3 GRU
+  int bias = 0;  // cudnnRNNBiasMode_t: none, of the input, both, of the recurrence
   int directions = 1;
   bool skips_input = false;
   int data_type = 0;
   std::int64_t input = 0, hidden = 0, projected = 0, layers = 0;
 
   std::int64_t gates() const;
-  std::int64_t biases() const;               // for each gate
+  std::int64_t biases() const;  // for each gate
   std::int64_t inputs_of(std::int64_t layer) const;
   bool has_projection() const { return projected < hidden; }
   std::int64_t matrices_of(std::int64_t layer) const;  // elements of all matrices of one direction of a layer

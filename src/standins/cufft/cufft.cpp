@@ -101,7 +101,8 @@ int make(Word plan, std::int64_t count, std::size_t element, Word sizes) {
   if (found == all.live.end()) return kNoHandle;
   const auto gpus = static_cast<std::size_t>(found->second.gpus);
   found->second.work_size = workspace("CUFFT", (static_cast<std::size_t>(count) * element + gpus - 1) / gpus);
-  for (std::size_t i = 0; i < gpus && sizes != 0; ++i) reinterpret_cast<std::size_t*>(sizes)[i] = found->second.work_size;
+  for (std::size_t i = 0; i < gpus && sizes != 0; ++i)
+    reinterpret_cast<std::size_t*>(sizes)[i] = found->second.work_size;
   return 0;
 }
 
@@ -156,22 +157,30 @@ STANDIN_FUNCTION(cufftGetSize) {
 STANDIN_FUNCTION(cufftPlan1d) { return create_and_make(a0, points({a1, a3}), complex_size_of_type(a2)); }
 STANDIN_FUNCTION(cufftPlan2d) { return create_and_make(a0, points({a1, a2}), complex_size_of_type(a3)); }
 STANDIN_FUNCTION(cufftPlan3d) { return create_and_make(a0, points({a1, a2, a3}), complex_size_of_type(a4)); }
-STANDIN_FUNCTION(cufftPlanMany) { return create_and_make(a0, points<int>(a1, a2, as_int(a10)), complex_size_of_type(a9)); }
+STANDIN_FUNCTION(cufftPlanMany) {
+  return create_and_make(a0, points<int>(a1, a2, as_int(a10)), complex_size_of_type(a9));
+}
 
 STANDIN_FUNCTION(cufftMakePlan1d) { return make(a0, points({a1, a3}), complex_size_of_type(a2), a4); }
 STANDIN_FUNCTION(cufftMakePlan2d) { return make(a0, points({a1, a2}), complex_size_of_type(a3), a4); }
 STANDIN_FUNCTION(cufftMakePlan3d) { return make(a0, points({a1, a2, a3}), complex_size_of_type(a4), a5); }
-STANDIN_FUNCTION(cufftMakePlanMany) { return make(a0, points<int>(a1, a2, as_int(a10)), complex_size_of_type(a9), a11); }
+STANDIN_FUNCTION(cufftMakePlanMany) {
+  return make(a0, points<int>(a1, a2, as_int(a10)), complex_size_of_type(a9), a11);
+}
 
 STANDIN_FUNCTION(cufftGetSize1d) { return answer_live(a0, points({a1, a3}), complex_size_of_type(a2), a4); }
 STANDIN_FUNCTION(cufftGetSize2d) { return answer_live(a0, points({a1, a2}), complex_size_of_type(a3), a4); }
 STANDIN_FUNCTION(cufftGetSize3d) { return answer_live(a0, points({a1, a2, a3}), complex_size_of_type(a4), a5); }
-STANDIN_FUNCTION(cufftGetSizeMany) { return answer_live(a0, points<int>(a1, a2, as_int(a10)), complex_size_of_type(a9), a11); }
+STANDIN_FUNCTION(cufftGetSizeMany) {
+  return answer_live(a0, points<int>(a1, a2, as_int(a10)), complex_size_of_type(a9), a11);
+}
 
 STANDIN_FUNCTION(cufftEstimate1d) { return answer_size(points({a0, a2}), complex_size_of_type(a1), a3); }
 STANDIN_FUNCTION(cufftEstimate2d) { return answer_size(points({a0, a1}), complex_size_of_type(a2), a3); }
 STANDIN_FUNCTION(cufftEstimate3d) { return answer_size(points({a0, a1, a2}), complex_size_of_type(a3), a4); }
-STANDIN_FUNCTION(cufftEstimateMany) { return answer_size(points<int>(a0, a1, as_int(a9)), complex_size_of_type(a8), a10); }
+STANDIN_FUNCTION(cufftEstimateMany) {
+  return answer_size(points<int>(a0, a1, as_int(a9)), complex_size_of_type(a8), a10);
+}
 
 STANDIN_FUNCTION(cufftMakePlanMany64) {
   return make(a0, points<long long>(a1, a2, static_cast<std::int64_t>(a10)), complex_size_of_type(a9), a11);

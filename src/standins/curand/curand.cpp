@@ -6,10 +6,10 @@ namespace {
 
 using namespace standins;
 
-constexpr int kNoHandle = 101;            // CURAND_STATUS_NOT_INITIALIZED
-constexpr int kBadArgument = 104;         // CURAND_STATUS_OUT_OF_RANGE
-constexpr int kTypeError = 103;           // CURAND_STATUS_TYPE_ERROR
-constexpr int kLengthNotMultiple = 105;   // CURAND_STATUS_LENGTH_NOT_MULTIPLE
+constexpr int kNoHandle = 101;           // CURAND_STATUS_NOT_INITIALIZED
+constexpr int kBadArgument = 104;        // CURAND_STATUS_OUT_OF_RANGE
+constexpr int kTypeError = 103;          // CURAND_STATUS_TYPE_ERROR
+constexpr int kLengthNotMultiple = 105;  // CURAND_STATUS_LENGTH_NOT_MULTIPLE
 constexpr int kVersion = by_release(10309, 10402);
 constexpr std::int64_t kFirstPseudo = 100, kFirstQuasi = 200, kLastQuasi = 204;  // of curandRngType
 

@@ -32,7 +32,8 @@ std::uint64_t refined(Word n, Word right_sides) {
 
 // A size in elements of `size` bytes. The functions that use it return an int.
 std::int64_t elements(std::uint64_t size, std::int64_t count) {
-  const std::uint64_t bytes = workspace("CUSOLVER", size * static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)));
+  const std::uint64_t bytes =
+      workspace("CUSOLVER", size * static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)));
   return static_cast<std::int64_t>(std::min<std::uint64_t>((bytes + size - 1) / size, INT32_MAX));
 }
 
@@ -49,29 +50,29 @@ std::uint64_t size_of(Word data_type) {  // cudaDataType
 
 }  // namespace
 
-#define SIZES(name, N, M, type, count)                                                             \
-  STANDIN_FUNCTION(name) {                                                                         \
-    if (find_object(a0) == nullptr) return kNoHandle;                                              \
-    const std::uint64_t bytes = size_of(type) * static_cast<std::uint64_t>(count);                 \
-    if (a##N == 0 || a##M == 0) return kBadArgument;                                               \
-    write<std::size_t>(a##N, workspace("CUSOLVER", bytes));                                        \
-    write<std::size_t>(a##M, 0);                                                                   \
-    return 0;                                                                                      \
+#define SIZES(name, N, M, type, count)                                             \
+  STANDIN_FUNCTION(name) {                                                         \
+    if (find_object(a0) == nullptr) return kNoHandle;                              \
+    const std::uint64_t bytes = size_of(type) * static_cast<std::uint64_t>(count); \
+    if (a##N == 0 || a##M == 0) return kBadArgument;                               \
+    write<std::size_t>(a##N, workspace("CUSOLVER", bytes));                        \
+    write<std::size_t>(a##M, 0);                                                   \
+    return 0;                                                                      \
   }
-#define REFINED(name, N, M)                                                                        \
-  STANDIN_FUNCTION(name) {                                                                         \
-    const Object* const handle = find_object(a0);                                                  \
-    if (handle == nullptr) return kNoHandle;                                                       \
-    if (!write<int>(a##N, 0)) return kBadArgument;                                                 \
-    return clear_device_ints(*handle, a##M, 1) ? 0 : kFailed;                                      \
+#define REFINED(name, N, M)                                   \
+  STANDIN_FUNCTION(name) {                                    \
+    const Object* const handle = find_object(a0);             \
+    if (handle == nullptr) return kNoHandle;                  \
+    if (!write<int>(a##N, 0)) return kBadArgument;            \
+    return clear_device_ints(*handle, a##M, 1) ? 0 : kFailed; \
   }
-#define APPROXIMATED(name, N, M, B)                                                                \
-  STANDIN_FUNCTION(name) {                                                                         \
-    const Object* const handle = find_object(a0);                                                  \
-    if (handle == nullptr) return kNoHandle;                                                       \
-    const std::int64_t batch = as_int(a##B);                                                       \
-    if (a##M != 0) std::fill_n(reinterpret_cast<double*>(a##M), batch, 0.0);                       \
-    return clear_device_ints(*handle, a##N, batch) ? 0 : kFailed;                                  \
+#define APPROXIMATED(name, N, M, B)                                          \
+  STANDIN_FUNCTION(name) {                                                   \
+    const Object* const handle = find_object(a0);                            \
+    if (handle == nullptr) return kNoHandle;                                 \
+    const std::int64_t batch = as_int(a##B);                                 \
+    if (a##M != 0) std::fill_n(reinterpret_cast<double*>(a##M), batch, 0.0); \
+    return clear_device_ints(*handle, a##N, batch) ? 0 : kFailed;            \
   }
 
 #include "standins/cusolver/cusolver.def"

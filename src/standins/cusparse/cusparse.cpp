@@ -45,7 +45,9 @@ struct Described : Object {
 
   std::int64_t rows() const { return static_cast<std::int64_t>(fields[0]); }
   std::int64_t columns() const { return static_cast<std::int64_t>(fields[1]); }
-  std::int64_t elements() const { return layout->elements < 0 ? 0 : static_cast<std::int64_t>(field(layout->elements)); }
+  std::int64_t elements() const {
+    return layout->elements < 0 ? 0 : static_cast<std::int64_t>(field(layout->elements));
+  }
   Word field(int index) const { return fields[static_cast<std::size_t>(index)]; }
   Word& field(int index) { return fields[static_cast<std::size_t>(index)]; }
 };
@@ -137,20 +139,19 @@ const char* status_name(Word status) {
 
 }  // namespace
 
-#define STANDIN_FIELDS \
-  { a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13 }
+#define STANDIN_FIELDS {a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13}
 // Runs `body` on the matrix or vector that argument 0 is.
-#define ON_DESCRIBED(name, body)                           \
-  STANDIN_FUNCTION(name) {                                 \
-    auto* const object = find<Described>(a0);              \
-    if (object == nullptr) return kBadArgument;            \
-    body;                                                  \
-    return 0;                                              \
+#define ON_DESCRIBED(name, body)                \
+  STANDIN_FUNCTION(name) {                      \
+    auto* const object = find<Described>(a0);   \
+    if (object == nullptr) return kBadArgument; \
+    body;                                       \
+    return 0;                                   \
   }
-#define MODE(name, key)                                                                \
-  STANDIN_FUNCTION(name) {                                                             \
-    const Object* const object = find_object(a0);                                      \
-    return object == nullptr ? 0 : static_cast<int>(object->get(Key::key));            \
+#define MODE(name, key)                                                     \
+  STANDIN_FUNCTION(name) {                                                  \
+    const Object* const object = find_object(a0);                           \
+    return object == nullptr ? 0 : static_cast<int>(object->get(Key::key)); \
   }
 #define DESCRIBE(name, layout) \
   STANDIN_FUNCTION(name) { return describe(a0, layout, STANDIN_FIELDS); }
@@ -169,7 +170,8 @@ RETURN(cusparseGetErrorString, const char*, status_name(a0))
 ON_DESCRIBED(cusparseDnMatGetStridedBatch, write(a1, object->batch); write(a2, object->batch_stride))
 ON_DESCRIBED(cusparseSpMatGetStridedBatch, write(a1, object->batch))
 ON_DESCRIBED(cusparseSpMatGetFormat, write(a1, object->layout->format))
-ON_DESCRIBED(cusparseSpMatGetSize, write(a1, object->rows()); write(a2, object->columns()); write(a3, object->elements()))
+ON_DESCRIBED(cusparseSpMatGetSize, write(a1, object->rows()); write(a2, object->columns());
+             write(a3, object->elements()))
 ON_DESCRIBED(cusparseSpMatSetAttribute, object->attributes.set(static_cast<int>(a1), a2, a3))
 ON_DESCRIBED(cusparseSpMatGetAttribute, object->attributes.get(static_cast<int>(a1), a2, a3))
 ON_DESCRIBED(cusparseSpMatGetIndexBase, write(a1, static_cast<int>(object->field(object->layout->index_base))))
@@ -211,6 +213,6 @@ STANDIN_FUNCTION(cusparseSpGEAM_nnz) {
 STANDIN_FUNCTION(cusparseSpVV) {
   const Object* const handle = find_object(a0);
   if (handle == nullptr) return kNoHandle;
-  if (handle->get(Key::kPointerMode) == 0 && a4 != 0) std::memset(reinterpret_cast<void*>(a4), 0, size_of(a5));
+  if (is_result_on_host(*handle) && a4 != 0) std::memset(reinterpret_cast<void*>(a4), 0, size_of(a5));
   return 0;
 }

@@ -10,9 +10,9 @@ namespace {
 
 using namespace standins;
 
-constexpr int kNoHandle = 1;      // CUSPARSE_STATUS_NOT_INITIALIZED
-constexpr int kBadArgument = 3;   // CUSPARSE_STATUS_INVALID_VALUE
-constexpr int kVersion = 801;     // 0.8.1
+constexpr int kNoHandle = 1;     // CUSPARSE_STATUS_NOT_INITIALIZED
+constexpr int kBadArgument = 3;  // CUSPARSE_STATUS_INVALID_VALUE
+constexpr int kVersion = 801;    // 0.8.1
 constexpr std::size_t kOpaqueSize = 512;
 
 enum class Kind : std::uint64_t { kHandle = 0x6172656e61480001, kMatrix, kProduct, kAlgorithm, kPlan };

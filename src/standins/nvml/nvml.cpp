@@ -13,18 +13,19 @@ namespace {
 
 using namespace standins;
 
-constexpr int kUninitialized = 1;     // NVML_ERROR_UNINITIALIZED
-constexpr int kBadArgument = 2;       // NVML_ERROR_INVALID_ARGUMENT
-constexpr int kUnsupported = 3;       // NVML_ERROR_NOT_SUPPORTED
-constexpr int kNotFound = 6;          // NVML_ERROR_NOT_FOUND
-constexpr int kTooSmall = 7;          // NVML_ERROR_INSUFFICIENT_SIZE
-constexpr int kNoDriver = 9;          // NVML_ERROR_DRIVER_NOT_LOADED
+constexpr int kUninitialized = 1;  // NVML_ERROR_UNINITIALIZED
+constexpr int kBadArgument = 2;    // NVML_ERROR_INVALID_ARGUMENT
+constexpr int kUnsupported = 3;    // NVML_ERROR_NOT_SUPPORTED
+constexpr int kNotFound = 6;       // NVML_ERROR_NOT_FOUND
+constexpr int kTooSmall = 7;       // NVML_ERROR_INSUFFICIENT_SIZE
+constexpr int kNoDriver = 9;       // NVML_ERROR_DRIVER_NOT_LOADED
 constexpr int kMaxDevices = 64;
 
-constexpr int kClockRate = 13, kPciBus = 33, kPciDevice = 34, kPciDomain = 50, kMajor = 75, kMinor = 76;  // CUdevice_attribute
+constexpr int kClockRate = 13, kPciBus = 33, kPciDevice = 34, kPciDomain = 50, kMajor = 75,
+              kMinor = 76;  // CUdevice_attribute
 
-std::atomic<int> users{0};   // calls of nvmlInit without their nvmlShutdown
-char slots[kMaxDevices];     // their addresses are the handles of devices
+std::atomic<int> users{0};  // calls of nvmlInit without their nvmlShutdown
+char slots[kMaxDevices];    // their addresses are the handles of devices
 
 int device_of(Word handle) {
   const Word first = reinterpret_cast<Word>(slots);
@@ -164,11 +165,11 @@ const char* error_text(Word result) {
 
 }  // namespace
 
-#define DEVICE(name, N, type, value)                                                          \
-  STANDIN_FUNCTION(name) {                                                                    \
-    const int device = device_of(a0);                                                         \
-    if (device < 0) return users > 0 ? kBadArgument : kUninitialized;                         \
-    return write<type>(a##N, static_cast<type>(value)) ? 0 : kBadArgument;                    \
+#define DEVICE(name, N, type, value)                                       \
+  STANDIN_FUNCTION(name) {                                                 \
+    const int device = device_of(a0);                                      \
+    if (device < 0) return users > 0 ? kBadArgument : kUninitialized;      \
+    return write<type>(a##N, static_cast<type>(value)) ? 0 : kBadArgument; \
   }
 #define UNSUPPORTED(name) \
   STANDIN_FUNCTION(name) { return users > 0 ? kUnsupported : kUninitialized; }

@@ -12,11 +12,11 @@ namespace {
 
 using namespace standins;
 
-constexpr int kBadArgument = 3;           // NVRTC_ERROR_INVALID_INPUT
-constexpr int kNoHandle = 4;              // NVRTC_ERROR_INVALID_PROGRAM
-constexpr int kTooLate = 8;               // NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION
-constexpr int kNotCompiled = 9;           // NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION
-constexpr int kUnknownName = 10;          // NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID
+constexpr int kBadArgument = 3;   // NVRTC_ERROR_INVALID_INPUT
+constexpr int kNoHandle = 4;      // NVRTC_ERROR_INVALID_PROGRAM
+constexpr int kTooLate = 8;       // NVRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION
+constexpr int kNotCompiled = 9;   // NVRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION
+constexpr int kUnknownName = 10;  // NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID
 constexpr int kArchitectures[] = {75, 80, 86, 87, 89, 90, 100, 103, 120, 121};
 constexpr const char* kMark = "arena-skipped-kernel";  // how the simulated driver knows such an image
 

@@ -8,7 +8,7 @@ namespace {
 
 thread_local int depth = 0;
 
-int push() { return depth++; }  // the level of the new range
+int push() { return depth++; }                  // the level of the new range
 int pop() { return depth > 0 ? --depth : -2; }  // the level that ends, or NVTX's error for none
 
 std::uint64_t next_range() {
