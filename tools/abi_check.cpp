@@ -15,6 +15,12 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+// Of the profiler. The packages lack its header, which declares two functions that we have, both without parameters.
+extern "C" CUresult CUDAAPI cuProfilerStart(void);
+extern "C" CUresult CUDAAPI cuProfilerStop(void);
+typedef CUresult(CUDAAPI* PFN_cuProfilerStart_v4000)(void);
+typedef CUresult(CUDAAPI* PFN_cuProfilerStop_v4000)(void);
+
 // Where a declaration stands, for messages. Compilers differ in how they report places inside of macros.
 #define TEXT_OF(token) #token
 #define TEXT_OF_VALUE(macro) TEXT_OF(macro)
@@ -64,6 +70,7 @@ PAIR(cu::ModuleTag, CUmod_st)
 PAIR(cu::FunctionTag, CUfunc_st)
 PAIR(cu::LibraryTag, CUlib_st)
 PAIR(cu::KernelTag, CUkern_st)
+PAIR(cu::UserObjectTag, CUuserObject_st)
 PAIR(cu::ExecAffinityParam, CUexecAffinityParam)
 
 #define CU_STRUCT(ours, theirs) PAIR(cu::ours, theirs)

@@ -23,11 +23,13 @@ using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
 using Library = struct LibraryTag*;
 using Kernel = struct KernelTag*;
+using UserObject = struct UserObjectTag*;
 struct ExecAffinityParam;  // never looked into
 
 using Ints3 = int[3];
 using Bytes4 = unsigned char[4];
 using Bytes5 = unsigned char[5];
+using Bytes8 = unsigned char[8];
 using Bytes16 = unsigned char[16];
 using Bytes54 = unsigned char[54];
 using Bytes64 = unsigned char[64];
@@ -48,6 +50,10 @@ enum class Result : unsigned {
 #undef CU_VALUE
 #undef CU_END_ENUM
 
+using HostFunction = void (*)(void* data);
+using StreamCallback = void (*)(Stream stream, Result status, void* data);
+using BlockToSharedSize = std::size_t (*)(int block_size);
+
 #define CU_STRUCT(ours, theirs) struct ours {
 #define CU_UNION(ours, theirs) union ours {
 #define CU_FIELD(type, ours, theirs) type ours;
@@ -61,10 +67,6 @@ enum class Result : unsigned {
 #undef CU_FIELD
 #undef CU_PAD
 #undef CU_END
-
-using HostFunction = void (*)(void* data);
-using StreamCallback = void (*)(Stream stream, Result status, void* data);
-using BlockToSharedSize = std::size_t (*)(int block_size);
 
 // One function type per exported symbol: fn::cuMemAlloc_v2 and so on.
 namespace fn {

@@ -91,7 +91,8 @@ CUDASIM_API size_t cudasimCensus(char* text, size_t size);
 
 /* Findings: what the program did that is undefined on hardware, a JSON object a line with the members kind, call, number
  * and thread (of the call), handle, text, destroyed_by, destroyed_number, destroyed_thread, and race. Kinds are "dead
- * stream" (event, graph, graph exec, context, pool, module, function, library, kernel), "unknown handle", "graph memory
+ * stream" (event, graph, graph exec, context, pool, module, function, library, kernel,
+ * graph node, user object), "unknown handle", "graph memory
  * gone", "module gone", and those of the race checker, "race" and "removed". The first 1,000 races and the first 1,000 others are kept; the count is of all. */
 CUDASIM_API unsigned long long cudasimFindingCount(void);
 CUDASIM_API size_t cudasimFindings(char* text, size_t size);

@@ -74,7 +74,8 @@ class Finding(Tabled):
     ``kind`` is one of
 
     - ``"dead stream"``, ``"dead event"``, ``"dead graph"``, ``"dead graph exec"``, ``"dead context"``, ``"dead pool"``,
-      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``:
+      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``,
+      ``"dead graph node"``, ``"dead user object"``:
       a call used the handle of a destroyed object; ``destroyed_by``, ``destroyed_number`` and ``destroyed_thread`` say
       which call destroyed it,
     - ``"unknown handle"``: a call used a handle that never existed,

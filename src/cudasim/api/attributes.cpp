@@ -46,7 +46,6 @@ constexpr std::array kOnEveryDevice{
     std::pair{kCooperativeLaunch, 1},
     std::pair{kHostRegisterSupported, 1},
     std::pair{kMemoryPoolsSupported, 1},
-    std::pair{kIpcEventSupported, 1},
     std::pair{kHostNumaId, -1},
     std::pair{kNumaId, -1},
 };

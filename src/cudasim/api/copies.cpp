@@ -11,6 +11,7 @@
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/devices.hpp"
+#include "cudasim/api/graphs.hpp"
 #include "cudasim/machine/sparse.hpp"
 
 namespace cudasim {
@@ -20,6 +21,12 @@ bool on_device(Machine& m, std::uint64_t address) {
   const Mapping* mapping = m.space->mapping_at(address);
   return mapping != nullptr && (mapping->physical->device != nullptr ||
                                 mapping->physical->prop.location.type == cu::MemLocationType::kDevice);
+}
+
+// Whether a synchronous call on it may return before the device is done: device memory, unless asked otherwise.
+bool may_return_early(Machine& m, std::uint64_t address) {
+  const Range* range = m.space->find(address);
+  return on_device(m, address) && (range == nullptr || !range->sync_memops);
 }
 
 // Calls `function(offset)` with the place of each row on a side.
@@ -93,6 +100,36 @@ void stage(Copy& copy) {
   });
   copy.src.pitch = copy.width;
   copy.src.slice = copy.width * copy.height;
+}
+
+// A copy or fill as a graph's node describes it.
+std::shared_ptr<const NodeParams> describe(const Copy& copy) {
+  cu::Memcpy3D given{};
+  const auto type = [](const Side& side) { return side.managed ? cu::MemoryType::kUnified : cu::MemoryType::kHost; };
+  const auto rows = [](const Side& side) { return side.pitch > 0 ? side.slice / side.pitch : 0; };
+  given.src_type = type(copy.src);
+  given.src_host = reinterpret_cast<const void*>(copy.src.managed ? 0 : copy.src.address);
+  given.src_device = copy.src.managed ? copy.src.address : 0;
+  given.src_pitch = copy.src.pitch;
+  given.src_height = rows(copy.src);
+  given.dst_type = type(copy.dst);
+  given.dst_host = reinterpret_cast<void*>(copy.dst.managed ? 0 : copy.dst.address);
+  given.dst_device = copy.dst.managed ? copy.dst.address : 0;
+  given.dst_pitch = copy.dst.pitch;
+  given.dst_height = rows(copy.dst);
+  given.width = copy.width;
+  given.height = copy.height;
+  given.depth = copy.depth;
+  return std::make_shared<const NodeParams>(NodeParams{given});
+}
+
+std::shared_ptr<const NodeParams> describe(const Fill& fill) {
+  return std::make_shared<const NodeParams>(NodeParams{cu::MemsetNodeParams{.dst = fill.address,
+                                                                            .pitch = fill.pitch,
+                                                                            .value = fill.value,
+                                                                            .element = fill.unit,
+                                                                            .width = fill.row / fill.unit,
+                                                                            .height = fill.rows}});
 }
 
 // Host to device, device to host and device to device say which end is whose, and are held to it.
@@ -249,7 +286,7 @@ Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
   if (copy.dst_context == nullptr) copy.dst_context = context;
   if (copy.src_context == nullptr) copy.src_context = context;
   join_rows(copy);
-  Work work{.name = name, .bytes = copy.size()};
+  Work work{.name = name, .bytes = copy.size(), .node = cu::GraphNodeType::kMemcpy};
   add_effects(work, copy, copy.dst, true);
   add_effects(work, copy, copy.src, false);
   work.run = [copy] { return run_copy(copy); };
@@ -257,7 +294,7 @@ Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
 }
 
 Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context) {
-  Work work{.name = name, .bytes = fill.row * fill.rows};
+  Work work{.name = name, .bytes = fill.row * fill.rows, .node = cu::GraphNodeType::kMemset};
   for (std::uint64_t y = 0; y < fill.rows; ++y) {
     work.effects.push_back({fill.address + y * fill.pitch, fill.row, true, false, context});
   }
@@ -278,9 +315,12 @@ Result queue_copy(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
     stage(copy);
     if (synchronous) wait_for_stream(call, stream);  // for what came before, and only for that
   }
-  submit(call, stream, copy_work(call.name, copy, stream->context));
+  Work work = copy_work(call.name, copy, stream->context);
+  if (captured) work.params = describe(copy);
+  submit(call, stream, std::move(work));
   const bool to_pageable = !copy.dst.managed;
-  const bool stays = on_device(m, copy.dst.address) && (!copy.src.managed || on_device(m, copy.src.address));
+  const bool stays =
+      may_return_early(m, copy.dst.address) && (!copy.src.managed || may_return_early(m, copy.src.address));
   if (!captured && (to_pageable || (synchronous && !stays))) wait_for_stream(call, stream);
   return kSuccess;
 }
@@ -293,8 +333,10 @@ Result queue_fill(Call& call, const Fill& given, cu::Stream handle, bool synchro
   Fill fill = given;
   if (fill.rows == 1 || fill.pitch == fill.row)
     fill = {.address = given.address, .row = given.row * given.rows, .value = given.value, .unit = given.unit};
-  submit(call, stream, fill_work(call.name, fill, stream->context));
-  if (synchronous && !on_device(call.machine, fill.address)) wait_for_stream(call, stream);
+  Work work = fill_work(call.name, fill, stream->context);
+  if (stream->capture) work.params = describe(given);
+  submit(call, stream, std::move(work));
+  if (synchronous && !may_return_early(call.machine, fill.address)) wait_for_stream(call, stream);
   return kSuccess;
 }
 

@@ -109,26 +109,37 @@ Result stream_property(std::string_view name, cu::Stream handle, Value* out, Get
 std::atomic<bool> may_call_host = true;
 std::atomic<int> host_calls = 0;  // under way
 
-// Queues a call of the program's. Who is called knows that all before it in the stream is done, and may tell others.
-void submit_host_function(Call& call, const StreamRef& stream, bool even_failed,
-                          const std::function<void()>& function) {
+void submit_host_function(Call& call, const StreamRef& stream, const std::function<void()>& function, bool even_failed,
+                          const std::shared_ptr<const NodeParams>& params = {}) {
   auto reached = std::make_shared<Clock>();
-  const auto run = [function, reached] {
-    {
-      const std::lock_guard lock(machine().mutex);
-      machine().checker.host_waited(*reached);
-    }
-    const InHostFunction scope;
-    ++host_calls;
-    if (may_call_host) function();
-    --host_calls;
-    return kSuccess;
-  };
-  submit(call, stream, {call.name, run, {}, 0, {}, true, even_failed});
+  Work work = host_work(call.name, function, reached);
+  work.even_failed = even_failed;
+  work.params = params;
+  submit(call, stream, std::move(work));
   *reached = stream->clock;  // the mutex is held: the function cannot have begun
 }
 
 }  // namespace
+
+void call_program(const std::function<void()>& function) {
+  const InHostFunction scope;
+  ++host_calls;
+  if (may_call_host) function();
+  --host_calls;
+}
+
+Work host_work(std::string_view name, const std::function<void()>& function,
+               const std::shared_ptr<const Clock>& reached) {
+  const auto run = [function, reached] {
+    if (reached) {
+      const std::lock_guard lock(machine().mutex);
+      machine().checker.host_waited(*reached);
+    }
+    call_program(function);
+    return kSuccess;
+  };
+  return {.name = name, .run = run, .on_worker = true, .node = cu::GraphNodeType::kHost};
+}
 
 void stop_host_functions() {
   constexpr auto kLongest = std::chrono::seconds(1);
@@ -231,7 +242,10 @@ CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handl
 CUDASIM_EXPORT Result cuLaunchHostFunc(cu::Stream handle, cu::HostFunction function, void* data) {
   return enter("cuLaunchHostFunc", Need::kContext, [&](Call& call) {
     require(function != nullptr, kInvalidValue);
-    submit_host_function(call, stream_of(call, handle), false, [function, data] { function(data); });
+    const StreamRef stream = stream_of(call, handle);
+    std::shared_ptr<const NodeParams> params;
+    if (stream->capture) params = std::make_shared<const NodeParams>(NodeParams{cu::HostNodeParams{function, data}});
+    submit_host_function(call, stream, [function, data] { function(data); }, false, params);
     return kSuccess;
   });
 }
@@ -243,7 +257,7 @@ CUDASIM_EXPORT Result cuStreamAddCallback(cu::Stream handle, cu::StreamCallback 
     refuse_capture(*stream, kCaptureUnsupported);
     // Unlike a host function, a callback is also called after a fault, and told of it.
     const ContextRef context = stream->context;
-    submit_host_function(call, stream, true, [=] { callback(handle, context->error.load(), data); });
+    submit_host_function(call, stream, [=] { callback(handle, context->error.load(), data); }, true);
     return kSuccess;
   });
 }

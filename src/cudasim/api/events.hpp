@@ -24,6 +24,14 @@ void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
 
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
+// Calls a function of the program, which may not call the driver; or does not, if none is to be called any more.
+void call_program(const std::function<void()>& function);
+
+// Work that calls a function of the program. Who is called knows that all before it in the stream is done, and may tell
+// others: `reached` is what the host knows then.
+Work host_work(std::string_view name, const std::function<void()>& function,
+               const std::shared_ptr<const Clock>& reached);
+
 // Calls no function of the program any more, and waits for those under way, but not for ever.
 void stop_host_functions();
 

@@ -58,7 +58,7 @@ bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::u
     case kHostPointer:
       return (host || range.kind == RangeKind::kManaged) && give(data, ptr);
     case kSyncMemops:
-      return give(data, 0);
+      return give(data, range.sync_memops ? 1 : 0);
     case kBufferId:
       return give(data, range.id);
     case kIsManaged:
@@ -66,7 +66,7 @@ bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::u
     case kDeviceOrdinal:
       return give(data, device != nullptr ? device->number : -2);
     case kIsLegacyIpcCapable:
-      return give(data, 0);
+      return give(data, range.kind == RangeKind::kDevice && !range.of_module && range.ipc_opens == 0 ? 1 : 0);
     case kRangeStart:
       return give(data, range.address);
     case kRangeSize:
@@ -217,7 +217,7 @@ CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
   bool pooled = false;
   const Result result = enter("cuMemFree", Need::kDriver, [&](Call& call) {
     Range* range = call.machine.space->find_exact(ptr);
-    require(range != nullptr && !range->freed && !range->of_module, kInvalidValue);
+    require(range != nullptr && !range->freed && !range->of_module && range->ipc_opens == 0, kInvalidValue);
     pooled = range->kind == RangeKind::kPool;
     require(pooled || range->kind == RangeKind::kDevice || range->kind == RangeKind::kManaged, kInvalidValue);
     check_safe_in_capture(call);
@@ -263,6 +263,22 @@ CUDASIM_EXPORT Result cuPointerGetAttributes(unsigned count, cu::PointerAttribut
       std::memset(data[i], 0, attribute_size(what[i]));
       if (range == nullptr && what[i] == cu::PointerAttribute::kDeviceOrdinal) give(data[i], -2);
       if (range != nullptr) attribute(call, *range, what[i], ptr, data[i]);
+    }
+    return kSuccess;
+  });
+}
+
+CUDASIM_EXPORT Result cuPointerSetAttribute(const void* value, cu::PointerAttribute what, cu::DevicePtr ptr) {
+  return enter("cuPointerSetAttribute", Need::kContext, [&](Call& call) {
+    require(value != nullptr && what == cu::PointerAttribute::kSyncMemops, kInvalidValue);
+    Range* range = range_of(call, ptr);
+    require(range != nullptr && range->kind != RangeKind::kReservation, kInvalidValue);
+    unsigned on = 0;
+    std::memcpy(&on, value, sizeof on);
+    require(on <= 1, kInvalidValue);
+    range->sync_memops = on == 1;
+    for (const StreamRef& stream : streams_of(call.machine, *call.context)) {
+      if (on == 1 && !stream->capture) call.wait_for(stream);  // what is pending is done when this returns
     }
     return kSuccess;
   });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abi/types.hpp"
+#include "cudasim/machine/advice.hpp"
 #include "cudasim/machine/checker.hpp"
 #include "cudasim/machine/store.hpp"
 
@@ -46,8 +47,13 @@ struct Range {
   cu::MemPool pool = nullptr;
   unsigned flags = 0;
   std::uint64_t id = 0;
-  bool of_module = false;  // holds variables of a module: not the program's to free
-  bool freed = false;      // by cuMemFreeAsync: the addresses are the pool's, and may not be used
+  bool of_module = false;    // holds variables of a module: not the program's to free
+  bool sync_memops = false;  // synchronous copies and fills of it are always waited for
+  unsigned ipc_opens = 0;    // of memory of another process: how often it was opened
+  int ipc_process = 0;
+  std::uint64_t ipc_id = 0;
+  AdviceMap advice;    // of managed memory
+  bool freed = false;  // by cuMemFreeAsync: the addresses are the pool's, and may not be used
 };
 
 inline constexpr std::uint64_t kHostBit = std::uint64_t{1} << 63;  // beside the bits of the devices

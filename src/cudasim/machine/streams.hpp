@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -61,6 +62,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   ActorRef actor;
   Clock clock;
   std::shared_ptr<Capture> capture;
+  std::map<cu::LaunchAttributeId, cu::LaunchAttributeValue> attributes;  // that were set
 
   bool blocking() const { return flags == 0; }
 

@@ -22,6 +22,8 @@ struct Effect {
   bool by_driver = false;  // bookkeeping, which needs no access
 };
 
+struct NodeParams;
+
 struct Piece {
   char* data;
   std::uint64_t size;
@@ -34,9 +36,11 @@ struct Work {
   std::vector<Effect> effects{};
   std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
   std::vector<Mark> after{};
-  bool on_worker = false;    // never on the calling thread
-  bool even_failed = false;  // also after a fault, when nothing else runs any more
-  bool delayed = true;       // takes time, as every operation in a stream does
+  bool on_worker = false;                              // never on the calling thread
+  bool even_failed = false;                            // also after a fault, when nothing else runs any more
+  bool delayed = true;                                 // takes time, as every operation in a stream does
+  cu::GraphNodeType node = cu::GraphNodeType::kEmpty;  // what it becomes in a graph
+  std::shared_ptr<const NodeParams> params{};          // what it is, for those who ask a graph
   // For work without `run`, which is over at once in an idle stream: what to do if it has to wait.
   std::function<Result()> if_queued{};
 };
