@@ -68,10 +68,9 @@ class ArenaMemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager)
         """Allocate device memory in the current context."""
         pool = _arena_of(self.context.device.id)
         buffer = self._attempt_allocation(lambda: _allocate(pool, size))
-        pointer = _driver.MemoryPointer(
+        return _driver.MemoryPointer(
             weakref.proxy(self.context), ctypes.c_void_p(buffer.ptr), size, finalizer=buffer.free
         )
-        return pointer
 
     def get_memory_info(self) -> Any:
         """What this process can still allocate on the device, and the cap."""

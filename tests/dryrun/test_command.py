@@ -1,4 +1,4 @@
-"""``arena dryrun``: whether a program fits, what it held, which cards would do, and the largest batch."""
+"""``arena dryrun``: whether a program fits, what it held, which cards are large enough, and the largest batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_program_that_fits_is_told_with_its_peak_its_lines_and_the_cards_that_
         "4 GiB train.py:9 in step",
         "64 MiB train.py:8 in step",
     ]
-    assert lines[5] == "cards that would do: gtx1660ti (5.81 GiB) and larger"
+    assert lines[5] == "cards that are large enough: gtx1660ti (5.81 GiB) and larger"
     assert sum(line.startswith("Note: ") for line in lines) == 2
     following = shlex.split(lines[-1].removeprefix("Next: "))
     assert following[:6] == ["arena", "dryrun", "--card", "t4", "--report", "report.html"]

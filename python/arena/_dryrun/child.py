@@ -75,7 +75,7 @@ class DrySession(Session):
             return self.peaks
         return [report for one in watch.watched() if (report := one.report("At the end")) is not None]
 
-    def tell(self, facts: dict[str, Any]) -> None:
+    def emit(self, facts: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the folder is gone: nobody waits for it any more
             files.write(self.folder / FACTS, [json.dumps(facts).encode()])
 

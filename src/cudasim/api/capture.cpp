@@ -29,8 +29,8 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   return enter(name, Need::kContext, [&](Call& call) {
     require(status != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, handle);
-    if (stream == stream->context->legacy &&
-        !call.machine.captures.empty()) {  // of no use while a stream that it waits for is captured
+    // The legacy stream cannot be used while a stream that it waits for is being captured.
+    if (stream == stream->context->legacy && !call.machine.captures.empty()) {
       for (const StreamRef& other : streams_of(call.machine, *stream->context)) {
         require(!other->blocking() || !other->capture, kCaptureImplicit);
       }
@@ -57,7 +57,7 @@ Result instantiate(Call& call, cu::GraphExec* exec, cu::Graph handle, std::uint6
   return kSuccess;
 }
 
-// A launch does not look at addresses: work on memory that is gone faults when the device gets to it.
+// A launch does not check addresses: work on memory that is gone faults when the device gets to it.
 void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
   for (const Effect& effect : work.effects) {
     if (locate(call.machine, effect, nullptr)) continue;
@@ -116,10 +116,10 @@ void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark)
   Capture::Member& from = *capture.member(mark.stream);
   Capture::Member& to = *capture.member(stream);
   from.joined = std::max(from.joined, mark.work);
-  to.work = ++capture.recorded;  // the waiting stream now holds something that must be joined in its turn
+  to.work = ++capture.recorded;  // the waiting stream must now be joined, too
 }
 
-void invalidate_if_under_way(const Machine& m, Capture& capture) {
+void invalidate_if_in_progress(const Machine& m, Capture& capture) {
   if (m.captures.contains(capture.id)) capture.invalid = true;
 }
 
@@ -141,8 +141,8 @@ void check_safe_in_capture(Call& call) {
   if (thread_mode == cu::CaptureMode::kRelaxed) return;
   for (const auto& [id, capture] : call.machine.captures) {
     const bool mine = capture->thread == this_thread() && capture->mode != cu::CaptureMode::kRelaxed;
-    const bool everyones = capture->mode == cu::CaptureMode::kGlobal && thread_mode == cu::CaptureMode::kGlobal;
-    if (mine || everyones) invalidate(*capture, kCaptureUnsupported);
+    const bool global = capture->mode == cu::CaptureMode::kGlobal && thread_mode == cu::CaptureMode::kGlobal;
+    if (mine || global) invalidate(*capture, kCaptureUnsupported);
   }
 }
 
@@ -211,7 +211,7 @@ CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v2(cu::Stream stream, cu::CaptureSt
   return cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, nullptr, count);
 }
 
-// Nodes of graphs have no handles here: the lists of dependencies are empty.
+// Graph nodes have no handles here, so the lists of dependencies are empty.
 CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v3(cu::Stream stream, cu::CaptureStatus* status, std::uint64_t* id,
                                                 cu::Graph* graph, const cu::GraphNode** dependencies,
                                                 const cu::GraphEdgeData** edges, std::size_t* count) {
@@ -253,11 +253,11 @@ CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_hand
     const auto exec = find_live(call, call.machine.graph_execs, handle);
     require(exec != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, stream_handle);
-    if (stream->capture) {  // becomes a part of another graph
+    if (stream->capture) {  // the work becomes part of another graph
       for (const Work& work : exec->work) record_work(call, stream, work);
       return kSuccess;
     }
-    stream->clock.join(exec->clock);  // launches of one graph run one after the other, whatever their streams
+    stream->clock.join(exec->clock);  // launches of one graph run one after the other, in any streams
     std::vector<Mark> after{exec->launched};
     for (Work work : exec->work) {
       fault_if_gone(call, handle, work);

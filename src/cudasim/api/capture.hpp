@@ -1,5 +1,5 @@
-// Stream capture: work queued in a captured stream becomes a graph, which can be launched. A graph keeps its work in
-// the order in which it was queued, which is one of the orders that its dependencies allow.
+// Stream capture: work queued in a captured stream becomes a graph, which can be launched. A graph runs its work in the
+// order in which it was queued, which is one of the orders that its dependencies allow.
 #pragma once
 
 #include <map>
@@ -15,13 +15,13 @@ namespace cudasim {
 
 struct GraphState {
   std::vector<Work> work;
-  // Of one that can be launched: where its last launch ends.
+  // Of an executable graph: the end of its last launch.
   Mark launched;
   Clock clock;
 };
 
 struct Capture {
-  // A stream that takes part, and what of it has been joined by another that does.
+  // A stream in the capture, and how much of its work another one has joined.
   struct Member {
     StreamRef stream;
     std::uint64_t work = 0;
@@ -40,7 +40,7 @@ struct Capture {
   Member* member(const StreamRef& stream);
 };
 
-// What an event remembers when it was recorded in a captured stream.
+// A point in a captured stream, where an event was recorded.
 struct CapturedMark {
   std::shared_ptr<Capture> capture;
   StreamRef stream;
@@ -49,21 +49,20 @@ struct CapturedMark {
 
 void record_work(Call& call, const StreamRef& stream, Work work);
 CapturedMark mark_capture(const StreamRef& stream);
-// The stream waits for what was captured up to the mark, and takes part in the capture from now on.
+// The stream waits for the captured work up to the mark, and is part of the capture from now on.
 void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark);
 
-// Ends the capture that a stream began, and invalidates one that it only takes part in: the stream goes.
+// For a stream that is destroyed: ends the capture that it began, and invalidates one that it has only joined.
 void drop_capture(Machine& m, const StreamRef& stream);
 
-// Invalidates a capture that has not ended.
-void invalidate_if_under_way(const Machine& m, Capture& capture);
+void invalidate_if_in_progress(const Machine& m, Capture& capture);
 // Refuses with `code`, and invalidates the capture, when the stream is being captured.
 void refuse_capture(const StreamState& stream, Result code);
-// Refuses, and invalidates the captures, when streams of the context are being captured: the call concerns them all.
+// Refuses, and invalidates the captures, when streams of the context are being captured: the call affects all of them.
 void check_no_capture(Call& call, const ContextState& context);
-// Refuses calls that may wait or change mappings while a capture forbids them to this thread.
+// Refuses calls that may wait or change mappings while a capture forbids that for this thread.
 void check_safe_in_capture(Call& call);
-// Refuses to wait for or ask about a stream that is being captured.
+// Refuses to wait for or query a stream that is being captured.
 void check_may_wait(Call& call, const StreamRef& stream);
 
 }  // namespace cudasim

@@ -1,4 +1,4 @@
-// Events: where in which stream they were last recorded, and when that was reached.
+// Events: the point in a stream at which they were last recorded, and the time when it was reached.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ struct EventState {
   bool recorded = false;
   Mark mark;
   Clock clock;
-  CapturedMark captured;  // set while the last record was in a capture
+  CapturedMark captured;  // set if the last record was in a capture
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
@@ -24,7 +24,7 @@ void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
 
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
-// Calls no function of the program any more, and waits for those under way, but not for ever.
+// Stops calling functions of the program, and waits up to a second for running ones.
 void stop_host_functions();
 
 }  // namespace cudasim
