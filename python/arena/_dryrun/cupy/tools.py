@@ -105,7 +105,7 @@ def explain_pip(text: str, wanted: str) -> str:
         return text
     if found := re.search(r"\(from versions: ([^)]*)\)", text):
         if found[1] not in ("", "none"):
-            return f"{begin}there is no package {wanted} for this Python. Next: use a released version of CuPy"
+            return f"{begin}the index has no {wanted} for this Python. Next: use a released version of CuPy"
         return (
             f"{begin}pip finds no {wanted}, so there is no network, or the index has none. Next: run this once with access to "
             "an index (PIP_INDEX_URL), or to a folder with the packages (PIP_FIND_LINKS); the result is kept"
