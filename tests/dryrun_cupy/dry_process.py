@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,15 +19,14 @@ def run_dry(
     *arguments: str, devices: int = 1, folder: Path = ROOT, nvrtc: bool = False, timeout: float = 280
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python ARGUMENTS``. ``nvrtc``: with NVIDIA's compiler in place of the stand-in."""
-    more = {"XDG_CACHE_HOME": str(CACHE), "CUDASIM_DEVICES": str(devices), "PYTHONPATH": str(ROOT)}
+    more = {"XDG_CACHE_HOME": str(CACHE), "CUDASIM_DEVICES": str(devices)}
     with prepared(Device(None, 8 << 30), more) as ready:
         variables = dict(ready.variables)
         if nvrtc:
             kept = [file for file in variables["LD_PRELOAD"].split(":") if "libnvrtc" not in Path(file).name]
             variables["LD_PRELOAD"] = ":".join(kept)
             variables["LD_LIBRARY_PATH"] = str(NVRTC / "nvidia" / "cu13" / "lib")
-        if package := os.environ.get("PYTHONPATH"):  # of who tests a package that is not installed
-            variables["PYTHONPATH"] += f":{package}"
+        variables["PYTHONPATH"] += f":{ROOT}"
         return subprocess.run(
             [sys.executable, *arguments],
             capture_output=True,

@@ -60,7 +60,9 @@ def test_the_cupy_that_would_be_imported_is_found(cupy: Installed, monkeypatch: 
 
 def test_where_there_is_no_cupy_the_next_step_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(arena.ArenaError, match=r"CuPy is not installed for .*python.*\. Next: pip install cupy-cuda13x"):
+    with pytest.raises(
+        arena.ArenaError, match=r"CuPy is not installed for .*python.*\. Next: pip install cupy-cuda13x"
+    ):
         installed.find_cupy()
 
 
@@ -70,7 +72,7 @@ def test_a_cupy_that_is_no_wheel_for_a_known_cuda_is_refused(cupy: Installed, co
     file.unlink()
     if content is not None:
         file.write_text(content)
-    with pytest.raises(arena.ArenaError, match="not one of the wheels for CUDA 12 or 13.*Next: install one"):
+    with pytest.raises(arena.ArenaError, match=r"not a wheel for CUDA 12 or 13\. Next: install one"):
         installed.read_cupy(cupy.folder)
 
 
@@ -139,7 +141,9 @@ def test_of_two_at_once_one_builds_and_the_other_waits(
     assert "Waiting for another process that builds" in capfd.readouterr().err
 
 
-def test_a_cache_that_cannot_be_written_to_is_named(cupy: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_to_is_named(
+    cupy: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(arena.ArenaError, match=r"Not a directory\. Next: set XDG_CACHE_HOME"):
@@ -171,12 +175,14 @@ def test_without_a_compiler_the_next_step_is_to_install_one(tmp_path: Path, monk
 def test_cxx_chooses_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").touch(mode=0o755)
     monkeypatch.setenv("CXX", f"{tmp_path}/mine")
-    assert tools.compiler() == [f"{tmp_path}/mine"]
+    assert tools.compiler() == f"{tmp_path}/mine"
 
 
 def test_without_pythons_headers_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    with pytest.raises(arena.ArenaError, match=r"has no Python\.h\. Next: install Python's headers \(Debian: apt install python3"):
+    with pytest.raises(
+        arena.ArenaError, match=r"has no Python\.h\. Next: install Python's headers \(Debian: apt install python3"
+    ):
         tools.check_headers()
 
 
@@ -185,14 +191,18 @@ def test_without_an_index_the_next_step_is_one(tmp_path: Path, monkeypatch: pyte
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(arena.ArenaError, match=r"pip finds no source package cupy==14\.9\.8.*Next: run this once with access"):
+    with pytest.raises(
+        arena.ArenaError, match=r"pip finds no source package cupy==14\.9\.8.*Next: run this once with access"
+    ):
         tools.download("cupy==14.9.8", tmp_path)
 
 
 def test_a_version_without_a_source_package_is_said() -> None:
     text = "ERROR: Could not find a version that satisfies the requirement cupy==14.9.8 (from versions: 14.0.0, 14.2.0)"
-    said = tools.explain_pip(tools.explain("pip", text), "source package cupy==14.9.8")
-    assert said.endswith("the index has no source package cupy==14.9.8 for this Python. Next: use a released version of CuPy")
+    said = str(tools.explain_pip(text, "source package cupy==14.9.8"))
+    assert said.endswith(
+        "the index has no source package cupy==14.9.8 for this Python. Next: use a released version of CuPy"
+    )
 
 
 def test_what_a_compiler_says_is_passed_on_in_one_line() -> None:
@@ -240,8 +250,8 @@ def test_modules_are_found_in_the_cache_and_nothing_else_changes(
         assert ours.find_spec("cupy", None) is None
         assert Path(os.environ["CUDA_PATH"]) == build.folder_of(cupy) / "toolkit"
         assert ours.find_spec("cupy.cuda.memory", [str(cupy.folder / "cupy" / "cuda")]) is None
-        for name, package in (("cupy_backends.cuda.api.runtime", "cupy_backends/cuda/api"), ("cupy.cuda.cub", "cupy/cuda")):
-            spec = ours.find_spec(name, [str(cupy.folder / package)])
+        for name in ("cupy_backends.cuda.api.runtime", "cupy.cuda.cub"):
+            spec = ours.find_spec(name, [str(cupy.folder.joinpath(*name.split(".")[:-1]))])
             assert spec is not None
             assert spec.origin == str(build.module_file(build.folder_of(cupy), name))
     finally:
@@ -253,5 +263,5 @@ def test_modules_are_found_in_the_cache_and_nothing_else_changes(
 
 def test_a_cupy_that_is_imported_already_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api.runtime", sys)
-    with pytest.raises(arena.ArenaError, match="is imported already.*Next: begin the dry run before you import cupy"):
+    with pytest.raises(arena.ArenaError, match=r"is imported already.*Next: begin the dry run before you import cupy"):
         dry_cupy.enable()

@@ -65,6 +65,14 @@ def test_all_operations_together_leave_nothing_and_do_nothing_undefined(allocato
         assert {census[kind] for kind in ("handles", "mappings", "reservations", "streams", "events")} == {0}
 
 
+def test_processes_that_a_program_starts_run_dry_too() -> None:
+    program = (
+        "import multiprocessing as mp, cupy\nprint(mp.get_context('spawn').Pool(1).map(cupy.arange, [3])[0].nbytes)"
+    )
+    done = run_dry("-c", program)
+    assert done.stdout == "24\n", done.stderr
+
+
 def test_kernels_are_compiled_by_nvidias_compiler_where_it_is_installed() -> None:
     if not NVRTC.exists():
         assert not os.environ.get("CI"), f"{NVRTC} is missing"
@@ -79,10 +87,7 @@ def test_a_mistake_in_a_kernel_is_found_by_nvidias_compiler() -> None:
     if not NVRTC.exists():
         assert not os.environ.get("CI"), f"{NVRTC} is missing"
         pytest.skip(f"make .venv/.nvrtc installs NVIDIA's compiler into {NVRTC}")
-    program = (
-        "from arena._dryrun import cupy as dry; dry.enable(); import cupy\n"
-        "cupy.RawKernel('extern \"C\" __global__ void f() { nonsense; }', 'f').compile()"
-    )
+    program = """import cupy; cupy.RawKernel('extern "C" __global__ void f() { nonsense; }', "f").compile()"""
     done = run_dry("-c", program, nvrtc=True)
     assert "CompileException" in done.stderr
     assert 'identifier "nonsense" is undefined' in done.stderr

@@ -42,8 +42,9 @@ def unpacked_source(version: str) -> Path:
         folder.parent.mkdir(exist_ok=True)
         archive = tools.download(f"cupy=={version}", folder.parent)
         with tarfile.open(archive) as file:
-            wanted = [member for member in file if member.name.startswith((f"cupy-{version}/tests", f"cupy-{version}/pyproj"))]
-            file.extractall(folder.parent, wanted, filter="data")
+            wanted = ("tests", "pyproject.toml")
+            members = [member for member in file if member.name.split("/")[1] in wanted]
+            file.extractall(folder.parent, members, filter="data")
     return folder
 
 

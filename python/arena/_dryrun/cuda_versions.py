@@ -12,8 +12,8 @@ __all__ = ["cuda_of_cupy", "cuda_versions"]
 
 def cuda_versions() -> set[int]:
     """The major versions of CUDA that CuPy and PyTorch in this environment are for."""
-    found = {read(folder) for name, read in (("cupy", cuda_of_cupy), ("torch", _cuda_of_torch)) for folder in _folders(name)}
-    return found - {0}
+    readers = {"cupy": cuda_of_cupy, "torch": _cuda_of_torch}
+    return {read(folder) for name, read in readers.items() for folder in _folders(name)} - {0}
 
 
 def cuda_of_cupy(package: Path) -> int:

@@ -43,8 +43,8 @@ def read_cupy(folder: Path) -> Installed:
     cuda = cuda_of_cupy(folder / "cupy")
     if cuda not in SUPPORTED:
         raise ArenaError(
-            f"the CuPy in {folder} is not one of the wheels for CUDA {SUPPORTED[0]} or {SUPPORTED[-1]}, and only these can "
-            f"run dry. Next: install one in a virtual environment: {INSTALL}"
+            f"the CuPy in {folder} cannot run dry: it is not a wheel for CUDA {' or '.join(map(str, SUPPORTED))}. "
+            f"Next: install one in a virtual environment: {INSTALL}"
         )
     return Installed(folder, version, cuda)
 
