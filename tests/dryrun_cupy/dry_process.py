@@ -16,7 +16,7 @@ NVRTC = ROOT / ".venv" / "nvrtc"  # NVIDIA's compiler, where `make` puts it: it 
 
 
 def run_dry(
-    *arguments: str, devices: int = 1, folder: Path = ROOT, nvrtc: bool = False, timeout: float = 280
+    *arguments: str, devices: int = 1, folder: Path = ROOT, nvrtc: bool = False, timeout: float = 600
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python ARGUMENTS``. ``nvrtc``: with NVIDIA's compiler in place of the stand-in."""
     more = {"XDG_CACHE_HOME": str(CACHE), "CUDASIM_DEVICES": str(devices)}

@@ -13,7 +13,7 @@ from .dry_process import NVRTC, run_dry
 from .operations import OWN, SHARED
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first of them builds
 
 ALLOCATORS = ("cupy", "async", "arena")
 NAMES = sorted({**SHARED, **OWN})

@@ -19,7 +19,7 @@ from tests.programs import ROOT
 from .dry_process import run_dry
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 FOLDER = "tests/cupy_tests/cuda_tests"
 FILES = ("test_stream", "test_graph", "test_memory", "test_pinned_memory", "test_device", "test_memory_hook")
