@@ -14,18 +14,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import cupy
 import numpy
 
 import arena
 from arena import sim
-from arena._dryrun import cupy as dry_cupy
 from arena._dryrun.cupy.recipe import MODULES
 
 from .operations import OWN, SHARED
-
-dry_cupy.enable()
-
-import cupy  # noqa: E402
 
 Held = Callable[[], int]
 

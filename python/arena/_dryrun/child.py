@@ -20,6 +20,7 @@ from .._run import Session, run_program
 from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
+from . import cupy as dry_cupy
 from .frameworks import WatchedTorch, cupy_facts, failure_of
 
 __all__ = ["FACTS", "HISTORY", "main"]
@@ -46,6 +47,7 @@ class DrySession(Session):
     def begin(self) -> None:
         super().begin()
         self.torch.wait()
+        dry_cupy.enable()
 
     def note(self, error: BaseException) -> None:
         super().note(error)

@@ -16,6 +16,7 @@ from .._cards import Card, find_card
 from .._sim.library import library
 from .._util.sizes import Size, parse_size
 from ..errors import ArenaError, UsageError
+from . import cupy as dry_cupy
 from .libraries import foreign_libraries, libraries
 
 __all__ = ["dryrun"]
@@ -55,6 +56,7 @@ def begin(profile: Card, size: int) -> None:
     for file in files:
         if file != library():
             _open.append(ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL))
+    dry_cupy.enable()
     _device = wanted
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from .._sim.library import library as driver_library
 from ..errors import ArenaError
+from .cuda_versions import cuda_versions
 
 __all__ = ["FOLDER", "LIBRARIES", "Library", "foreign_libraries", "libraries", "loaded_libraries"]
 
@@ -60,8 +61,19 @@ def libraries() -> list[Path]:
             f"the libraries for dry runs are not there: {FOLDER} has no {' or '.join(runtime)}. They are part of the "
             "package on Linux only; reinstall cuda-arena if this is Linux"
         )
+    unused = unused_sonames()
     chosen = sorted(found.values(), key=lambda file: order.index(file.name) if file.name in order else len(order))
+    chosen = [file for file in chosen if file.name not in unused]
     return [driver_library(), *(file for file in chosen if file.parent != COMPILERS or not is_installed(file.name))]
+
+
+def unused_sonames() -> set[str]:
+    """Libraries for a CUDA that no installed framework is for. Some look for any version, and take what is loaded."""
+    used = cuda_versions()
+    if not used:
+        return set()
+    names = [(cuda, soname) for library in LIBRARIES for cuda, soname in library.sonames.items()]
+    return {soname for _, soname in names} - {soname for cuda, soname in names if cuda in used}
 
 
 def is_installed(soname: str) -> bool:

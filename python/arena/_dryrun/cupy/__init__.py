@@ -8,7 +8,11 @@ hands the modules to Python when the program imports CuPy. The user's environmen
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .build import built_modules
 from .finder import disable, enable
 
-__all__ = ["built_modules", "disable", "enable"]
+__all__ = ["EVERY_PROCESS", "built_modules", "disable", "enable"]
+
+EVERY_PROCESS = Path(__file__).parent / "every_process"  # for PYTHONPATH, so that processes of the program run dry, too

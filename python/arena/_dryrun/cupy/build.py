@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ... import __version__
+from ..._core import __version__
 from ...errors import ArenaError
 from ..libraries import FOLDER as LIBRARIES
 from . import recipe, tools
@@ -64,7 +64,7 @@ def built_modules(cupy: Installed | None = None) -> Path:
             if not folder.is_dir():  # another process may have built it by now
                 _build_into(folder, cupy)
     except OSError as error:
-        raise ArenaError(_explain(error, folder.parent)) from None
+        raise _explain(error, folder.parent) from None
     return folder
 
 
@@ -75,13 +75,11 @@ def folder_of(cupy: Installed) -> Path:
     return cache_folder() / name
 
 
-def _explain(error: OSError, cache: Path) -> str:
+def _explain(error: OSError, cache: Path) -> ArenaError:
     if error.errno == errno.ENOSPC:
-        return tools.explain("", os.strerror(errno.ENOSPC))
-    return (
-        f"CuPy's modules cannot be built for dry runs: {error.filename or cache}: {error.strerror}. Next: set XDG_CACHE_HOME to "
-        "a folder that you may write to"
-    )
+        return tools.disk_is_full()
+    place = error.filename or cache
+    return tools.cannot_build(f"{place}: {error.strerror}", "set XDG_CACHE_HOME to a folder that you may write to")
 
 
 @contextlib.contextmanager
@@ -114,7 +112,7 @@ def _build_into(folder: Path, cupy: Installed) -> None:
 def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
     runtime = LIBRARIES / f"libcudart.so.{cupy.cuda}"
     if not runtime.exists():
-        raise ArenaError(f"{runtime} is missing, which CuPy runs on in a dry run. Next: reinstall cuda-arena")
+        raise tools.cannot_build(f"{runtime} is missing", "reinstall cuda-arena")
     compiler = tools.compiler()
     tools.check_headers()
     advance("downloading the source")
@@ -139,7 +137,7 @@ def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
         # By its SONAME, and without a path: the process has loaded it before.
         linked = [str(runtime)] if module.links_runtime else []
         target = module_file(draft / "done", module.name)
-        command = [*compiler, *flags, str(generated), "-o", str(target), *linked]
+        command = [compiler, *flags, str(generated), "-o", str(target), *linked]
         tools.run(command, f"compiling {module.name}", folder=source)
 
     with ThreadPoolExecutor(max_workers=min(len(recipe.MODULES), os.cpu_count() or 1)) as workers:
@@ -160,7 +158,7 @@ def _unpack(file: Path, folder: Path) -> Path:
                     if content is not None:
                         target.write_bytes(content.read())
     except tarfile.TarError as error:
-        raise ArenaError(f"{file.name}, which pip downloaded, cannot be read: {error}. Next: pip cache purge") from None
+        raise tools.cannot_build(f"{file.name} cannot be read: {error}", "pip cache purge") from None
     return folder
 
 
@@ -170,7 +168,7 @@ def _cuda_version(includes: list[Path]) -> int:
             found = re.search(r"^#define\s+CUDA_VERSION\s+(\d+)", file.read_text(errors="replace"), re.MULTILINE)
             if found:
                 return int(found[1])
-    raise ArenaError("CuPy's modules cannot be built for dry runs: NVIDIA's packages have no cuda.h with a version")
+    raise tools.cannot_build("NVIDIA's packages have no cuda.h with a version")
 
 
 def _cython_version(packages: Path) -> str:

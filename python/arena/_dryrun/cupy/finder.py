@@ -22,8 +22,8 @@ __all__ = ["disable", "enable"]
 
 _NAMES = frozenset(module.name for module in MODULES)
 _KERNELS = "CUPY_CACHE_DIR"
-# Where CuPy looks for NVIDIA's headers after the environment that it is installed in. It compiles nothing without them, and
-# who has no GPU may not have them.
+# Where CuPy looks for NVIDIA's headers, after its own environment. It compiles nothing without them, and a machine
+# without a GPU may have none.
 _TOOLKIT = ("CUDA_PATH", "CUDA_HOME")
 
 
@@ -70,7 +70,7 @@ def enable() -> None:
         return
     if late := sorted(_NAMES & sys.modules.keys()):
         raise ArenaError(
-            f"{late[0]} is imported already, with NVIDIA's runtime in it. Next: begin the dry run before you import cupy"
+            f"{late[0]} is imported already, with NVIDIA's runtime. Next: begin the dry run before you import cupy"
         )
     finder = Finder()
     finder.set(_KERNELS, _kernel_cache())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ArenaError
+from ..cuda_versions import cuda_of_cupy
 
 __all__ = ["Installed", "find_cupy", "read_cupy"]
 
@@ -40,11 +40,11 @@ def find_cupy() -> Installed:
 def read_cupy(folder: Path) -> Installed:
     """The CuPy in a folder such as ``site-packages``."""
     version = _version(folder / "cupy" / "_version.py")
-    cuda = _cuda(folder / "cupy" / ".data" / "_wheel.json")
+    cuda = cuda_of_cupy(folder / "cupy")
     if cuda not in SUPPORTED:
         raise ArenaError(
-            f"the CuPy in {folder} is not one of the wheels for CUDA {SUPPORTED[0]} or {SUPPORTED[-1]}, and only these can "
-            f"run dry. Next: install one in a virtual environment: {INSTALL}"
+            f"the CuPy in {folder} cannot run dry: it is not a wheel for CUDA {' or '.join(map(str, SUPPORTED))}. "
+            f"Next: install one in a virtual environment: {INSTALL}"
         )
     return Installed(folder, version, cuda)
 
@@ -59,11 +59,3 @@ def _version(file: Path) -> str:
     except (OSError, SyntaxError, ValueError):
         pass
     raise ArenaError(f"the version of CuPy cannot be read from {file}. Next: install CuPy again: {INSTALL}")
-
-
-def _cuda(file: Path) -> int:
-    """The major version of CUDA, or 0. Only CuPy's wheels have this file: it says ``"cuda": "13.x"``."""
-    try:
-        return int(str(json.loads(file.read_text())["cuda"]).partition(".")[0])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FLAGS", "INCLUDE", "MODULES", "Module", "cython_options", "cython_requirement", "digest", "headers", "macros"]
+__all__ = [
+    "FLAGS",
+    "INCLUDE",
+    "MODULES",
+    "Module",
+    "cython_options",
+    "cython_requirement",
+    "digest",
+    "headers",
+    "macros",
+]
 
 INCLUDE = Path(__file__).parent / "include"
 
@@ -26,8 +36,8 @@ class Module:
         return Path(*self.name.split(".")).with_suffix(".pyx")
 
 
-# All modules whose kernels or calls go through a runtime of their own. (One more, cupy.cuda.jitify, has a runtime that it never
-# calls.) The last three launch kernels that nvcc compiled; with our headers they only take the memory for it.
+# All modules with a runtime of their own, but for cupy.cuda.jitify, which never calls it. The last three launch kernels
+# that nvcc compiled; with our headers they only take the memory for it.
 MODULES = (
     Module("cupy_backends.cuda.api.runtime", links_runtime=True),
     Module("cupy.random._generator_api"),
@@ -35,8 +45,8 @@ MODULES = (
     Module("cupy.cuda.thrust"),
 )
 
-# Packages with NVIDIA's headers. Structs do not change within a major version, and these are the ones that our runtime is
-# checked against. The headers in `crt/` are for both, because for CUDA 12 they come with a compiler of 40 MB.
+# Packages with NVIDIA's headers. Structs do not change within a major version, and these are the headers that our
+# runtime is checked against. Those in `crt/` are for both: for CUDA 12 they come with a compiler of 40 MB.
 _RUNTIME = {12: "nvidia-cuda-runtime-cu12>=12.9,<12.10", 13: "nvidia-cuda-runtime>=13,<14"}
 _CRT = "nvidia-cuda-crt>=13,<14"
 
@@ -75,14 +85,14 @@ def cython_options(source: Path, cuda_version: int, cython: str) -> list[str]:
 
 
 def _directives(file: Path) -> dict[str, Any]:
-    """The dictionary ``compiler_directives`` of CuPy's build. What it computes are options for profiling, which are off."""
+    """The dictionary ``compiler_directives`` of CuPy's build. Values that it computes are about profiling: off."""
     for node in ast.walk(ast.parse(file.read_text())):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
             continue
         if [target.id for target in node.targets if isinstance(target, ast.Name)] == ["compiler_directives"]:
             pairs = zip(node.value.keys, node.value.values, strict=True)
             return {
-                key.value: value.value if isinstance(value, ast.Constant) else False
+                str(key.value): value.value if isinstance(value, ast.Constant) else False
                 for key, value in pairs
                 if isinstance(key, ast.Constant)
             }
@@ -90,7 +100,7 @@ def _directives(file: Path) -> dict[str, Any]:
 
 
 def macros(source: Path) -> list[str]:
-    """Macros of CuPy's build that the modules need. The versions are those of the Thrust and CUB that CuPy has with it."""
+    """Macros of CuPy's build that the modules need. The versions are those of the Thrust and CUB in its package."""
     bundled = source / "cupy" / "_core" / "include" / "cupy" / "_cccl"
     thrust = _defined(bundled / "thrust" / "thrust" / "version.h", "THRUST_VERSION")
     cub = _defined(bundled / "cub" / "cub" / "version.cuh", "CUB_VERSION")
