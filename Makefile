@@ -72,7 +72,7 @@ test-part-%: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py chromiu
 chromium:
 	@sh .ci/get_chromium.sh
 
-test-slow: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 build/arena_load ## Run the tests marked as slow, which `make test` leaves to CI
+test-slow: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.nvrtc build/arena_load ## Run the tests marked as slow, which `make test` leaves to CI
 	$(PYTEST) -m slow $(PYTEST_FLAGS) $(NONE_CHOSEN)
 
 lint: $(VENV)/.package $(VENV)/.lint ## Run every linter that CI runs: format, types, declarations, workflows
@@ -195,7 +195,7 @@ count: $(VENV)/.package build/core_benchmark ## Count the instructions of the hi
 
 # Everything that `checks` needs. With -j, make skips targets that wait for another one, and returns to them last: so what
 # others wait for comes first.
-ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz $(VENV)/.docs
+ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.nvrtc $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz $(VENV)/.docs
 ready: build/tsan/.built build/arena_load ## Install and build what the other targets need (installs system packages)
 
 # One after the other, since the system's package manager has a lock.
@@ -239,6 +239,11 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 # An older CuPy in a folder of its own. There is none for Python 3.14 and later.
 $(VENV)/.cupy13: $(VENV)/.python
 	$(INSTALL) --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
+	@touch $@
+
+# NVIDIA's compiler, beside the others: it changes what programs do that look for one.
+$(VENV)/.nvrtc: $(VENV)/.python
+	$(INSTALL) --upgrade --no-deps --target $(VENV)/nvrtc 'nvidia-cuda-nvrtc>=13,<14'
 	@touch $@
 
 # PyTorch's reader of its memory snapshots: one file of its wheel, which needs nothing else.

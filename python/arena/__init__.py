@@ -31,7 +31,7 @@ from .errors import (
 # Not typing.TYPE_CHECKING: importing typing would make `import arena` half as slow again. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import sim, torch
+    from . import cuda_core, numba, sim, torch
     from ._analysis.batch import LargestBatch, largest_batch
     from ._analysis.compare import Comparison, compare
     from ._analysis.fit.answer import Fit, fit
@@ -78,6 +78,7 @@ __all__ = [
     "__version__",
     "compare",
     "configure",
+    "cuda_core",
     "default_arena",
     "driver",
     "errors",
@@ -86,6 +87,7 @@ __all__ = [
     "load",
     "malloc",
     "metrics",
+    "numba",
     "report",
     "safe_point",
     "sim",
@@ -114,7 +116,7 @@ _LAZY = {
     "trace_lines": "_inspect.lines",
 }
 
-_MODULES = ("sim", "torch")  # imported on first use
+_MODULES = ("cuda_core", "numba", "sim", "torch")  # imported on first use
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 

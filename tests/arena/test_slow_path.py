@@ -27,7 +27,7 @@ def calls_of(function: Callable[[], Any]) -> tuple[Any, list[str]]:
         if event == "c_call":
             calls.append(argument.__name__)
         elif event == "call":
-            calls.append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
+            calls.append(frame.f_code.co_name)
 
     sys.setprofile(note)
     try:
@@ -63,7 +63,7 @@ def test_a_miss_is_one_call_into_the_core_and_runs_no_python(make: MakeArena, cu
         buffer.free()
         pool.trim()
     buffer, calls = calls_of(lambda: pool.allocate(4 * MIB, known))  # an object is asked for its number once
-    assert calls == ["allocate", "OwnedStream.__cuda_stream__"]
+    assert calls == ["allocate", "__cuda_stream__"]
     buffer.free()
     check(pool)
 
@@ -93,7 +93,7 @@ def test_functions_for_pressure_are_the_only_python_that_a_watched_miss_runs(mak
     pool.on_pressure(0.5, print)
     _, calls = calls_of(lambda: pool.allocate(2 * MIB))
     assert calls[0] == "allocate"
-    assert [name for name in calls if name.startswith("Arena.")] == ["Arena._rearm_pressure", "Arena._fire_pressure"]
+    assert [name for name in calls if name.endswith("_pressure")] == ["_rearm_pressure", "_fire_pressure"]
 
 
 @pytest.mark.parametrize("size", [65 * MIB, 1 << 62, 1 << 63, 1 << 64, 1 << 200])

@@ -20,6 +20,7 @@ from .._run import Session, run_program
 from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
+from . import cupy as dry_cupy
 from .frameworks import WatchedTorch, cupy_facts, failure_of
 
 __all__ = ["FACTS", "HISTORY", "main"]
@@ -46,10 +47,11 @@ class DrySession(Session):
     def begin(self) -> None:
         super().begin()
         self.torch.wait()
+        dry_cupy.enable()
 
     def note(self, error: BaseException) -> None:
         super().note(error)
-        self.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+        self.error = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
         self.ended_by = failure_of(error)
 
     def facts(self) -> dict[str, Any]:

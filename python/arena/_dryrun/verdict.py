@@ -138,7 +138,7 @@ def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
     """Which lines held the most, and when: as the arena knows it, or PyTorch's history."""
     for peak in (outcome.facts or {}).get("peaks", ()):
         if peak["lines"]:
-            moment = peak["moment"].rstrip(".") or "When that request failed"
+            moment = peak["moment"].rstrip(".") or "Live when that request failed"
             return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
     done = replayed(outcome)
     if done is None:

@@ -30,7 +30,7 @@ using cu::Array;
 using cu::Function;
 using cu::Kernel;
 using cu::Library;
-using UserObject = struct UserObjectTag*;
+using cu::UserObject;
 struct IpcMemHandle {
   char reserved[64];
 };

@@ -378,6 +378,7 @@ Settings from_environment() {
     std::string name(shown.substr(prefix.size()));
     for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     if (name == "card") continue;
+    if (name.starts_with("workspace_") || name == "cudnn_version") continue;  // read by src/standins
     if (name == "devices") {
       devices = text.substr(equals + 1);
       continue;
