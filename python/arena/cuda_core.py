@@ -106,7 +106,7 @@ class MemoryResource(_cuda_core.MemoryResource):  # type: ignore[misc]
 
 
 def _stream(stream: Any) -> int:
-    """The number of a stream, which the arena borrows: cuda.core's can be closed while memory freed on them is pending."""
+    """The number of a stream. The arena borrows it: cuda.core's can be closed while memory freed on them is pending."""
     return 0 if stream is None else as_stream(stream)
 
 

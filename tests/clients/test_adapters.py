@@ -199,7 +199,7 @@ def test_a_stranger_cannot_be_freed() -> None:
         resource = arena.cuda_core.MemoryResource(pool)
         with pytest.raises(arena.UsageError, match="0x1000 is not a live buffer of this memory resource"):
             resource.deallocate(0x1000, 512, stream=None)
-        with pytest.raises(arena.UsageError, match="pool=7 is not accepted; give an arena.Arena"):
+        with pytest.raises(arena.UsageError, match=r"pool=7 is not accepted; give an arena\.Arena"):
             arena.cuda_core.MemoryResource(7)  # type: ignore[arg-type]
 
 
