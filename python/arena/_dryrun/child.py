@@ -51,7 +51,7 @@ class DrySession(Session):
 
     def note(self, error: BaseException) -> None:
         super().note(error)
-        self.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+        self.error = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
         self.ended_by = failure_of(error)
 
     def facts(self) -> dict[str, Any]:
