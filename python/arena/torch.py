@@ -76,21 +76,14 @@ def pool(pool: Arena) -> Iterator[Arena]:
     """
     torch = _import_torch()
     _check(pool)
-    if _allocator is not None:
-        _core.use_in_thread(pool)
-        try:
-            yield pool
-        finally:
-            _core.use_in_thread(None)
-        return
-    _connect()
-    segments = torch.cuda.MemPool(_new_allocator(torch).allocator())
-    with torch.cuda.use_mem_pool(segments, device=pool.device):
-        _core.use_in_thread(pool)
-        try:
-            yield pool
-        finally:
-            _core.use_in_thread(None)
+    with contextlib.ExitStack() as stack:
+        if _allocator is None:
+            _connect()
+            segments = torch.cuda.MemPool(_new_allocator(torch).allocator())
+            stack.enter_context(torch.cuda.use_mem_pool(segments, device=pool.device))
+        _core.enter_torch_pool(pool)
+        stack.callback(_core.leave_torch_pool)
+        yield pool
 
 
 def _import_torch() -> Any:

@@ -13,6 +13,7 @@
 #include "bindings/lines.hpp"
 #include "bindings/slow_path.hpp"
 #include "bindings/stream_argument.hpp"
+#include "bindings/torch.hpp"
 #include "core/arena/trimming.hpp"
 
 namespace py = pybind11;
@@ -295,6 +296,7 @@ void set_watched(PyObject* self, Watched watched) {
     if (slot.get().core == source.core) slot.set(source);
   }
   slot_of(self).set(source);
+  torch::set_watched(*source.core, source.watched);
 }
 
 PyObject* watch_misses(PyObject* self, PyObject*) {

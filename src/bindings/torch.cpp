@@ -2,15 +2,16 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
-#include "bindings/slow_path.hpp"
 #include "bindings/torch_error.hpp"
 
 namespace py = pybind11;
@@ -31,17 +32,47 @@ struct Python {
 };
 Python python;
 
-// Where the memory of a device comes from, from its first allocation on. Never destroyed: PyTorch frees tensors while the
-// process exits.
+// An arena that PyTorch takes memory from. Never destroyed: PyTorch frees tensors while the process exits.
 struct DeviceSource {
   Source source;
+  std::atomic<Watched> watched = Watched::kNone;  // changes when on_pressure() is called; that of `source` does not
   std::mutex mutex;
   std::unordered_set<cu::Stream> known;  // streams whose life was looked at
 };
+
+// One for each arena, however often it is given.
+class SourceTable {
+ public:
+  DeviceSource& get(const Source& source) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<DeviceSource>& found = sources_[source.core.get()];
+    if (!found) {
+      found = std::make_unique<DeviceSource>();
+      found->source = source;
+      found->watched = source.watched;
+    }
+    return *found;
+  }
+  void set_watched(const Arena& core, Watched watched) {
+    const std::lock_guard lock(mutex_);
+    const auto it = sources_.find(&core);
+    if (it != sources_.end()) it->second->watched = watched;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const Arena*, std::unique_ptr<DeviceSource>> sources_;
+};
+SourceTable& source_table() {
+  static auto& table = *new SourceTable;
+  return table;
+}
+
+// What each device uses, from its first allocation on.
 std::array<std::atomic<DeviceSource*>, kDevices> sources;
 
-// The arena that this thread uses instead, in a `with arena.torch.pool(...)` block.
-thread_local DeviceSource* own_source = nullptr;
+// What this thread uses instead: the `with arena.torch.pool(...)` blocks that it is in, innermost last.
+thread_local std::vector<DeviceSource*> entered;
 
 struct Entry {
   DeviceSource* source = nullptr;
@@ -120,18 +151,17 @@ auto call_python(const Function& function) {
 }
 
 DeviceSource& source_for(int device) {
-  if (own_source != nullptr && own_source->source.device == device) return *own_source;
+  for (auto it = entered.rbegin(); it != entered.rend(); ++it) {
+    if ((*it)->source.device == device) return **it;
+  }
   if (device < 0 || static_cast<std::size_t>(device) >= kDevices) throw std::runtime_error("arena: no such device");
   std::atomic<DeviceSource*>& slot = sources[static_cast<std::size_t>(device)];
   if (DeviceSource* known = slot.load(std::memory_order_acquire)) return *known;
   return *call_python([&]() -> DeviceSource* {
     const py::object pool = py::reinterpret_borrow<py::object>(python.source_of)(device);
-    auto* made = new DeviceSource;
-    made->source = source_of(pool.ptr());
+    DeviceSource* found = &source_table().get(source_of(pool.ptr()));
     DeviceSource* before = nullptr;
-    if (slot.compare_exchange_strong(before, made)) return made;
-    delete made;
-    return before;
+    return slot.compare_exchange_strong(before, found) ? found : before;
   });
 }
 
@@ -161,8 +191,9 @@ Line line_of_caller() {
 }
 
 // One attempt, without Python. Null if there is not enough memory, and Python may know how to make room.
-Block* try_without_python(const Source& source, Bytes size, cu::Stream stream, Line line) {
-  if (source.watched != Watched::kNone || source.expects_virtual_memory) return nullptr;
+Block* try_without_python(const DeviceSource& from, Bytes size, cu::Stream stream, Line line) {
+  const Source& source = from.source;
+  if (from.watched.load(std::memory_order_relaxed) != Watched::kNone || source.expects_virtual_memory) return nullptr;
   try {
     return without_gil([&] { return &source.core->allocate(size, stream, {.line = line, .is_last = false}); });
   } catch (const OutOfMemory&) {
@@ -172,11 +203,12 @@ Block* try_without_python(const Source& source, Bytes size, cu::Stream stream, L
 
 [[gnu::noinline]] Block& allocate_missed(DeviceSource& from, Bytes size, cu::Stream stream, Line line) {
   look_at_stream(from, stream);
-  if (Block* block = try_without_python(from.source, size, stream, line)) return *block;
+  if (Block* block = try_without_python(from, size, stream, line)) return *block;
   return *call_python([&]() -> Block* {
+    Source source = from.source;
+    source.watched = from.watched.load(std::memory_order_relaxed);
     const Wanted wanted{.size = size, .stream = stream};
-    const auto buffer =
-        py::reinterpret_steal<py::object>(allocate_slowly(from.source, nullptr, wanted, Product::kBuffer));
+    const auto buffer = py::reinterpret_steal<py::object>(allocate_slowly(source, nullptr, wanted, Product::kBuffer));
     if (!buffer) throw py::error_already_set();
     return &buffers::take_block(buffer.ptr());
   });
@@ -186,7 +218,8 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
   if (size == 0) return nullptr;
   DeviceSource& from = source_for(device);
   const Line line = line_of_caller();
-  Block* block = from.source.watched == Watched::kNone ? from.source.core->try_allocate(size, stream, line) : nullptr;
+  const bool may_hit = from.watched.load(std::memory_order_relaxed) != Watched::kAll;
+  Block* block = may_hit ? from.source.core->try_allocate(size, stream, line) : nullptr;
   if (block == nullptr) block = &allocate_missed(from, size, stream, line);
   void* address = reinterpret_cast<void*>(block->address);
   blocks().add(address, {.source = &from, .block = block});
@@ -213,6 +246,8 @@ void record_stream(void* address, cu::Stream stream) {
 
 }  // namespace
 
+void set_watched(const Arena& core, Watched watched) { source_table().set_watched(core, watched); }
+
 void bind(py::module_& module) {
   module.def(
       "connect_torch",
@@ -222,14 +257,14 @@ void bind(py::module_& module) {
       py::arg("source_of"), py::arg("is_pooled"),
       "Set the functions that find the arena of a device, and whether a stream is one of PyTorch's own.");
   module.def(
-      "use_in_thread",
-      [](const py::object& pool) {
-        own_source = nullptr;
-        if (pool.is_none()) return;
-        own_source = new DeviceSource;  // kept: blocks refer to it
-        own_source->source = source_of(pool.ptr());
+      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); },
+      py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
+  module.def(
+      "leave_torch_pool",
+      [] {
+        if (!entered.empty()) entered.pop_back();
       },
-      py::arg("pool"), "Give PyTorch memory of this arena in this thread; with None, of the device's arena again.");
+      "Give PyTorch memory of the arena before in this thread.");
   module.def(
       "torch_record_stream_address", [] { return reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream); },
       "The address of the function that PyTorch calls for Tensor.record_stream().");

@@ -3,7 +3,11 @@
 #pragma once
 
 #include "bindings/bindings.hpp"
+#include "bindings/slow_path.hpp"
 
 namespace arena::torch {
 void bind(pybind11::module_& module);
-}
+
+// From now on, which requests the on_pressure() functions of an arena watch.
+void set_watched(const Arena& core, Watched watched);
+}  // namespace arena::torch

@@ -91,9 +91,9 @@ CUDASIM_API size_t cudasimCensus(char* text, size_t size);
 
 /* Findings: what the program did that is undefined on hardware, one JSON object per line with the members kind, call,
  * number and thread (of the call), handle, text, destroyed_by, destroyed_number, destroyed_thread, and race. Kinds are
- * "dead stream" (event, graph, graph exec, context, pool, module, function, library, kernel), "unknown handle", "graph
- * memory gone", "module gone", and those of the race checker, "race" and "removed". Keeps the first 1,000 races and the
- * first 1,000 others; the count includes all. */
+ * "dead stream" (event, graph, graph exec, graph node, context, pool, module, function, library, kernel, user object),
+ * "unknown handle", "graph memory gone", "module gone", and those of the race checker, "race" and "removed". Keeps the
+ * first 1,000 races and the first 1,000 others; the count includes all. */
 CUDASIM_API unsigned long long cudasimFindingCount(void);
 CUDASIM_API size_t cudasimFindings(char* text, size_t size);
 CUDASIM_API void cudasimClearFindings(void);

@@ -156,7 +156,7 @@ def test_settings_of_the_math_libraries_are_not_refused_by_the_driver(tmp_path: 
 def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = run_arena("dryrun", "-m", "there_is_no_such_module")
     assert done.returncode == 1
-    assert done.stderr == "arena: -m there_is_no_such_module cannot be run: there is no such module\n"
+    assert done.stderr == "arena: -m there_is_no_such_module cannot be run: the module does not exist\n"
 
 
 def test_processes_that_the_program_starts_run_dry_too_and_do_not_report(tmp_path: Path) -> None:

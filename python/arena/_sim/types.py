@@ -74,9 +74,9 @@ class Finding(Tabled):
     ``kind`` is one of
 
     - ``"dead stream"``, ``"dead event"``, ``"dead graph"``, ``"dead graph exec"``, ``"dead context"``, ``"dead pool"``,
-      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``: a call used the handle of a
-      destroyed object; ``destroyed_by``, ``destroyed_number`` and ``destroyed_thread`` identify the call that destroyed
-      it,
+      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``, ``"dead graph node"``,
+      ``"dead user object"``: a call used the handle of a destroyed object; ``destroyed_by``, ``destroyed_number`` and
+      ``destroyed_thread`` identify the call that destroyed it,
     - ``"unknown handle"``: a call used a handle that never existed,
     - ``"module gone"``: a module was unloaded while launches of its kernels were queued,
     - ``"graph memory gone"``: a graph was launched after memory that it touches was unmapped or freed,

@@ -1,5 +1,6 @@
 #include "cudasim/api/capture.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "cudasim/api/contexts.hpp"
@@ -17,6 +18,12 @@ thread_local cu::CaptureMode thread_mode = cu::CaptureMode::kGlobal;
 void leave(Machine& m, const std::shared_ptr<Capture>& capture) {
   for (const Capture::Member& member : capture->members) member.stream->capture.reset();
   m.captures.erase(capture->id);
+}
+
+// Ends a capture without a graph.
+void abandon(Machine& m, const std::shared_ptr<Capture>& capture, const Death& death) {
+  leave(m, capture);
+  if (capture->own_graph) destroy_graph(m, capture->graph, death);
 }
 
 cu::CaptureStatus status_of(const StreamRef& stream) {
@@ -42,37 +49,62 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   });
 }
 
-std::shared_ptr<GraphState> graph_of(Call& call, cu::Graph handle) {
-  for (const auto& [id, capture] : call.machine.captures) require(capture->handle != handle, kInvalidValue);
-  auto graph = find_live(call, call.machine.graphs, handle);
-  require(graph != nullptr, kInvalidValue);
-  return graph;
-}
-
-Result instantiate(Call& call, cu::GraphExec* exec, cu::Graph handle, std::uint64_t flags) {
-  require(exec != nullptr && flags == 0, kInvalidValue);
-  const auto graph = graph_of(call, handle);
-  *exec = call.machine.graph_execs.reserve(call.machine.settings.reuse);
-  call.machine.graph_execs.add(*exec, std::make_shared<GraphState>(*graph));
+Result begin_capture(Call& call, cu::Stream handle, cu::CaptureMode mode, const GraphRef& graph,
+                     std::vector<NodeState*> dependencies) {
+  require(cu::bits(mode) <= cu::bits(cu::CaptureMode::kRelaxed), kInvalidValue);
+  const StreamRef stream = stream_of(call, handle);
+  require(stream != call.context->legacy, kCaptureUnsupported);
+  require(!stream->capture, kIllegalState);
+  auto capture = std::make_shared<Capture>();
+  capture->id = call.machine.next_id++;
+  capture->mode = mode;
+  capture->thread = this_thread();
+  capture->origin = stream;
+  capture->graph = graph;
+  if (graph == nullptr) {
+    capture->graph = std::make_shared<GraphState>();
+    capture->graph->handle = call.machine.graphs.reserve(call.machine.settings.reuse);
+    call.machine.graphs.add(capture->graph->handle, capture->graph);
+  }
+  capture->own_graph = graph == nullptr;
+  capture->members.push_back({.stream = stream, .last = std::move(dependencies)});
+  stream->capture = capture;
+  call.machine.captures.emplace(capture->id, capture);
   return kSuccess;
 }
 
-// A launch does not check addresses: work on memory that is gone faults when the device gets to it.
-void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
-  for (const Effect& effect : work.effects) {
-    if (locate(call.machine, effect, nullptr)) continue;
-    Finding finding;
-    finding.kind = "graph memory gone";
-    finding.call = call.name;
-    finding.handle = reinterpret_cast<std::uint64_t>(exec);
-    finding.text = finding.call + " of graph exec " + hex(finding.handle) + ": " + std::string(work.name) +
-                   " in it touches [" + hex(effect.address) + ", " + hex(effect.address + effect.size) +
-                   "), which is no longer mapped, allocated or accessible";
-    call.machine.findings.add(std::move(finding));
-    work.run = [] { return kIllegalAddress; };
-    work.effects.clear();
-    return;
+// Returns the nodes that the next node of the stream depends on. Valid until something is queued in the stream.
+void show_dependencies(const StreamRef& stream, const cu::GraphNode** dependencies, const cu::GraphEdgeData** edges,
+                       std::size_t* count) {
+  Capture::Member& member = *stream->capture->member(stream);
+  member.shown.clear();
+  for (const NodeState* node : member.last) member.shown.push_back(node->handle);
+  member.edges.assign(member.shown.size(), {});
+  if (dependencies != nullptr) *dependencies = member.shown.data();
+  if (edges != nullptr) *edges = member.edges.data();
+  if (count != nullptr) *count = member.shown.size();
+}
+
+void add_dependencies(std::vector<NodeState*>& known, const std::vector<NodeState*>& more) {
+  for (NodeState* node : more) {
+    if (std::find(known.begin(), known.end(), node) == known.end()) known.push_back(node);
   }
+}
+
+Result update_dependencies(cu::Stream handle, const cu::GraphNode* nodes, const cu::GraphEdgeData* edges,
+                           std::size_t count, unsigned flags) {
+  return enter("cuStreamUpdateCaptureDependencies", Need::kContext, [&](Call& call) {
+    require(flags <= cu::bits(cu::CaptureDependencies::kSet), kInvalidValue);
+    const StreamRef stream = stream_of(call, handle);
+    require(stream->capture != nullptr, kIllegalState);
+    require(!stream->capture->invalid, kIllegalState);
+    check_edges(edges, count);
+    const auto found = dependencies_of(call, *stream->capture->graph, nodes, count);
+    std::vector<NodeState*>& last = stream->capture->member(stream)->last;
+    if (flags == cu::bits(cu::CaptureDependencies::kSet)) last.clear();
+    add_dependencies(last, found);
+    return kSuccess;
+  });
 }
 
 }  // namespace
@@ -84,23 +116,25 @@ Capture::Member* Capture::member(const StreamRef& stream) {
   return nullptr;
 }
 
-void record_work(Call&, const StreamRef& stream, Work work) {
+void record_work(Call& call, const StreamRef& stream, Work work) {
   Capture& capture = *stream->capture;
   require(!capture.invalid, kCaptureInvalidated);
   work.after.clear();
-  capture.graph->work.push_back(std::move(work));
-  capture.member(stream)->work = ++capture.recorded;
+  Capture::Member& member = *capture.member(stream);
+  member.last = {&add_node(call.machine, *capture.graph, std::move(work), member.last)};
+  member.work = ++capture.recorded;
 }
 
 CapturedMark mark_capture(const StreamRef& stream) {
-  return {stream->capture, stream, stream->capture->member(stream)->work};
+  const Capture::Member& member = *stream->capture->member(stream);
+  return {stream->capture, stream, member.work, member.last};
 }
 
 void drop_capture(Machine& m, const StreamRef& stream) {
   const std::shared_ptr<Capture> capture = stream->capture;
   if (!capture) return;
   capture->invalid = true;
-  if (capture->origin == stream) leave(m, capture);
+  if (capture->origin == stream) abandon(m, capture, {});
 }
 
 void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark) {
@@ -111,11 +145,12 @@ void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark)
   if (stream == stream->context->legacy) invalidate(capture, kCaptureImplicit);
   if (!stream->capture) {
     stream->capture = mark.capture;
-    capture.members.push_back({stream, capture.recorded, 0});
+    capture.members.push_back({.stream = stream, .work = capture.recorded});
   }
   Capture::Member& from = *capture.member(mark.stream);
   Capture::Member& to = *capture.member(stream);
   from.joined = std::max(from.joined, mark.work);
+  add_dependencies(to.last, mark.nodes);
   to.work = ++capture.recorded;  // the waiting stream must now be joined, too
 }
 
@@ -156,22 +191,29 @@ void check_may_wait(Call& call, const StreamRef& stream) {
 using namespace cudasim;
 
 CUDASIM_EXPORT Result cuStreamBeginCapture_v2(cu::Stream handle, cu::CaptureMode mode) {
-  return enter("cuStreamBeginCapture", Need::kContext, [&](Call& call) {
-    require(cu::bits(mode) <= cu::bits(cu::CaptureMode::kRelaxed), kInvalidValue);
-    const StreamRef stream = stream_of(call, handle);
-    require(stream != call.context->legacy, kCaptureUnsupported);
-    require(!stream->capture, kIllegalState);
-    auto capture = std::make_shared<Capture>();
-    capture->id = call.machine.next_id++;
-    capture->mode = mode;
-    capture->thread = this_thread();
-    capture->origin = stream;
-    capture->handle = call.machine.graphs.reserve(call.machine.settings.reuse);
-    capture->members.push_back({stream});
-    stream->capture = capture;
-    call.machine.captures.emplace(capture->id, capture);
-    return kSuccess;
+  return enter("cuStreamBeginCapture", Need::kContext,
+               [&](Call& call) { return begin_capture(call, handle, mode, nullptr, {}); });
+}
+
+CUDASIM_EXPORT Result cuStreamBeginCaptureToGraph(cu::Stream stream, cu::Graph handle,
+                                                  const cu::GraphNode* dependencies, const cu::GraphEdgeData* edges,
+                                                  std::size_t count, cu::CaptureMode mode) {
+  return enter("cuStreamBeginCaptureToGraph", Need::kContext, [&](Call& call) {
+    const GraphRef graph = graph_of(call, handle);
+    check_edges(edges, count);
+    return begin_capture(call, stream, mode, graph, dependencies_of(call, *graph, dependencies, count));
   });
+}
+
+CUDASIM_EXPORT Result cuStreamUpdateCaptureDependencies(cu::Stream stream, cu::GraphNode* dependencies,
+                                                        std::size_t count, unsigned flags) {
+  return update_dependencies(stream, dependencies, nullptr, count, flags);
+}
+
+CUDASIM_EXPORT Result cuStreamUpdateCaptureDependencies_v2(cu::Stream stream, cu::GraphNode* dependencies,
+                                                           const cu::GraphEdgeData* edges, std::size_t count,
+                                                           unsigned flags) {
+  return update_dependencies(stream, dependencies, edges, count, flags);
 }
 
 CUDASIM_EXPORT Result cuStreamEndCapture(cu::Stream handle, cu::Graph* graph) {
@@ -188,11 +230,12 @@ CUDASIM_EXPORT Result cuStreamEndCapture(cu::Stream handle, cu::Graph* graph) {
     for (const Capture::Member& member : capture->members) {
       unjoined |= member.stream != stream && member.joined < member.work;
     }
+    if (capture->invalid || unjoined) {
+      abandon(call.machine, capture, death_by(call));
+      return capture->invalid ? kCaptureInvalidated : kCaptureUnjoined;
+    }
     leave(call.machine, capture);
-    require(!capture->invalid, kCaptureInvalidated);
-    require(!unjoined, kCaptureUnjoined);
-    *graph = capture->handle;
-    call.machine.graphs.add(*graph, capture->graph);
+    *graph = capture->graph->handle;
     return kSuccess;
   });
 }
@@ -211,15 +254,12 @@ CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v2(cu::Stream stream, cu::CaptureSt
   return cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, nullptr, count);
 }
 
-// Graph nodes have no handles here, so the lists of dependencies are empty.
 CUDASIM_EXPORT Result cuStreamGetCaptureInfo_v3(cu::Stream stream, cu::CaptureStatus* status, std::uint64_t* id,
                                                 cu::Graph* graph, const cu::GraphNode** dependencies,
                                                 const cu::GraphEdgeData** edges, std::size_t* count) {
   return capture_info("cuStreamGetCaptureInfo", stream, status, id, [&](const StreamRef& captured) {
-    if (graph != nullptr) *graph = captured->capture->handle;
-    if (dependencies != nullptr) *dependencies = nullptr;
-    if (edges != nullptr) *edges = nullptr;
-    if (count != nullptr) *count = 0;
+    if (graph != nullptr) *graph = captured->capture->graph->handle;
+    show_dependencies(captured, dependencies, edges, count);
   });
 }
 
@@ -227,60 +267,6 @@ CUDASIM_EXPORT Result cuThreadExchangeStreamCaptureMode(cu::CaptureMode* mode) {
   return enter("cuThreadExchangeStreamCaptureMode", Need::kDriver, [&](Call&) {
     require(mode != nullptr && cu::bits(*mode) <= cu::bits(cu::CaptureMode::kRelaxed), kInvalidValue);
     std::swap(*mode, thread_mode);
-    return kSuccess;
-  });
-}
-
-CUDASIM_EXPORT Result cuGraphInstantiateWithFlags(cu::GraphExec* exec, cu::Graph graph, unsigned long long flags) {
-  return enter("cuGraphInstantiateWithFlags", Need::kContext,
-               [&](Call& call) { return instantiate(call, exec, graph, flags); });
-}
-
-CUDASIM_EXPORT Result cuGraphInstantiateWithParams(cu::GraphExec* exec, cu::Graph graph,
-                                                   cu::GraphInstantiateParams* params) {
-  return enter("cuGraphInstantiateWithParams", Need::kContext, [&](Call& call) {
-    require(params != nullptr, kInvalidValue);
-    params->failed_node = nullptr;
-    params->result = cu::GraphInstantiateResult::kError;
-    instantiate(call, exec, graph, params->flags);
-    params->result = cu::GraphInstantiateResult::kSuccess;
-    return kSuccess;
-  });
-}
-
-CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_handle) {
-  return enter("cuGraphLaunch", Need::kContext, [&](Call& call) {
-    const auto exec = find_live(call, call.machine.graph_execs, handle);
-    require(exec != nullptr, kInvalidValue);
-    const StreamRef stream = stream_of(call, stream_handle);
-    if (stream->capture) {  // the work becomes part of another graph
-      for (const Work& work : exec->work) record_work(call, stream, work);
-      return kSuccess;
-    }
-    stream->clock.join(exec->clock);  // launches of one graph run one after the other, in any streams
-    std::vector<Mark> after{exec->launched};
-    for (Work work : exec->work) {
-      fault_if_gone(call, handle, work);
-      work.after = std::exchange(after, {});
-      exec->launched = submit(call, stream, std::move(work));
-    }
-    exec->clock = stream->clock;
-    return kSuccess;
-  });
-}
-
-CUDASIM_EXPORT Result cuGraphExecDestroy(cu::GraphExec exec) {
-  return enter("cuGraphExecDestroy", Need::kDriver, [&](Call& call) {
-    require(find_live(call, call.machine.graph_execs, exec) != nullptr, kInvalidValue);
-    call.machine.graph_execs.erase(exec, death_by(call));
-    return kSuccess;
-  });
-}
-
-CUDASIM_EXPORT Result cuGraphDestroy(cu::Graph graph) {
-  return enter("cuGraphDestroy", Need::kDriver, [&](Call& call) {
-    graph_of(call, graph);
-    call.machine.graphs.erase(graph, death_by(call));
     return kSuccess;
   });
 }

@@ -1,5 +1,4 @@
-// Stream capture: work queued in a captured stream becomes a graph, which can be launched. A graph runs its work in the
-// order in which it was queued, which is one of the orders that its dependencies allow.
+// Stream capture: work queued in a captured stream becomes a node of a graph that depends on the stream's earlier nodes.
 #pragma once
 
 #include <map>
@@ -7,18 +6,12 @@
 #include <set>
 #include <vector>
 
+#include "cudasim/api/graphs.hpp"
 #include "cudasim/machine/calls.hpp"
 #include "cudasim/machine/machine.hpp"
 #include "cudasim/machine/submit.hpp"
 
 namespace cudasim {
-
-struct GraphState {
-  std::vector<Work> work;
-  // Of an executable graph: the end of its last launch.
-  Mark launched;
-  Clock clock;
-};
 
 struct Capture {
   // A stream in the capture, and how much of its work another one has joined.
@@ -26,14 +19,17 @@ struct Capture {
     StreamRef stream;
     std::uint64_t work = 0;
     std::uint64_t joined = 0;
+    std::vector<NodeState*> last{};      // what the next node depends on
+    std::vector<cu::GraphNode> shown{};  // the same as handles, for cuStreamGetCaptureInfo
+    std::vector<cu::GraphEdgeData> edges{};
   };
   std::uint64_t id = 0;
   cu::CaptureMode mode = cu::CaptureMode::kGlobal;
   std::uint64_t thread = 0;
   StreamRef origin;
   bool invalid = false;
-  std::shared_ptr<GraphState> graph = std::make_shared<GraphState>();
-  cu::Graph handle = nullptr;  // of the graph; not valid before the capture has ended
+  GraphRef graph;         // during the capture it accepts nodes and queries, but cannot be instantiated or destroyed
+  bool own_graph = true;  // destroyed if the capture fails
   std::vector<Member> members;
   std::uint64_t recorded = 0;
 
@@ -45,6 +41,7 @@ struct CapturedMark {
   std::shared_ptr<Capture> capture;
   StreamRef stream;
   std::uint64_t work = 0;
+  std::vector<NodeState*> nodes{};
 };
 
 void record_work(Call& call, const StreamRef& stream, Work work);

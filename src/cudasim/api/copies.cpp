@@ -10,6 +10,7 @@
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/devices.hpp"
+#include "cudasim/api/graphs.hpp"
 #include "cudasim/machine/sparse.hpp"
 
 namespace cudasim {
@@ -103,6 +104,36 @@ void stage(Copy& copy) {
   });
   copy.src.pitch = copy.width;
   copy.src.slice = copy.width * copy.height;
+}
+
+// A copy or fill as a graph's node describes it.
+std::shared_ptr<const NodeParams> describe(const Copy& copy) {
+  cu::Memcpy3D given{};
+  const auto type = [](const Side& side) { return side.managed ? cu::MemoryType::kUnified : cu::MemoryType::kHost; };
+  const auto rows = [](const Side& side) { return side.pitch > 0 ? side.slice / side.pitch : 0; };
+  given.src_type = type(copy.src);
+  given.src_host = reinterpret_cast<const void*>(copy.src.managed ? 0 : copy.src.address);
+  given.src_device = copy.src.managed ? copy.src.address : 0;
+  given.src_pitch = copy.src.pitch;
+  given.src_height = rows(copy.src);
+  given.dst_type = type(copy.dst);
+  given.dst_host = reinterpret_cast<void*>(copy.dst.managed ? 0 : copy.dst.address);
+  given.dst_device = copy.dst.managed ? copy.dst.address : 0;
+  given.dst_pitch = copy.dst.pitch;
+  given.dst_height = rows(copy.dst);
+  given.width = copy.width;
+  given.height = copy.height;
+  given.depth = copy.depth;
+  return std::make_shared<const NodeParams>(NodeParams{given});
+}
+
+std::shared_ptr<const NodeParams> describe(const Fill& fill) {
+  return std::make_shared<const NodeParams>(NodeParams{cu::MemsetNodeParams{.dst = fill.address,
+                                                                            .pitch = fill.pitch,
+                                                                            .value = fill.value,
+                                                                            .element = fill.unit,
+                                                                            .width = fill.row / fill.unit,
+                                                                            .height = fill.rows}});
 }
 
 // Host to device, device to host and device to device say which end is whose, and are held to it.
@@ -288,7 +319,9 @@ Result queue_copy(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
     stage(copy);
     if (synchronous) wait_for_stream(call, stream);  // for what came before, and only for that
   }
-  submit(call, stream, copy_work(call.name, copy, stream->context));
+  Work work = copy_work(call.name, copy, stream->context);
+  if (captured) work.params = describe(copy);
+  submit(call, stream, std::move(work));
   const bool to_pageable = !copy.dst.managed;
   const bool stays =
       may_return_early(m, copy.dst.address) && (!copy.src.managed || may_return_early(m, copy.src.address));
@@ -304,7 +337,9 @@ Result queue_fill(Call& call, const Fill& given, cu::Stream handle, bool synchro
   Fill fill = given;
   if (fill.rows == 1 || fill.pitch == fill.row)
     fill = {.address = given.address, .row = given.row * given.rows, .value = given.value, .unit = given.unit};
-  submit(call, stream, fill_work(call.name, fill, stream->context));
+  Work work = fill_work(call.name, fill, stream->context);
+  if (stream->capture) work.params = describe(given);
+  submit(call, stream, std::move(work));
   if (synchronous && !may_return_early(call.machine, fill.address)) wait_for_stream(call, stream);
   return kSuccess;
 }

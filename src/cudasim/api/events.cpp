@@ -111,28 +111,38 @@ std::atomic<int> host_calls = 0;  // running
 
 enum class AfterFault { kSkip, kCall };
 
-// Queues a call to a function of the program. The function knows that all earlier work of the stream is done, and may
-// pass that on to other threads, so for the race checker it is a wait of the host.
+// Queues a call to a function of the program.
 void submit_host_function(Call& call, const StreamRef& stream, AfterFault after_fault,
-                          const std::function<void()>& function) {
+                          const std::function<void()>& function, const std::shared_ptr<const NodeParams>& params = {}) {
   auto reached = std::make_shared<Clock>();
-  const auto run = [function, reached] {
-    {
-      const std::lock_guard lock(machine().mutex);
-      machine().checker.host_waited(*reached);
-    }
-    const InHostFunction scope;
-    ++host_calls;
-    if (may_call_host) function();
-    --host_calls;
-    return kSuccess;
-  };
-  submit(call, stream,
-         {.name = call.name, .run = run, .on_worker = true, .even_failed = after_fault == AfterFault::kCall});
+  Work work = host_work(call.name, function, reached);
+  work.even_failed = after_fault == AfterFault::kCall;
+  work.params = params;
+  submit(call, stream, std::move(work));
   *reached = stream->clock;  // the function cannot have begun, because the mutex is held
 }
 
 }  // namespace
+
+void call_program(const std::function<void()>& function) {
+  const InHostFunction scope;
+  ++host_calls;
+  if (may_call_host) function();
+  --host_calls;
+}
+
+Work host_work(std::string_view name, const std::function<void()>& function,
+               const std::shared_ptr<const Clock>& reached) {
+  const auto run = [function, reached] {
+    if (reached) {
+      const std::lock_guard lock(machine().mutex);
+      machine().checker.host_waited(*reached);
+    }
+    call_program(function);
+    return kSuccess;
+  };
+  return {.name = name, .run = run, .on_worker = true, .node = cu::GraphNodeType::kHost};
+}
 
 void stop_host_functions() {
   constexpr auto kLongest = std::chrono::seconds(1);
@@ -235,7 +245,10 @@ CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handl
 CUDASIM_EXPORT Result cuLaunchHostFunc(cu::Stream handle, cu::HostFunction function, void* data) {
   return enter("cuLaunchHostFunc", Need::kContext, [&](Call& call) {
     require(function != nullptr, kInvalidValue);
-    submit_host_function(call, stream_of(call, handle), AfterFault::kSkip, [function, data] { function(data); });
+    const StreamRef stream = stream_of(call, handle);
+    std::shared_ptr<const NodeParams> params;
+    if (stream->capture) params = std::make_shared<const NodeParams>(NodeParams{cu::HostNodeParams{function, data}});
+    submit_host_function(call, stream, AfterFault::kSkip, [function, data] { function(data); }, params);
     return kSuccess;
   });
 }

@@ -24,6 +24,14 @@ void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
 
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
+// Calls a function of the program, unless stop_host_functions() was called. The function may not call the driver.
+void call_program(const std::function<void()>& function);
+
+// Work that calls a function of the program. The function knows that all earlier work of the stream is done, and may pass
+// that on to other threads, so for the race checker it is a wait of the host: `reached` is what the host has then seen.
+Work host_work(std::string_view name, const std::function<void()>& function,
+               const std::shared_ptr<const Clock>& reached);
+
 // Stops calling functions of the program, and waits up to a second for running ones.
 void stop_host_functions();
 

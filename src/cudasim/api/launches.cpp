@@ -5,6 +5,7 @@
 
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/events.hpp"
+#include "cudasim/api/graphs.hpp"
 
 namespace cudasim {
 namespace {
@@ -85,7 +86,11 @@ StreamRef launch(Call& call, const Launch& wanted, cu::Stream handle) {
   require(function.module->context == stream->context.get(), kInvalidHandle);
   check_launch(call.machine, function, wanted);
   Arguments arguments = copy_arguments(function, wanted);
-  const Mark mark = submit(call, stream, launch_work(call.name, function));
+  Work work = launch_work(call.name, function);
+  if (stream->capture) {
+    work.params = kernel_params(call.machine.functions.find(function.handle), wanted, std::move(arguments));
+  }
+  const Mark mark = submit(call, stream, std::move(work));
   remember(*function.module, mark);
   return stream;
 }
@@ -155,7 +160,7 @@ Arguments copy_arguments(const FunctionState& function, const Launch& launch) {
 }
 
 Work launch_work(std::string_view name, const FunctionState& function) {
-  Work work{.name = name};
+  Work work{.name = name, .node = cu::GraphNodeType::kKernel};
   work.if_queued = [module = function.module] { return module->unloaded ? kIllegalInstruction : kSuccess; };
   return work;
 }

@@ -89,7 +89,9 @@ DeviceState& Machine::add_device(std::uint64_t bytes) {
 void Machine::reset() {
   captures.clear();
   graph_execs.clear();
+  graph_nodes.clear();
   graphs.clear();
+  user_objects.clear();
   functions.clear();
   kernels.clear();
   libraries.clear();

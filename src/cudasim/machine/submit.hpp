@@ -22,6 +22,8 @@ struct Effect {
   bool by_driver = false;  // bookkeeping of the driver, which needs no access rights
 };
 
+struct NodeParams;
+
 struct Piece {
   char* data;
   std::uint64_t size;
@@ -38,6 +40,7 @@ struct Work {
   bool even_failed = false;                            // runs even after a fault of the context
   bool delayed = true;                                 // takes the time of the setting `delay`
   cu::GraphNodeType node = cu::GraphNodeType::kEmpty;  // what it becomes in a graph
+  std::shared_ptr<const NodeParams> params{};          // how a graph describes it
   // For work without `run`, which is done at once in an idle stream: what to run if it has to wait.
   std::function<Result()> if_queued{};
 };
