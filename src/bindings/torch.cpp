@@ -8,16 +8,21 @@
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
 #include "bindings/torch_error.hpp"
+#include "bindings/torch_graphs.hpp"
 
 namespace py = pybind11;
 
 #define ARENA_EXPORT extern "C" __attribute__((visibility("default"), used))
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream);
+ARENA_EXPORT void arena_torch_begin_graph(int device, arena::torch::PoolId id, arena::torch::StreamFilter filter);
+ARENA_EXPORT void arena_torch_end_graph(int device, arena::torch::PoolId id);
+ARENA_EXPORT void arena_torch_release_graph(int device, arena::torch::PoolId id);
 
 namespace arena::torch {
 namespace {
@@ -114,6 +119,11 @@ class BlockTable {
 BlockTable& blocks() {
   static auto& table = *new BlockTable;
   return table;
+}
+
+GraphPools& graph_pools() {
+  static auto& pools = *new GraphPools;
+  return pools;
 }
 
 // Without the GIL, whether or not the caller has it. For what waits for the device, or for another thread.
@@ -218,6 +228,7 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
   if (size == 0) return nullptr;
   DeviceSource& from = source_for(device);
   const Line line = line_of_caller();
+  graph_pools().join(*from.source.core, stream);
   const bool may_hit = from.watched.load(std::memory_order_relaxed) != Watched::kAll;
   Block* block = may_hit ? from.source.core->try_allocate(size, stream, line) : nullptr;
   if (block == nullptr) block = &allocate_missed(from, size, stream, line);
@@ -244,6 +255,26 @@ void record_stream(void* address, cu::Stream stream) {
   without_gil([&] { entry->source->source.core->record_stream(entry->block->address, stream); });
 }
 
+void begin_graph(int device, PoolId id, StreamFilter filter) {
+  const DeviceSource& from = source_for(device);
+  without_gil([&] { graph_pools().begin(id, from.source.core, std::move(filter)); });
+}
+
+// PyTorch ends and releases pools in destructors, too, where nothing may be thrown.
+void end_graph(PoolId id) {
+  try {
+    without_gil([&] { graph_pools().end(id); });
+  } catch (const std::exception&) {
+  }
+}
+
+void release_graph(PoolId id) {
+  try {
+    without_gil([&] { graph_pools().release(id); });
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 void set_watched(const Arena& core, Watched watched) { source_table().set_watched(core, watched); }
@@ -257,9 +288,8 @@ void bind(py::module_& module) {
       py::arg("source_of"), py::arg("is_pooled"),
       "Set the functions that find the arena of a device, and whether a stream is one of PyTorch's own.");
   module.def(
-      "enter_torch_pool",
-      [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); }, py::arg("pool"),
-      "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
+      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); },
+      py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
   module.def(
       "leave_torch_pool",
       [] {
@@ -267,8 +297,16 @@ void bind(py::module_& module) {
       },
       "Give PyTorch memory of the arena before in this thread.");
   module.def(
-      "torch_record_stream_address", [] { return reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream); },
-      "The address of the function that PyTorch calls for Tensor.record_stream().");
+      "torch_functions",
+      [] {
+        py::dict found;
+        found["record_stream"] = reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream);
+        found["begin_allocate_to_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_begin_graph);
+        found["end_allocate_to_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_end_graph);
+        found["release_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_release_graph);
+        return found;
+      },
+      "The addresses of the functions that PyTorch calls beside those for allocating and freeing, by what they are for.");
 }
 
 }  // namespace arena::torch
@@ -282,3 +320,11 @@ ARENA_EXPORT void arena_torch_free(void* address, std::size_t, int, arena::cu::S
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream) {
   arena::torch::record_stream(address, stream);
 }
+
+ARENA_EXPORT void arena_torch_begin_graph(int device, arena::torch::PoolId id, arena::torch::StreamFilter filter) {
+  arena::torch::begin_graph(device, id, std::move(filter));
+}
+
+ARENA_EXPORT void arena_torch_end_graph(int, arena::torch::PoolId id) { arena::torch::end_graph(id); }
+
+ARENA_EXPORT void arena_torch_release_graph(int, arena::torch::PoolId id) { arena::torch::release_graph(id); }

@@ -65,6 +65,42 @@ def test_all_operations_together_leave_nothing_and_do_nothing_undefined(allocato
         assert {census[kind] for kind in ("handles", "mappings", "reservations", "streams", "events")} == {0}
 
 
+SIZES = """
+import cupy
+
+class Sizes(cupy.cuda.MemoryHook):
+    name = "sizes"
+    found = []
+    def malloc_preprocess(self, device_id, size, mem_size):
+        self.found.append(size)
+
+def sizes_of(function, *arguments):
+    with Sizes() as hook:
+        hook.found.clear()
+        function(*arguments)
+        return list(hook.found)
+
+row, table = cupy.zeros(1000, "float32"), cupy.zeros((10, 100), "float32")
+print(sizes_of(cupy.ndarray.sort, row), sizes_of(cupy.ndarray.sort, table), sizes_of(cupy.ndarray.argsort, row))
+pool = cupy.get_default_memory_pool()
+pool.free_all_blocks()
+pool.set_limit(size=pool.total_bytes())
+try:
+    row.sort()
+except MemoryError:
+    print("out of memory")
+print(pool.used_bytes())
+"""
+
+
+def test_a_sort_takes_a_second_copy_of_what_it_sorts_and_gives_it_back() -> None:
+    done = run_dry("-c", SIZES)
+    # 4,000 bytes. In rows: the number of each element's row, and then pairs of both. Indices: 8 bytes each.
+    assert done.stdout.splitlines() == ["[4000] [8000, 16000] [4000, 8000, 12000]", "out of memory", "8192"], (
+        done.stderr
+    )
+
+
 def test_processes_that_a_program_starts_run_dry_too() -> None:
     program = (
         "import multiprocessing as mp, cupy\nprint(mp.get_context('spawn').Pool(1).map(cupy.arange, [3])[0].nbytes)"

@@ -43,7 +43,7 @@ def unpacked_source(version: str) -> Path:
         archive = tools.download(f"cupy=={version}", folder.parent)
         with tarfile.open(archive) as file:
             wanted = ("tests", "pyproject.toml")
-            members = [member for member in file if member.name.split("/")[1] in wanted]
+            members = [member for member in file if member.name.partition("/")[2].startswith(wanted)]
             file.extractall(folder.parent, members, filter="data")
     return folder
 

@@ -53,7 +53,10 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         # The folder of the CuPy that is being imported, which need not be the first on the path.
         folder = Path(next(iter(path))).parents[name.count(".") - 1]
-        file = module_file(built_modules(read_cupy(folder)), name)
+        try:
+            file = module_file(built_modules(read_cupy(folder)), name)
+        except ArenaError as error:
+            raise error.with_traceback(None) from None  # the program's own lines, and this sentence
         loader = importlib.machinery.ExtensionFileLoader(name, str(file))
         return importlib.util.spec_from_file_location(name, file, loader=loader)
 
