@@ -133,7 +133,9 @@ def _add_functions(allocator: Any) -> None:
         "end_allocate_to_pool": "set_end_allocate_to_pool_fn",
         "release_pool": "set_release_pool",
     }
-    if all(hasattr(allocator, setter) for setter in setters.values()):  # else graphs keep memory: Arena.release_graphs()
+    if all(
+        hasattr(allocator, setter) for setter in setters.values()
+    ):  # else graphs keep memory: Arena.release_graphs()
         for name, setter in setters.items():
             getattr(allocator, setter)(addresses[name])
 

@@ -236,7 +236,7 @@ def test_torch_compile_says_what_is_missing() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    with pytest.raises(Exception, match="libcuda.so"):
+    with pytest.raises(Exception, match=r"libcuda\.so"):
         double(torch.zeros(10, device="cuda"))
 
 
