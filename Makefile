@@ -104,7 +104,7 @@ pictures: $(VENV)/.package $(VENV)/.test chromium ## Regenerate the pictures of 
 wheel: $(VENV)/.package ## Build a wheel into build/wheel, and try it in a new environment
 	rm -rf build/tried && $(PYTHON) -m venv build/tried
 	build/tried/bin/python -m pip --disable-pip-version-check -q install --no-compile build/wheel/*.whl
-	for file in libcudasim.so py.typed _core.pyi _report/page/page.html _dryrun/lib/libcudart.so.13 _dryrun/lib/libcudnn.so.9 _cards/data/t4.toml; do \
+	for file in libcudasim.so py.typed _core.pyi _report/page/page.html _dryrun/lib/libcudart.so.13 _dryrun/cupy/include/cupy_thrust.h _dryrun/lib/libcudnn.so.9 _cards/data/t4.toml; do \
 	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep "arena/$$file" >/dev/null || { echo "the wheel has no $$file"; exit 1; }; done
 	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
 

@@ -306,7 +306,8 @@ void bind(py::module_& module) {
         found["release_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_release_graph);
         return found;
       },
-      "The addresses of the functions that PyTorch calls beside those for allocating and freeing, by what they are for.");
+      "The addresses of the functions that PyTorch calls beside those for allocating and freeing, by what they are "
+      "for.");
 }
 
 }  // namespace arena::torch

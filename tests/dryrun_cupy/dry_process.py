@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from arena._dryrun.environment import Device, prepared
 from tests.programs import ROOT
 
-__all__ = ["CACHE", "NVRTC", "run_dry"]
+__all__ = ["CACHE", "NVRTC", "needs_cupy", "run_dry"]
 
 CACHE = ROOT / "build" / "cache"  # what is built for CuPy outlives a run of the tests
 NVRTC = ROOT / ".venv" / "nvrtc"  # NVIDIA's compiler, where `make` puts it: it must not be found by other tests
+
+# Not imported here: this process would have NVIDIA's runtime then, which finds no GPU.
+needs_cupy = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed")
 
 
 def run_dry(

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from .dry_process import NVRTC, run_dry
+from .dry_process import NVRTC, needs_cupy, run_dry
 from .operations import OWN, SHARED
 
-pytest.importorskip("cupy", reason="CuPy is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first of them builds
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_cupy]  # the first of them builds
 
 ALLOCATORS = ("cupy", "async", "arena")
 NAMES = sorted({**SHARED, **OWN})

@@ -16,10 +16,9 @@ import pytest
 from arena._dryrun.cupy import tools
 from tests.programs import ROOT
 
-from .dry_process import run_dry
+from .dry_process import needs_cupy, run_dry
 
-pytest.importorskip("cupy", reason="CuPy is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_cupy]
 
 FOLDER = "tests/cupy_tests/cuda_tests"
 FILES = ("test_stream", "test_graph", "test_memory", "test_pinned_memory", "test_device", "test_memory_hook")

@@ -111,8 +111,8 @@ def test_an_attention_block(length: int) -> None:
     before = torch.cuda.memory_allocated()
     out = attend()
     assert torch.cuda.memory_allocated() - before == square + one
-    # Backward: the gradients of weights and of v; then that of the scores, beside a product of gradient and weights that
-    # PyTorch's softmax makes for it; then those of q and k, when weights and their gradient are gone.
+    # Backward: the gradients of weights and of v; then that of the scores, beside a product of both that PyTorch's
+    # softmax makes for it; then those of q and k, when weights and their gradient are gone.
     dout = torch.zeros_like(out)
     to_weights = square + one
     to_scores = to_weights + 2 * square
