@@ -13,6 +13,7 @@
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
 #include "bindings/torch_error.hpp"
+#include "core/process.hpp"
 
 namespace py = pybind11;
 
@@ -96,6 +97,8 @@ class BlockTable {
     shard.blocks.erase(it);
     return entry;
   }
+  // In a forked child a shard may stay locked for ever, and the blocks are the parent's.
+  bool is_inherited() const { return forks_at_creation_ != forks(); }
   std::optional<Entry> find(void* address) {
     Shard& shard = shard_of(address);
     const std::lock_guard lock(shard.mutex);
@@ -110,6 +113,7 @@ class BlockTable {
   };
   Shard& shard_of(void* address) { return shards_[(reinterpret_cast<std::uintptr_t>(address) >> 9) % kShards]; }
   std::array<Shard, kShards> shards_;
+  std::uint32_t forks_at_creation_ = forks();
 };
 BlockTable& blocks() {
   static auto& table = *new BlockTable;
@@ -228,6 +232,7 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
 
 // Errors mean that the driver is gone, and the memory with it. PyTorch frees in destructors, where nothing may be thrown.
 void free(void* address) {
+  if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().take(address);
   if (!entry) return;
   Arena& core = *entry->source->source.core;
@@ -238,6 +243,7 @@ void free(void* address) {
 }
 
 void record_stream(void* address, cu::Stream stream) {
+  if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().find(address);
   if (!entry) return;
   look_at_stream(*entry->source, stream);
@@ -257,9 +263,8 @@ void bind(py::module_& module) {
       py::arg("source_of"), py::arg("is_pooled"),
       "Set the functions that find the arena of a device, and whether a stream is one of PyTorch's own.");
   module.def(
-      "enter_torch_pool",
-      [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); }, py::arg("pool"),
-      "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
+      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); },
+      py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
   module.def(
       "leave_torch_pool",
       [] {
