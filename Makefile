@@ -1,5 +1,5 @@
-# `make help` prints what follows `##` after a target, and `##@` as a headline. Targets that install system packages say so;
-# the scripts that do it are in .ci/.
+# `make help` prints the text after `##` of each target, and `##@` as a headline. Targets that install system packages say
+# so; the scripts that do it are in .ci/.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,31 +17,30 @@ CORES := $(shell nproc)
   sanitize-threads sanitize-memory sanitize-python fuzz alone count ready programs checks
 .PHONY: test-parts chromium
 
-# Without optimisation a sanitizer takes ten times as long; with more of it, the compiler does. Sources are compiled
-# together, as in the package.
+# Without optimisation a sanitizer takes ten times as long; with more than this, the compiler does. Unity build, as in the
+# package.
 CLANG = CXX=$$(sh .ci/get_clang.sh)
 CMAKE_CHECKED = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
   -DCMAKE_BUILD_TYPE=Checked -DCMAKE_CXX_FLAGS_CHECKED="-O1 -g1" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
   -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DARENA_TESTS=ON \
   -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
 FUZZ_SECONDS ?= 60
-FUZZ_SEED ?= 0  # another one each time
+FUZZ_SEED ?= 0  # 0: a new one each time
 FUZZ_READERS := own text rmm torch saved
 FUZZ_TARGETS := core decoders $(FUZZ_READERS)
-# Python and its libraries are not built with the sanitizer, which keeps no count of what they leave behind.
+# Leaks are not detected: Python and its libraries are not built with the sanitizer.
 SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
   LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/asan)" PYTHONPATH=build/asan/package $(BIN)/python
-# Not again with another CuPy: that is Python alone.
+# Without the tests of another CuPy, which exercise only Python code.
 CHECKED_TESTS := tests/arena --ignore=tests/arena/test_cupy13.py
 SANITIZED_TESTS := $(CHECKED_TESTS) $(addprefix tests/trace/test_,recording.py replay.py damaged_files.py other_formats.py) tests/fuzz
-# Those in which threads meet. One has more arenas at once than the sanitizer leaves addresses for; one is the random work on
-# plain segments, of one thread, and takes long. The other files of tests/arena have one thread, or their threads are in
-# programs of their own. Commands that replay, in tests/trace, lack addresses again. Of tests/simulated/test_processes.py some
-# count mappings of the kernel, which the sanitizer adds to, end in the middle of work, or look at how a child dies, which it
-# changes.
+# The tests with concurrent threads. Left out: one that needs more arenas at once than the sanitizer leaves addresses for, and
+# one long single-threaded test. The other files of tests/arena have one thread, or run their threads in child processes.
+# tests/trace would need too many addresses as well. Some tests of tests/simulated/test_processes.py count kernel mappings,
+# exit in the middle of work, or check how a child dies, all of which the sanitizer changes.
 THREADED_TESTS := tests/arena/test_free_threading.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
-  tests/arena/test_stream_objects.py tests/arena/test_plain_segments.py tests/arena/test_upstream.py tests/simulated/test_streams.py tests/simulated/test_capture.py \
-  tests/simulated/test_machines.py \
+  tests/arena/test_stream_objects.py tests/arena/test_plain_segments.py tests/arena/test_upstream.py \
+  tests/simulated/test_streams.py tests/simulated/test_capture.py tests/simulated/test_machines.py \
   --deselect tests/arena/test_free_threading.py::test_arenas_made_by_several_threads_are_recorded_to_separate_files \
   --deselect tests/arena/test_plain_segments.py::test_blocks_live_on_plain_segments_under_the_cap
 
@@ -54,12 +53,12 @@ demo: $(VENV)/.package ## Build everything into .venv and run `arena demo`
 	@mkdir -p build
 	$(BIN)/arena demo --force --save build/arena-demo.html
 
-# One pytest per folder, as many at a time as there are cores. (pytest-xdist would do it in one, but its workers have a second
-# thread, and with that arena does not move live data.) Where PYTEST_FLAGS choose, a folder may have nothing to run.
+# One pytest per folder, as many at a time as there are cores. (pytest-xdist would need only one, but its workers have a second
+# thread, beside which arena does not move live data.) With PYTEST_FLAGS a folder may have no tests to run.
 test: ## Build, and run the tests on all cores (installs Chromium if you are root)
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES)) test-parts
 
-# The longest first: short ones at the end leave no core without work for long.
+# The longest first, so that no core is idle for long at the end.
 LONGEST := reliability arena cli simulated report
 FOLDERS := $(sort $(foreach file,$(wildcard tests/*/test_*.py tests/*/*/test_*.py),$(word 2,$(subst /, ,$(file)))))
 PARTS := $(LONGEST) $(filter-out $(LONGEST),$(FOLDERS)) top
@@ -69,11 +68,11 @@ test-parts: $(addprefix test-part-,$(PARTS))
 test-part-%: $(VENV)/.package $(VENV)/.test $(VENV)/torch/_memory_viz.py chromium
 	$(PYTEST) -q -m "not slow" $(PYTEST_FLAGS) $(if $(filter top,$*),tests/test_*.py,tests/$*) $(NONE_CHOSEN)
 
-# Without it the tests of the report's page are skipped, or fail where CI is set.
+# Without it the tests of the report's page are skipped, or fail if CI is set.
 chromium:
 	@sh .ci/get_chromium.sh
 
-test-slow: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 build/arena_load ## Run the tests marked as slow, which `make test` leaves to CI
+test-slow: $(VENV)/.package $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.nvrtc build/arena_load ## Run the tests marked as slow, which `make test` leaves to CI
 	$(PYTEST) -m slow $(PYTEST_FLAGS) $(NONE_CHOSEN)
 
 lint: $(VENV)/.package $(VENV)/.lint ## Run every linter that CI runs: format, types, declarations, workflows
@@ -98,18 +97,18 @@ docs: $(VENV)/.package $(VENV)/.docs ## Build the documentation into build/docs,
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "open build/docs/index.html"
 
-pictures: $(VENV)/.package $(VENV)/.test chromium ## Make the pictures of the documents again (installs Chromium)
+pictures: $(VENV)/.package $(VENV)/.test chromium ## Regenerate the pictures of the documents (installs Chromium)
 	$(BIN)/python tools/make_pictures.py
 
-# What was built for the tests, installed with what it asks for, away from the sources.
+# The wheel that the tests use, installed with its dependencies, away from the sources.
 wheel: $(VENV)/.package ## Build a wheel into build/wheel, and try it in a new environment
 	rm -rf build/tried && $(PYTHON) -m venv build/tried
 	build/tried/bin/python -m pip --disable-pip-version-check -q install --no-compile build/wheel/*.whl
-	for file in libcudasim.so py.typed _core.pyi _report/page/page.html; do \
+	for file in libcudasim.so py.typed _core.pyi _report/page/page.html _dryrun/lib/libcudart.so.13 _dryrun/cupy/include/cupy_thrust.h _dryrun/lib/libcudnn.so.9 _cards/data/t4.toml; do \
 	  $(BIN)/python -m zipfile -l build/wheel/*.whl | grep "arena/$$file" >/dev/null || { echo "the wheel has no $$file"; exit 1; }; done
 	cd build/tried && ARENA_DRIVER=sim bin/python -c "import arena; print(arena.__version__, arena.driver().devices())"
 
-clean: ## Remove what was built and installed
+clean: ## Remove everything that was built and installed
 	rm -rf $(VENV) build dist
 
 ##@ More tests
@@ -117,7 +116,7 @@ clean: ## Remove what was built and installed
 validate: $(VENV)/.package $(VENV)/.test ## Test the arena, checking every invariant after every operation
 	ARENA_VALIDATE=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(CHECKED_TESTS) $(PYTEST_FLAGS)
 
-# The package beside a tree in which its compiled parts were built.
+# A copy of the package with the compiled parts of a build tree.
 define PACKAGE
 rm -rf $(@D)/package && mkdir $(@D)/package && cp -r python/arena $(@D)/package/
 cp $(@D)/src/bindings/_core*.so $(@D)/src/cudasim/libcudasim.so $(@D)/package/arena/
@@ -150,7 +149,7 @@ races: $(VENV)/.package $(VENV)/.test ## Play whole traces under the race checke
 
 sanitize: sanitize-threads sanitize-memory ## Test the compiled parts under all sanitizers (installs clang)
 
-sanitize-threads: build/tsan/.built $(VENV)/.test ## ... ThreadSanitizer alone, also over the tests of threads
+sanitize-threads: build/tsan/.built $(VENV)/.test ## ... ThreadSanitizer alone, including the tests with threads
 	build/tsan/tests/native/native_tests
 	TSAN_OPTIONS=suppressions=tests/native/tsan.supp LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/tsan)" \
 	  PYTHONPATH=build/tsan/package $(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys $(THREADED_TESTS) $(PYTEST_FLAGS)
@@ -167,18 +166,18 @@ sanitize-memory: build/asan/.built ## ... AddressSanitizer and UBSan alone (inst
 sanitize-python: build/asan/.built $(VENV)/.test ## Test the arena and the file readers under both (installs clang)
 	$(SANITIZED_PYTHON) -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) $(PYTEST_FLAGS)
 
-# One tree for all that AddressSanitizer and UBSan look at: the tests of the compiled parts, the module, and fuzzing.
+# One build tree for everything under AddressSanitizer and UBSan: the native tests, the module, and fuzzing.
 build/asan/.built: $(VENV)/.build $(SOURCES) $(wildcard tests/native/*.?pp tests/fuzz/*.cpp tests/*/CMakeLists.txt)
 	$(CLANG) $(CMAKE_CHECKED) -B build/asan -DARENA_SANITIZE=address,undefined -DARENA_FUZZ=ON >/dev/null
 	$(BIN)/cmake --build build/asan --target native_tests _core cudasim fuzz_core fuzz_decoders
 	$(PACKAGE)
 	@touch $@
 
-# libFuzzer's own way to run several at a time is for one target; make's is for several.
-fuzz: build/asan/.built $(VENV)/.fuzz ## Look for inputs that crash it, FUZZ_SECONDS per target (installs clang)
+# libFuzzer can run several jobs of one target in parallel; make runs several targets.
+fuzz: build/asan/.built $(VENV)/.fuzz ## Look for inputs that crash arena, FUZZ_SECONDS per target (installs clang)
 	$(MAKE) -j2 $(addprefix fuzz-,$(FUZZ_TARGETS))
 
-# New inputs are kept in build/; those that reach new code belong into the corpus: tests/fuzz/README.md.
+# New inputs are kept in build/; add those that reach new code to the corpus: tests/fuzz/README.md.
 FUZZ_OPTIONS = -max_total_time=$(FUZZ_SECONDS) -seed=$(strip $(FUZZ_SEED)) -timeout=30 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/crashes/$*- \
   -verbosity=0 -print_final_stats=1 build/fuzz/found/$* build/fuzz/corpus/$*
 fuzz-%: build/asan/.built $(VENV)/.package $(VENV)/.fuzz
@@ -205,21 +204,21 @@ count: $(VENV)/.package build/core_benchmark ## Count the instructions of the hi
 
 ##@ For CI
 
-# All of this before `checks`. With -j make passes over what waits for something else, and comes back to it when all
-# others have begun: so what others wait for comes first.
-ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz $(VENV)/.docs
-ready: build/tsan/.built build/arena_load ## Install and build what all others need (installs system packages)
+# Everything that `checks` needs. With -j, make skips targets that wait for another one, and returns to them last: so what
+# others wait for comes first.
+ready: $(VENV)/.build $(VENV)/.test $(VENV)/.cupy13 $(VENV)/.nvrtc $(VENV)/.package programs $(VENV)/torch/_memory_viz.py $(VENV)/.lint $(VENV)/.fuzz $(VENV)/.docs
+ready: build/tsan/.built build/arena_load ## Install and build what the other targets need (installs system packages)
 
-# One after the other, as the system's package manager allows.
+# One after the other, since the system's package manager has a lock.
 programs: chromium ## Install Chromium, clang and valgrind (system packages)
 	@sh .ci/get_clang.sh >/dev/null
 	@sh .ci/get_valgrind.sh
 
-# What is built, then the longest first.
-checks: build/asan/.built build/core_benchmark ## All that CI does beside `make test`; pass -j (installs system packages)
+# Builds first, then the longest targets.
+checks: build/asan/.built build/core_benchmark ## Everything CI runs beside `make test`; pass -j (installs system packages)
 checks: test-slow sanitize-python $(addprefix fuzz-,$(FUZZ_TARGETS)) validate sanitize-threads lint docs wheel count sanitize-memory demo
 
-# From what the package was built of, and in its tree, one after the other.
+# Built in the package's own build tree, one after the other.
 define BUILD_IN_TREE
 flock $(VENV)/.tree sh -c '$(BIN)/cmake -DARENA_BENCHMARKS=ON -DARENA_TESTS=ON $(TREE) >/dev/null && $(BIN)/cmake --build $(TREE) --target $(@F)'
 cp $$(find $(TREE) -type f -name $(@F)) $@
@@ -248,12 +247,17 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(INSTALL) $$($(BIN)/python tools/extras.py test clients readers)
 	@touch $@
 
-# An older CuPy beside the other, in a folder of its own. There is none for Python 3.14 and later.
+# An older CuPy in a folder of its own. There is none for Python 3.14 and later.
 $(VENV)/.cupy13: $(VENV)/.python
 	$(INSTALL) --upgrade --no-deps --target $(VENV)/cupy13 'cupy-cuda12x>=13,<14; python_version < "3.14"' fastrlock
 	@touch $@
 
-# PyTorch's reader of its memory snapshots, which needs nothing else of it: one file of its wheel.
+# NVIDIA's compiler, beside the others: it changes what programs do that look for one.
+$(VENV)/.nvrtc: $(VENV)/.python
+	$(INSTALL) --upgrade --no-deps --target $(VENV)/nvrtc 'nvidia-cuda-nvrtc>=13,<14'
+	@touch $@
+
+# PyTorch's reader of its memory snapshots: one file of its wheel, which needs nothing else.
 $(VENV)/torch/_memory_viz.py: $(VENV)/.python
 	$(BIN)/python tools/take_from_wheel.py torch==2.13.0 torch/cuda/_memory_viz.py $@
 
@@ -265,7 +269,7 @@ $(VENV)/.bench: $(VENV)/.python pyproject.toml
 	$(INSTALL) $$($(BIN)/python tools/extras.py bench)
 	@touch $@
 
-# atheris has wheels for some Pythons only; readers.py does without, and says so.
+# atheris has wheels for some Pythons only; without it readers.py says so and fuzzes at random.
 $(VENV)/.fuzz: $(VENV)/.python pyproject.toml
 	$(INSTALL) $$($(BIN)/python tools/extras.py fuzz) || echo "atheris could not be installed: see tests/fuzz/README.md"
 	@touch $@

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the browser that the report's page is tested in, if it is missing and can be installed. It is no error if not:
-# the tests then say that they are skipped, or fail where CI is set.
+# Installs Chromium, in which the report's page is tested, if it is missing. It is no error if that is impossible: the tests
+# are then skipped with a message, or fail if CI is set.
 for name in chromium chromium-browser google-chrome; do
   command -v "$name" >/dev/null && exit 0
 done

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs clang with libFuzzer, if they are missing and can be installed, and prints the C++ compiler that the targets for
-# fuzzing are to be built with. It is no error if they cannot: any compiler will do, and what it lacks is said.
+# Installs clang with libFuzzer if they are missing, and prints the C++ compiler for the fuzzing targets. It is no error if
+# they cannot be installed: any compiler works, and a message says what it lacks.
 has_fuzzer() {
   command -v "$1" >/dev/null || return 1
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
@@ -23,5 +23,5 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   install 2>/dev/null || { apt-get -qq update && install; } || true
   find_clang
 fi
-echo "no clang with libFuzzer (Debian: clang and libclang-rt-*-dev): inputs are made by chance instead, which finds less" >&2
+echo "no clang with libFuzzer (Debian: clang and libclang-rt-*-dev): inputs are generated at random instead, which finds less" >&2
 echo "${CXX:-c++}"

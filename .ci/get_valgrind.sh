@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs valgrind, which counts the instructions of the hit path, if it is missing and can be installed.
+# Installs valgrind, which counts the instructions of the hit path, if it is missing.
 command -v valgrind >/dev/null && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "no valgrind: install it to count instructions (Debian: apt-get install valgrind)" >&2

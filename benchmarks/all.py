@@ -72,18 +72,18 @@ def verdict(kept: bool) -> str:
 def through_cupy(found: dict[str, Any] | None) -> Iterator[str]:
     yield "## Through CuPy\n"
     if found is None or cupy_malloc.OWN not in next(iter(found["malloc"].values())):
-        yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` tells more.\n"
+        yield "CuPy's own pool could not run: it needs a CUDA runtime. `python benchmarks/cupy_malloc.py` explains.\n"
         return
-    yield "Nanoseconds for a block and its end, beside CuPy's own `MemoryPool` in the same run. CuPy's runtime was one"
-    yield "that runs on the host: what is measured is the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`\n"
+    yield "Nanoseconds to allocate and free a block, with CuPy's `MemoryPool` in the same run. The runtime was one"
+    yield "that runs on the host: this measures the bookkeeping of both, not a GPU. `benchmarks/cupy_malloc.py`\n"
     rows = []
     for what, cases in found.items():
         for case, row in cases.items():
             own, ours = row[cupy_malloc.OWN], row["Arena"]
             bound = cupy_malloc.bound_of(what, case)
-            told = "" if bound is None else f"≤ {bound:g}, {verdict(ours / own <= bound)}"
+            shown = "" if bound is None else f"≤ {bound:g}, {verdict(ours / own <= bound)}"
             rows.append(
-                [f"`{cupy_malloc.TITLES[what]}`, {case}", f"{own:.0f}", f"{ours:.0f}", f"{ours / own:.2f}", told]
+                [f"`{cupy_malloc.TITLES[what]}`, {case}", f"{own:.0f}", f"{ours:.0f}", f"{ours / own:.2f}", shown]
             )
     yield from table(["", "CuPy's", "arena", "ratio", "bound"], rows)
 
@@ -94,8 +94,8 @@ def in_the_core(rows: core.Rows) -> Iterator[str]:
     found = [[what, f"{figure:.2f}", bound, verdict(kept)] for what, figure, bound, kept in core.bounds(rows)]
     yield from table(["", "", "bound", ""], found)
     mixed = [[f"{row['alive']:,}", f"{row['ns']:.0f}"] for row in rows if row["question"] == "mixed"]
-    yield "Sizes that seldom come twice, so that each is looked for among the gaps:\n"
-    yield from table(["blocks alive", "ns a pair"], mixed)
+    yield "Sizes that rarely repeat, so that each request searches the gaps:\n"
+    yield from table(["live blocks", "ns a pair"], mixed)
     yield "![Time for a pair against live blocks, holes and streams](benchmarks/growth.svg)\n"
     yield "Time for a hot pair against the number of other live blocks, of free holes, and of streams used in turn.\n"
 
@@ -103,7 +103,7 @@ def in_the_core(rows: core.Rows) -> Iterator[str]:
 def without_gil(found: dict[str, Any] | None) -> Iterator[str]:
     if found is None:
         return
-    yield "## Threads of Python\n"
+    yield "## Python threads\n"
     yield f"Pairs of `allocate` and `free` a second on Python {found['python']}, "
     yield f"{'with a GIL' if found['gil'] else 'free-threaded'}, on one arena. `benchmarks/threads.py`.\n"
     rows = []
@@ -116,10 +116,10 @@ def without_gil(found: dict[str, Any] | None) -> Iterator[str]:
 
 def of_traces(results: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Real programs\n"
-    yield "The smallest cap that works ÷ the most that is ever live, and the price of the driver's calls at 1.2 × that,"
+    yield "The smallest cap that works ÷ the peak of live bytes, and the price of the driver calls at 1.2 × that peak,"
     yield "on [recorded programs](../benchmarks/traces/README.md). `benchmarks/traces.py`.\n"
-    yield "Where other threads launch work, as in many services, live data is never moved; in programs of one"
-    yield "thread it is, when nothing else makes room.\n"
+    yield "Where other threads launch work, as in many services, live data is never moved; in single-threaded"
+    yield "programs it is, when nothing else makes room.\n"
     modes = [{result["trace"]: result for result in results if result["moving"] is moving} for moving in (False, True)]
     rows = []
     for name, (best, pytorch) in traces.BASELINES.items():
@@ -136,35 +136,35 @@ def of_streams(found: dict[str, Any] | None) -> Iterator[str]:
         return
     yield "## Streams\n"
     yield "`benchmarks/streams.py`. Two independent streams with work in flight, far below the cap: how many of"
-    yield f"{streams.ALLOCATIONS:,} allocations waited for the other, and the price of that. Seed {found['seed']}.\n"
+    yield f"{streams.ALLOCATIONS:,} allocations waited for the other, and what that costs. Seed {found['seed']}.\n"
     builds = {"arena": "", "against": ", before"}
     rows = [
-        [f"passed as {kind}s{told}", f"{row['waits']:,}", f"{row['reserved']:.2f}", f"{row['driver_calls']:,}"]
-        for build, told in builds.items()
+        [f"passed as {kind}s{suffix}", f"{row['waits']:,}", f"{row['reserved']:.2f}", f"{row['driver_calls']:,}"]
+        for build, suffix in builds.items()
         for kind, row in found.get(build, {"waits": {}})["waits"].items()
     ]
     yield from table(["", "waits", "reserved ÷ live, peaks", "driver calls"], rows)
     yield f"A request that needs new memory, with 1 and with {streams.MANY:,} known streams. `pending`: other memory is"
     yield "free, but a stream still works on it.\n"
     rows = []
-    for build, told in builds.items():
+    for build, suffix in builds.items():
         for what, row in found.get(build, {"grow": {}})["grow"].items():
             one, many, ratio = row["1"], row[str(streams.MANY)], streams.ratio_of(row)
-            bound = "" if told else f"≤ {streams.BOUND:g}, {verdict(ratio <= streams.BOUND)}"
+            bound = "" if suffix else f"≤ {streams.BOUND:g}, {verdict(ratio <= streams.BOUND)}"
             calls = f"{one['calls']:,.0f}, {many['calls']:,.0f}"
-            rows.append([f"{what}{told}", f"{one['us']:.1f}", f"{many['us']:.1f}", f"{ratio:.2f}", bound, calls])
+            rows.append([f"{what}{suffix}", f"{one['us']:.1f}", f"{many['us']:.1f}", f"{ratio:.2f}", bound, calls])
     yield from table(["", "1, us", f"{streams.MANY:,}, us", "ratio", "bound", "driver calls"], rows)
     yield "A hit, through Python: `allocate()` and `free()`.\n"
     rows = [
-        [f"{what}{told}", f"{ns:.0f}", f"{ns / found[build]['hit']['default stream']:.2f}"]
-        for build, told in builds.items()
+        [f"{what}{suffix}", f"{ns:.0f}", f"{ns / found[build]['hit']['default stream']:.2f}"]
+        for build, suffix in builds.items()
         for what, ns in found.get(build, {"hit": {}})["hit"].items()
     ]
     yield from table(["", "ns", "× the default stream"], rows)
 
 
 def of_looking(figures: list[tuple[str, float, str]]) -> Iterator[str]:
-    yield "## Looking, recording, replaying\n"
+    yield "## Inspection, recording, replay\n"
     yield "`benchmarks/inspection.py`, through Python.\n"
     yield from table(["", ""], [[what, f"{value:,.1f} {unit}".strip()] for what, value, unit in figures])
 
@@ -206,9 +206,9 @@ def main() -> int:
     text = [
         "# Benchmarks\n",
         f"Written by `make bench` on {today}, at {commit()}: {versions},",
-        f"{processor()}, {platform.system()}. No GPU was there: all of it ran on the simulated driver.",
-        "Times are the best of several rounds on a machine that others use too; ratios are of one run. What misses its",
-        "bound says so.\n",
+        f"{processor()}, {platform.system()}. No GPU: everything ran on the simulated driver.",
+        "Times are the best of several rounds on a shared machine; ratios are from one run. Figures that miss their",
+        "bound say so.\n",
         *through_cupy(cupy),
         *in_the_core(rows),
         *without_gil(free),

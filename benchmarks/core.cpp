@@ -1,9 +1,10 @@
-// What the core costs without Python, on the simulated driver: one question per name, one JSON object a line.
+// Benchmarks of the core without Python, on the simulated driver. Prints one JSON object per line.
 //
 //     core LIBCUDASIM [QUESTION ...]
-//     core LIBCUDASIM count hot|mixed|recording|slow PAIRS     so many pairs of calls and nothing else, for somebody who counts instructions
+//     core LIBCUDASIM count hot|mixed|recording|slow PAIRS     only so many pairs of calls, to count their instructions
 //
-// Times are nanoseconds, the best of several rounds. `benchmarks/core.py` builds and runs this, and says what it means.
+// Times are nanoseconds, the best of several rounds. `benchmarks/core.py` builds and runs this, and explains the
+// results.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,7 +26,7 @@ namespace arena {
 namespace {
 
 constexpr int kRounds = 7;
-constexpr int kManyRounds = 100;  // short ones: others may have the machine for a while
+constexpr int kManyRounds = 100;  // short ones, because other processes may slow down some of them
 constexpr Bytes kMiB = Bytes{1} << 20;
 
 double now() {
@@ -62,7 +63,7 @@ class Bench {
     }
   }
 
-  // The same with so many free holes, or live blocks, of other sizes.
+  // The same with many gaps, or live blocks, of other sizes.
   void crowded() const {
     for (const char* what : {"live", "holes"}) {
       for (const int count : {0, 10, 100, 1'000, 10'000, 100'000, 1'000'000}) {
@@ -79,7 +80,7 @@ class Bench {
     }
   }
 
-  // Sizes that seldom come twice, with so many blocks alive.
+  // Sizes that rarely recur, with `alive` live blocks.
   class Mixed {
    public:
     Mixed(Arena& arena, int alive) : arena_(arena), sizes_(20'000) {
@@ -114,7 +115,7 @@ class Bench {
     }
   }
 
-  // So many streams in turn.
+  // Several streams in turn.
   void streams() const {
     for (const int count : {1, 2, 4, 8, 16, 32, 64}) {
       const auto a = arena();
@@ -130,7 +131,7 @@ class Bench {
     }
   }
 
-  // Pairs in a second by so many threads at once, each on a stream of its own.
+  // Pairs per second of several threads at once, each on a stream of its own.
   void threads() const {
     constexpr int kPairs = 2'000'000;
     for (const int count : {1, 2}) {
@@ -150,7 +151,7 @@ class Bench {
     }
   }
 
-  // 1 GiB, granule by granule: all of it, and the same driver calls alone.
+  // 1 GiB, granule by granule, by the arena and by the same driver calls alone.
   void slow() const {
     constexpr Bytes kGranule = 2 * kMiB;
     constexpr std::size_t kCount = 512;
@@ -165,10 +166,10 @@ class Bench {
                 arenas.trim / 1e3, drivers.trim / 1e3);
   }
 
-  // What an event costs that is recorded: half a pair.
+  // The cost of recording one event, which is half a pair.
   void recording() const {
     const auto a = arena();
-    constexpr int kPairs = 20'000;  // as many as there is room for while nobody writes them to a file
+    constexpr int kPairs = 20'000;  // the recorder's buffers hold as many while no thread takes them
     const double off = best_of(kRounds, [&] { return pairs(*a, 512, nullptr, kPairs); });
     const double on = best_of(kRounds, [&] {
       a->observe(std::make_shared<Recorder>());
@@ -216,15 +217,14 @@ class Bench {
     return {taken - begin, now() - freed};
   }
 
-  // Every new granule costs two calls to leave captures alone, a look whether its stream is being captured, and three
-  // for the memory.
+  // Every new granule takes two calls to relax captures, one to check for a capture, and three for the memory.
   Times call_driver(Bytes granule, std::size_t count) const {
     const Device device(driver_, 0);
     const std::uint64_t address = device.reserve_addresses(count * granule);
     std::vector<cu::MemHandle> handles;
     const double begin = now();
     for (std::size_t i = 0; i < count; ++i) {
-      const Relaxed relaxed(device);
+      const RelaxedCapture relaxed(device);
       static_cast<void>(device.is_capturing(cu::legacy_stream()));
       handles.push_back(device.create(granule, device.has_rdma()).value());
       device.map(address + i * granule, granule, handles.back());

@@ -90,8 +90,8 @@ def main() -> int:
     print(f"{'':<26}{'one thread':>14}{'two threads':>14}{'ratio':>8}")
     for way, row in found["ways"].items():
         ratio = row["two"] / row["one"]
-        told = "" if found["gil"] else f"   bound {BOUND}: {'kept' if ratio >= BOUND else 'BROKEN'}"
-        print(f"{way:<26}{row['one']:>14,.0f}{row['two']:>14,.0f}{ratio:>8.2f}{told}")
+        bound = "" if found["gil"] else f"   bound {BOUND}: {'kept' if ratio >= BOUND else 'BROKEN'}"
+        print(f"{way:<26}{row['one']:>14,.0f}{row['two']:>14,.0f}{ratio:>8.2f}{bound}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
         print(f"wrote {options.json}")

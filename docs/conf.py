@@ -32,6 +32,7 @@ autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
+autodoc_mock_imports = ["numba", "cuda"]  # for arena.numba and arena.cuda_core; the site needs neither
 
 html_theme = "furo"
 html_title = f"arena {release}"

@@ -1,4 +1,4 @@
-"""Survive running out of memory: read the error's facts, choose a batch that fits, and go on.
+"""Survive running out of memory: read the error's attributes, choose a batch that fits, and continue.
 
 python examples/out_of_memory.py
 """

@@ -148,7 +148,7 @@ def test_an_optional_function_may_be_missing(stub: MakeStub, symbol: str) -> Non
 
 def test_the_error_for_an_old_driver_says_what_is_needed(stub: MakeStub) -> None:
     path = stub(VERSION=11010, without="cuMemMap")
-    refusal(path, rf"{path} is too old: it is for CUDA 11\.1, and CUDA 11\.2 is needed\. Update the driver")
+    refusal(path, rf"{path} is too old: it supports CUDA 11\.1, but CUDA 11\.2 is needed\. Update the driver")
     assert Driver.open(stub("oldest.so", VERSION=11020)).version == 11020
 
 
@@ -300,7 +300,7 @@ BROKEN = {
     "does not start": ({"INIT_RESULT": 999}, r"cuInit failed .*\(999\).*Check that nvidia-smi works"),
     "other kernel module": ({"INIT_RESULT": 803}, r"cuInit failed .*\(803\).* reboot after updating"),
     "stub for linking": ({"VERSION_RESULT": 34}, r"\(34\).*toolkit's stub, which is for linking only: remove its"),
-    "too old": ({"VERSION": 11010}, r"is too old: it is for CUDA 11\.1.*Update the driver"),
+    "too old": ({"VERSION": 11010}, r"is too old: it supports CUDA 11\.1.*Update the driver"),
     "function missing": ({"without": "cuMemMap"}, r"does not have cuMemMap .*Update the driver"),
 }
 
@@ -361,7 +361,7 @@ def test_auto_does_not_simulate_where_only_the_drivers_library_is_missing(tmp_pa
 # From here on with the simulated driver.
 
 
-WARNING = r"SimulatedDriverWarning: working on simulated memory, because no NVIDIA driver is installed .*\n"
+WARNING = r"SimulatedDriverWarning: running on simulated memory, because no NVIDIA driver is installed .*\n"
 
 
 @nothing_installed
@@ -388,7 +388,7 @@ def test_the_warning_as_an_error_leaves_no_driver_open() -> None:
                 print(warning)
     """
     out, err = run(program)
-    assert re.fullmatch(r"(working on simulated memory.* Set ARENA_DRIVER=sim .*\n?){2}", out), out
+    assert re.fullmatch(r"(running on simulated memory.* Set ARENA_DRIVER=sim .*\n?){2}", out), out
     assert err == ""
 
 
@@ -439,7 +439,7 @@ def test_cuda_is_refused_when_the_simulated_driver_has_its_name(without_cuda: di
     [
         ({"CUDASIM_MEMORY": "lots"}, r"\d+ cuInit failed .*CUDASIM_MEMORY.*lots.*Check the CUDASIM_"),
         ({"CUDASIM_DEVICES": "0"}, r"100 the driver .*libcudasim\.so has no device.*Check the CUDASIM_"),
-        ({"CUDASIM_VERSION": "11010"}, r"36 the driver .*libcudasim\.so is too old: it is for CUDA 11\.1"),
+        ({"CUDASIM_VERSION": "11010"}, r"36 the driver .*libcudasim\.so is too old: it supports CUDA 11\.1"),
         ({"CUDASIM_FAIL": "cuInit:1:999"}, r"999 cuInit failed .*CUDA_ERROR_UNKNOWN \(999\)"),
     ],
     ids=["a bad setting", "no device", "an old version", "a planned failure"],

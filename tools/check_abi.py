@@ -366,8 +366,8 @@ def self_test(headers: Headers) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         mutated_copy(Path(folder), MUTATIONS)
         found = differences(Path(folder), headers)
-    told = {difference.partition(": ")[2] for difference in found}
-    missed = [mutation for mutation in MUTATIONS if mutation.message not in told]
+    messages = {difference.partition(": ")[2] for difference in found}
+    missed = [mutation for mutation in MUTATIONS if mutation.message not in messages]
     for mutation in missed:
         print(f"{headers.title}: not noticed: {mutation.mistake} ({mutation.message}); instead: {found}")
     print(f"{headers.title}: {len(MUTATIONS) - len(missed)} of {len(MUTATIONS)} mistakes noticed")

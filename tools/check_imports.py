@@ -35,6 +35,8 @@ LAYERS = (
     "_pool",
     "_cupy",
     "torch",
+    "numba",
+    "cuda_core",
     "_analysis",
     "_show",
     "_demo",

@@ -1,4 +1,4 @@
-# What must be there to compile arena. Whoever installs it sees one sentence about what is missing, and what to type.
+# What arena needs to compile. An install without it prints one message that says what is missing, and what to type.
 
 set(ARENA_COMPILERS "  Debian, Ubuntu: apt install g++
   Fedora, RHEL:   dnf install gcc-c++

@@ -39,7 +39,7 @@ def main() -> None:
     schema["properties"] = {**head, **schema["properties"], "end": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}
     schema["properties"]["blocks"] = schema_of(list[Block])
     schema["required"] = [*head, *schema["required"], "blocks"]
-    title = "A report of arena: what is held and why. The words are explained in arena.Report."
+    title = "An arena report: what is held and why. arena.Report documents the fields."
     print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}, indent=1))
 
 

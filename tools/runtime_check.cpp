@@ -72,10 +72,9 @@ PAIR(rt::IpcEventHandle, cudaIpcEventHandle_st)
 // Whether two types mean the same to a caller. Enums that the runtime passes on without looking are plain numbers here, and
 // structs that it passes on are void.
 template <typename Ours, typename Theirs>
-inline constexpr bool kSame = kPaired<Ours, Theirs> ||
-                              (std::is_same_v<Ours, Theirs> && (std::is_arithmetic_v<Ours> || std::is_void_v<Ours>)) ||
-                              (std::is_same_v<Ours, unsigned> && std::is_enum_v<Theirs>) ||
-                              (std::is_same_v<Ours, int> && std::is_enum_v<Theirs>);
+inline constexpr bool kSame =
+    kPaired<Ours, Theirs> || (std::is_same_v<Ours, Theirs> && (std::is_arithmetic_v<Ours> || std::is_void_v<Ours>)) ||
+    (std::is_same_v<Ours, unsigned> && std::is_enum_v<Theirs>) || (std::is_same_v<Ours, int> && std::is_enum_v<Theirs>);
 template <typename Ours, typename Theirs>
 inline constexpr bool kSame<const Ours, const Theirs> = kSame<Ours, Theirs>;
 template <typename Ours, typename Theirs>

@@ -1,4 +1,4 @@
-"""GPU memory for Python, under a cap, with an account of every byte.
+"""A caching GPU memory allocator with a cap that holds and a report that explains every byte.
 
 Importing arena opens no driver and needs no GPU. The first call that needs a driver opens the one that
 ``ARENA_DRIVER`` names: ``auto`` (NVIDIA's; where none is installed, the simulated one, with a
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 
-from ._util import interpreter as _interpreter  # noqa: F401 - imported for what it checks
+from ._util import interpreter as _interpreter  # noqa: F401 - refuses sub-interpreters
 
 # isort: split
 from . import _core, errors
 from ._core import DeviceInfo, Driver, Stats, __version__, malloc
-from ._util import exit as _exit  # noqa: F401 - registers what is done at the end
+from ._util import exit as _exit  # noqa: F401 - registers the exit function
 from .errors import (
     ArenaError,
     DriverError,
@@ -28,10 +28,10 @@ from .errors import (
     UsageError,
 )
 
-# Not typing's, whose import takes as long as half of what is imported here. Type checkers know the name.
+# Not typing.TYPE_CHECKING: importing typing would make `import arena` half as slow again. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import sim, torch
+    from . import cuda_core, numba, sim, torch
     from ._analysis.batch import LargestBatch, largest_batch
     from ._analysis.compare import Comparison, compare
     from ._analysis.fit.answer import Fit, fit
@@ -78,6 +78,7 @@ __all__ = [
     "__version__",
     "compare",
     "configure",
+    "cuda_core",
     "default_arena",
     "driver",
     "errors",
@@ -86,6 +87,7 @@ __all__ = [
     "load",
     "malloc",
     "metrics",
+    "numba",
     "report",
     "safe_point",
     "sim",
@@ -93,8 +95,8 @@ __all__ = [
     "trace_lines",
 ]
 
-# What is imported when it is first used, and from where: most programs need little of it.
-_LATER = {
+# Imported on first use, and the modules they come from: most programs need few of them.
+_LAZY = {
     **dict.fromkeys(("default_arena", "metrics", "report", "safe_point"), "_pool.defaults"),
     **dict.fromkeys(("LargestBatch", "largest_batch"), "_analysis.batch"),
     **dict.fromkeys(("Comparison", "compare"), "_analysis.compare"),
@@ -114,33 +116,33 @@ _LATER = {
     "trace_lines": "_inspect.lines",
 }
 
-_MODULES = ("sim", "torch")  # imported when they are first used, too
+_MODULES = ("cuda_core", "numba", "sim", "torch")  # imported on first use
 
-if not TYPE_CHECKING:  # or every name would pass as one of arena's
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
         if name in _MODULES:
             return import_module(f".{name}", __name__)
-        if name not in _LATER:
+        if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        found = getattr(import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = found
         return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_LATER})
+    return sorted({*globals(), *__all__, *_LAZY})
 
 
-# Beside the extension and not beside this file: in an editable install the two are not in one directory.
+# Next to the extension, not next to this file: in an editable install they are in different directories.
 _core.set_simulated_library(os.path.join(os.path.dirname(_core.__file__), "libcudasim.so"))
 
 
 def driver() -> Driver:
-    """Return the process's CUDA driver, opened by ``ARENA_DRIVER`` at the first call.
+    """Return the process's CUDA driver. The first call opens the one that ``ARENA_DRIVER`` selects.
 
-    A call that fails changes nothing: mend the cause and call again.
+    A failed call changes nothing: fix the cause and call it again.
     """
     return _core.default_driver()

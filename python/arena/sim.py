@@ -9,8 +9,8 @@ for this process. :func:`enable` makes it the driver of every CUDA program that 
 >>> sim.used(0)
 0
 
-Each setting can also be given by an environment variable (``CUDASIM_MEMORY=80GiB``); :func:`configure` lists them.
-Importing this module loads nothing. docs/simulated-driver.md says what is simulated and what is not.
+Every setting also has an environment variable (``CUDASIM_MEMORY=80GiB``); :func:`configure` lists them.
+Importing this module loads nothing. docs/simulated-driver.md describes what is simulated and what is not.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ __all__ = [
 def enable() -> None:
     """Make the simulated driver the ``libcuda.so.1`` of this process.
 
-    Call it before importing what uses CUDA (cuda-bindings, cuda-core, numba): they find a driver by that name, and the
-    one that was loaded first is the one they get. Raises :class:`ArenaError` if another one already is.
+    Call it before importing libraries that use CUDA (cuda-bindings, cuda-core, numba): they look for a driver of that
+    name, and get the one that was loaded first. Raises :class:`ArenaError` if another driver is already loaded.
     """
     load().enable()
 
@@ -103,50 +103,50 @@ def configure(
     reuse: bool | None = None,
     dead: str | None = None,
 ) -> None:
-    """Change settings, all or none of them; what is not given stays as it is. In brackets the environment variable.
+    """Change settings. If one of them is refused, none changes. Brackets show the environment variable and the default.
 
-    Those that describe the machine can be changed until the driver is initialised, and again after :func:`reset`:
+    These describe the machine. They can be changed until the driver is initialised, and again after :func:`reset`:
 
-    - ``card``: what the devices say they are: the name of a card, such as ``"rtx4090"`` (``arena cards`` lists
-      them), the path of a profile, or ``""`` for the one that is built in. Sets ``memory`` and ``integrated``, too,
-      unless they are given [``CUDASIM_CARD``, a path]
-    - ``devices``: how many there are [``CUDASIM_DEVICES``, 1]
-    - ``memory``: bytes of each, or a list with one for each, which sets their number: ``8 << 30``, ``"80GiB"``,
-      ``["8GiB", "24GiB"]`` [``CUDASIM_MEMORY``, 8GiB]. Host memory is used only for what is written to.
+    - ``card``: the card that the devices pretend to be: a name, such as ``"rtx4090"`` (``arena cards`` lists them), the
+      path of a profile, or ``""`` for the built-in one. Also sets ``memory`` and ``integrated``, unless they are given
+      [``CUDASIM_CARD``, a path]
+    - ``devices``: the number of devices [``CUDASIM_DEVICES``, 1]
+    - ``memory``: bytes per device, or a list with one size for each, which also sets their number: ``8 << 30``,
+      ``"80GiB"``, ``["8GiB", "24GiB"]`` [``CUDASIM_MEMORY``, 8GiB]. Only memory that is written to takes host memory.
     - ``granularity``: the unit of physical memory [``CUDASIM_GRANULARITY``, 2MiB]
     - ``vmm``: whether devices have virtual memory management [``CUDASIM_VMM``, 1]
-    - ``version``: what the driver says its version is [``CUDASIM_VERSION``, 13000]
+    - ``version``: the version that the driver reports [``CUDASIM_VERSION``, 13000]
     - ``peers``: which devices can access each other's memory: ``"all"``, ``"none"``, or pairs: ``[(0, 1), (2, 3)]``,
       ``"0-1,2-3"`` [``CUDASIM_PEERS``, all]
     - ``integrated``: whether devices share the host's memory [``CUDASIM_INTEGRATED``, 0]
-    - ``rdma``: whether memory can be created for GPUDirect RDMA; ``"broken"`` if the device says so but
+    - ``rdma``: whether memory can be created for GPUDirect RDMA; ``"broken"`` if the device claims so but
       ``cuMemSetAccess`` then fails, as on WSL2 [``CUDASIM_RDMA``, 1]
 
-    The others can be changed at any time:
+    These can be changed at any time:
 
     - ``delay``: microseconds that each operation in a stream takes [``CUDASIM_DELAY``, 0]
-    - ``seed``: with one, each operation takes a random time up to ``delay`` instead, the same times in every run that
-      queues the same operations [``CUDASIM_SEED``, 0: none]
+    - ``seed``: if set, each operation takes a random time up to ``delay``, reproducible in every run that queues the
+      same operations [``CUDASIM_SEED``, 0: none]
     - ``other``: bytes that another process holds on each device [``CUDASIM_OTHER``, 0]
     - ``page_cache``: bytes of an integrated device that hold cached files: ``cuMemGetInfo`` does not count them as
       free, but they can be allocated [``CUDASIM_PAGE_CACHE``, 0]
-    - ``address_space``: bytes of addresses that ``cuMemAddressReserve`` can hand out at a time; 0 for no limit
-      [``CUDASIM_ADDRESS_SPACE``, 0]
+    - ``address_space``: bytes of addresses that can be reserved with ``cuMemAddressReserve`` at any one time; 0 for no
+      limit [``CUDASIM_ADDRESS_SPACE``, 0]
     - ``exclusive``: numbers of devices in exclusive mode that another process uses: no context can be created there
       [``CUDASIM_EXCLUSIVE``, none]
     - ``sync_unmap``: whether ``cuMemUnmap`` and ``cuMemSetAccess`` wait for the queued work of their device, as they
-      may; :func:`stalled` says for how long [``CUDASIM_SYNC_UNMAP``, 0]
+      may; :func:`stalled` returns for how long [``CUDASIM_SYNC_UNMAP``, 0]
     - ``reuse``: whether a new stream, event, graph or pool gets the handle of the last one destroyed, as on hardware.
-      A stale handle then means the new object; without reuse, every use of one is in :func:`findings`
+      A stale handle then refers to the new object. Without reuse, :func:`findings` lists every use of a stale handle
       [``CUDASIM_REUSE``, 1]
     - ``dead``: what to do when a call uses a handle that is not live: ``"report"`` it in :func:`findings`, ``"print"``
       it to standard error as well, or print it and ``"abort"`` [``CUDASIM_DEAD``, report]
     - ``prices``: the price table of the virtual :func:`clock`: ``"a100"``, ``"small"``, ``"free"``, or the path of a
       file that ``arena measure`` wrote, which is read now [``CUDASIM_PRICES``, a100]
-    - ``races``: the race checker: on, off, or ``"print"`` to write each report to standard error as well
+    - ``races``: the race checker: on, off, or ``"print"`` to write each race to standard error as well
       [``CUDASIM_RACES``, 0]
 
-    Failures are planned with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR[:TIMES],...``].
+    Plan failures with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR[:TIMES],...``].
 
     >>> configure(delay=0)
     >>> configure(prices="cheap")
@@ -177,13 +177,13 @@ def configure(
         "dead": dead,
     }
     if isinstance(memory, (list, tuple)) and devices is not None and devices != len(memory):
-        raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one for each")
+        raise UsageError(f"devices={devices}, but memory has {len(memory)} sizes; give one size per device")
     load().change(texts_of(given))
-    _core.want_simulation()  # to describe the simulated machine is to ask for it
+    _core.want_simulation()  # who configures the simulated machine wants it
 
 
 def settings() -> Settings:
-    """Return the settings in force."""
+    """Return the current settings."""
     get = load().get
     return Settings(
         card=get("card"),
@@ -224,7 +224,7 @@ def temporarily(
     reuse: bool | None = None,
     dead: str | None = None,
 ) -> Iterator[None]:
-    """Change settings as :func:`configure` does, and put them back at the end of the ``with`` block."""
+    """Change settings like :func:`configure`, and restore them at the end of the ``with`` block."""
     given: dict[str, object] = {
         "delay": delay,
         "seed": seed,
@@ -248,11 +248,11 @@ def temporarily(
 
 
 def reset(*, settings: bool = False) -> None:
-    """Wait for all work, free all memory, forget counts, findings and planned failures, and be as before ``cuInit``.
+    """Return to the state before ``cuInit``: wait for all work, free all memory, and clear counts, findings and plans.
 
-    Settings are kept, unless ``settings=True`` puts them back to what they were when the library was loaded. The next
-    ``cuInit`` starts the machine again, whoever calls it. Pointers, streams and contexts from before are invalid, also
-    for other libraries that hold some: cuda-core and numba do, and need a process of their own instead.
+    Settings are kept, unless ``settings=True`` restores those from when the library was loaded. The next ``cuInit``
+    starts the machine again. All pointers, streams and contexts become invalid, including those that other libraries
+    hold. cuda-core and numba hold some: run tests that use them in processes of their own instead.
     """
     driver = load()
     driver.check(driver.lib.cudasimReset())
@@ -261,13 +261,13 @@ def reset(*, settings: bool = False) -> None:
 
 
 def restart() -> None:
-    """Do what :func:`reset` does, and initialise the driver again, for those who think that it still is."""
+    """Reset like :func:`reset` and initialise the driver again, for libraries that expect it to be initialised."""
     reset()
     load().initialise()
 
 
 def add_device(memory: int | str) -> int:
-    """Add a device with that much memory to the running machine, and return its number."""
+    """Add a device with ``memory`` bytes to the running machine and return its number."""
     driver = load()
     number = int(driver.lib.cudasimAddDevice(text_of("memory", memory).encode()))
     driver.check(number < 0)
@@ -275,10 +275,10 @@ def add_device(memory: int | str) -> int:
 
 
 def fail(function: str, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY", *, nth: int = 1, times: int = 1) -> None:
-    """Make calls of a driver function fail: ``times`` of them, beginning with the ``nth`` from now.
+    """Make ``times`` calls of a driver function fail, starting with the ``nth`` call from now.
 
-    Name the function that the program really calls; :func:`call_table` tells. What has not come true yet is in
-    :func:`planned`.
+    Name the function that the program actually calls: :func:`call_table` lists them. :func:`planned` returns the
+    failures still to come.
 
     >>> fail("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", nth=3)
     >>> planned()
@@ -288,40 +288,40 @@ def fail(function: str, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY", *, nth: i
     for name, count in (("nth", nth), ("times", times)):
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 1 << 64:
             raise UsageError(
-                f"{name}={count!r} is not accepted; write a whole number from 1 up; nth=1 is the next call"
+                f"{name}={count!r} is not accepted; write a whole number from 1 up (nth=1 is the next call)"
             )
     driver = load()
     driver.check(driver.lib.cudasimFail(name_of(function), nth, times, text_of("error", error).encode()))
 
 
 def planned() -> list[str]:
-    """Return the failures that were planned and have not come true yet, as ``FUNCTION:NTH:ERROR[:TIMES]``."""
+    """Return the planned failures that have not happened yet, as ``FUNCTION:NTH:ERROR[:TIMES]``."""
     return [plan for plan in load().get("fail").split(",") if plan]
 
 
 def clear_planned() -> None:
-    """Forget the failures that were planned and have not come true yet."""
+    """Cancel the planned failures that have not happened yet."""
     load().set("fail", "")
 
 
 def calls(function: str | None = None) -> int:
-    """Return how often a driver function was called since the last reset; without a name, all of them together."""
+    """Return how often a driver function was called since the last reset; without a name, the total of all."""
     driver = load()
     return driver.checked(driver.lib.cudasimCalls(name_of(function) if function is not None else None))
 
 
 def call_table() -> dict[str, int]:
-    """Return how often each driver function was called, without those that were not."""
+    """Return the number of calls of each driver function that was called at all."""
     return load().table("cudasimCallTable")
 
 
 def reset_counts() -> None:
-    """Set the counts of calls and the virtual clock back to zero."""
+    """Reset the call counts and the virtual clock to zero."""
     load().lib.cudasimResetCounts()
 
 
 def clock() -> float:
-    """Return what the calls so far would have cost on a device, in microseconds, by the price table."""
+    """Return the virtual clock: microseconds that all calls so far would have taken, by the price table."""
     driver = load()
     microseconds = float(driver.lib.cudasimClock())
     driver.check(bool(driver.error()))
@@ -329,7 +329,7 @@ def clock() -> float:
 
 
 def price(function: str, size: int | str = 0) -> float:
-    """Return what a call adds to the :func:`clock`, in microseconds, if it is about memory of ``size`` bytes.
+    """Return the microseconds that a call for ``size`` bytes adds to the :func:`clock`.
 
     >>> price("cuMemCreate", 8 << 20) == price("cuMemCreate", "8MiB")
     True
@@ -342,7 +342,7 @@ def price(function: str, size: int | str = 0) -> float:
 
 
 def prices() -> PriceTable:
-    """Return the price table in force.
+    """Return the current price table.
 
     >>> prices().calls["cuMemCreate"]
     ((2097152, 193.0), (67108864, 217.8))
@@ -356,13 +356,13 @@ def prices() -> PriceTable:
 
 
 def used(device: int = 0) -> int:
-    """Return the driver's own count of bytes taken on a device."""
+    """Return the bytes in use on a device, by the driver's own count."""
     driver = load()
     return driver.checked(driver.lib.cudasimUsed(number_of("device", device)))
 
 
 def peak(device: int = 0) -> int:
-    """Return the highest value that :func:`used` has had since the last reset."""
+    """Return the highest value of :func:`used` since the last reset."""
     driver = load()
     return driver.checked(driver.lib.cudasimPeak(number_of("device", device)))
 
@@ -380,15 +380,15 @@ def stalled() -> Stalls:
 
 
 def finding_count() -> int:
-    """Return how many findings there are, those included that :func:`findings` did not keep."""
+    """Return how many findings there were, including those that :func:`findings` did not keep."""
     driver = load()
     return driver.checked(driver.lib.cudasimFindingCount())
 
 
 def findings() -> list[Finding]:
-    """Return what the program did so far that is undefined on hardware, in order.
+    """Return what the program did so far that is undefined behaviour on hardware, in order.
 
-    Races are among it if the race checker is on. The first 1,000 races and the first 1,000 other findings are kept.
+    This includes races if the race checker is on. The first 1,000 races and the first 1,000 other findings are kept.
 
     >>> findings()
     []
@@ -400,7 +400,7 @@ def findings() -> list[Finding]:
 
 
 def clear_findings() -> None:
-    """Forget the findings so far, races included."""
+    """Clear the findings so far, including races."""
     load().lib.cudasimClearFindings()
 
 
@@ -409,16 +409,16 @@ def _race(report: dict[str, Any] | None) -> Race | None:
 
 
 def race_count() -> int:
-    """Return how many races were found, those included that :func:`races` did not keep (it keeps 1,000)."""
+    """Return how many races were found, including those that :func:`races` did not keep (it keeps 1,000)."""
     driver = load()
     count = driver.checked(driver.lib.cudasimRaceCount())
     if count == 0 and driver.get("races") == "0":
-        raise UsageError("the race checker is off, so it could find none; switch it on first: configure(races=True)")
+        raise UsageError("the race checker is off and cannot have found any; turn it on first: configure(races=True)")
     return count
 
 
 def races() -> list[Race]:
-    """Return the races found so far. An error if the checker was off: ``configure(races=True)`` switches it on."""
+    """Return the races found so far. Raises if the checker is off: ``configure(races=True)`` turns it on."""
     if race_count() == 0:
         return []
     reports = (json.loads(line) for line in load().text("cudasimRaces").splitlines())
@@ -426,7 +426,7 @@ def races() -> list[Race]:
 
 
 def clear_races() -> None:
-    """Forget the races found so far; :func:`findings` no longer lists them either."""
+    """Clear the races found so far, also from :func:`findings`."""
     load().lib.cudasimClearRaces()
 
 

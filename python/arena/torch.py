@@ -9,9 +9,9 @@
     x = torch.ones(1024, 1024, device="cuda")
     print(pool.report())
 
-Out of memory is a ``torch.OutOfMemoryError`` with arena's text. Work in autograd's threads, ``record_stream`` and captured
-graphs are supported. ``torch.cuda.memory_allocated()`` and its relatives raise with every allocator but PyTorch's own;
-``pool.stats()`` has these figures.
+Out of memory is a ``torch.OutOfMemoryError`` with arena's text. Work in autograd's threads, ``record_stream`` and
+captured graphs are supported. ``torch.cuda.memory_allocated()`` and its relatives raise with every allocator but
+PyTorch's own; ``pool.stats()`` has these figures.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _allocator: Any = None  # PyTorch's object for our functions, once it is in use
 def use(pool: Arena | None = None) -> None:
     """Give PyTorch the memory of an arena, from its first CUDA tensor to the end of the process.
 
-    Without an argument every device uses its default arena, with the settings in force then. With one, that is the arena of
-    its device, and other devices use their default arenas. PyTorch allows one choice, before its first CUDA tensor: after
-    that, this is a :class:`UsageError`.
+    Without an argument every device uses its default arena, with the settings in force then. With one, that is the
+    arena of its device, and other devices use their default arenas. PyTorch allows one choice, before its first CUDA
+    tensor: after that, this is a :class:`UsageError`.
     """
     torch = _import_torch()
     if pool is not None:
@@ -70,8 +70,9 @@ def is_in_use() -> bool:
 def pool(pool: Arena) -> Iterator[Arena]:
     """Give PyTorch the memory of an arena in a part of the program: ``with arena.torch.pool(pool): ...``.
 
-    Counts for this thread. After :func:`use`, each tensor is a block of the arena. Without it, PyTorch's own allocator stays
-    in charge, and takes its segments from the arena (``torch.cuda.MemPool``); they go back when the tensors are gone.
+    Counts for this thread. After :func:`use`, each tensor is a block of the arena. Without it, PyTorch's own allocator
+    stays in charge, and takes its segments from the arena (``torch.cuda.MemPool``); they go back when the tensors are
+    gone.
     """
     torch = _import_torch()
     _check(pool)
@@ -100,8 +101,8 @@ def _check(pool: object) -> None:
         raise UsageError(f"pool={pool!r} is not accepted; give an arena.Arena")
     if pool.is_simulated and _core.is_real_driver_here():
         raise UsageError(
-            "this arena is simulated, and PyTorch runs on a real device, to which simulated addresses mean nothing; use "
-            "an arena of that device: arena.Arena(device=0)"
+            "this arena is simulated, and PyTorch runs on a real device, to which simulated addresses mean nothing; "
+            "use an arena of that device: arena.Arena(device=0)"
         )
 
 
@@ -118,8 +119,8 @@ def _plug_in(torch: Any) -> None:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
         raise UsageError(
-            f"PyTorch has allocated CUDA memory already, and cannot change its allocator ({error}); call arena.torch.use() "
-            "before the first CUDA tensor"
+            f"PyTorch has allocated CUDA memory already, and cannot change its allocator ({error}); call "
+            "arena.torch.use() before the first CUDA tensor"
         ) from None
     _allocator = allocator
 
@@ -132,7 +133,9 @@ def _add_functions(allocator: Any) -> None:
         "end_allocate_to_pool": "set_end_allocate_to_pool_fn",
         "release_pool": "set_release_pool",
     }
-    if all(hasattr(allocator, setter) for setter in setters.values()):  # else graphs keep memory: Arena.release_graphs()
+    if all(
+        hasattr(allocator, setter) for setter in setters.values()
+    ):  # else graphs keep memory: Arena.release_graphs()
         for name, setter in setters.items():
             getattr(allocator, setter)(addresses[name])
 

@@ -24,7 +24,7 @@ using Function = struct FunctionTag*;
 using Library = struct LibraryTag*;
 using Kernel = struct KernelTag*;
 using UserObject = struct UserObjectTag*;
-struct ExecAffinityParam;  // never looked into
+struct ExecAffinityParam;  // opaque to us
 
 using Ints3 = int[3];
 using Bytes4 = unsigned char[4];
@@ -77,14 +77,14 @@ namespace fn {
 #undef CU_FUNCTION
 }  // namespace fn
 
-// For flags, which the interface passes as plain integers.
+// For flags, which the API passes as plain integers.
 template <typename Enum>
 constexpr unsigned bits(Enum value) {
   return static_cast<unsigned>(value);
 }
 
-// The two numbers that stand for a stream without being one. The null stream means the legacy one, or, for programs
-// that asked for per-thread functions, the calling thread's own.
+// The two special values of a stream handle. The null stream means the legacy one, or the calling thread's own in
+// programs built for per-thread default streams.
 inline Stream legacy_stream() { return reinterpret_cast<Stream>(std::uintptr_t{1}); }
 inline Stream per_thread_stream() { return reinterpret_cast<Stream>(std::uintptr_t{2}); }
 

@@ -1,4 +1,3 @@
-// Construction of errors that carry more than their text.
 #include "base/errors.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// The errors that the C++ side throws. Owns their facts, not their wording: whoever throws writes the whole text. The
-// bindings turn each into the Python class of the same name in arena.errors.
+// The errors that the C++ side throws. Owns their facts, not their wording: the code that throws writes the whole text.
+// The bindings turn each into the Python class of the same name in arena.errors.
 #pragma once
 
 #include <stdexcept>
@@ -12,13 +12,13 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A setting or an argument that cannot be meant.
+// A setting or an argument that makes no sense.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
-// A CUDA driver that cannot be used, or a call that it refused.
+// A CUDA driver that cannot be used, or a call that failed.
 class DriverError : public Error {
  public:
   DriverError(std::string call, int code, const std::string& text, std::string name = {});
@@ -35,22 +35,22 @@ class DriverError : public Error {
   int code_;
 };
 
-// Where an error changes nothing: the driver is gone at the end of things, and what it held with it.
+// For calls whose failure does not matter, such as those to a driver that has already shut down.
 template <typename Function>
-void quietly(const Function& function) {
+void ignore_errors(const Function& function) {
   try {
     function();
   } catch (const Error&) {
   }
 }
 
-// For what gives something back for the last time: nobody else will, so one refusal is not the end of it.
+// For the last chance to release something: one failed call should not leak it.
 template <typename Function>
-void insist(const Function& function) {
+void try_twice(const Function& function) {
   try {
     function();
   } catch (const Error&) {
-    quietly(function);
+    ignore_errors(function);
   }
 }
 

@@ -1,4 +1,3 @@
-// Writing of sizes in binary units.
 #include "base/units.hpp"
 
 #include <cmath>

@@ -288,9 +288,8 @@ void bind(py::module_& module) {
       py::arg("source_of"), py::arg("is_pooled"),
       "Set the functions that find the arena of a device, and whether a stream is one of PyTorch's own.");
   module.def(
-      "enter_torch_pool",
-      [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); }, py::arg("pool"),
-      "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
+      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); },
+      py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
   module.def(
       "leave_torch_pool",
       [] {
@@ -307,7 +306,8 @@ void bind(py::module_& module) {
         found["release_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_release_graph);
         return found;
       },
-      "The addresses of the functions that PyTorch calls beside those for allocating and freeing, by what they are for.");
+      "The addresses of the functions that PyTorch calls beside those for allocating and freeing, by what they are "
+      "for.");
 }
 
 }  // namespace arena::torch

@@ -10,4 +10,4 @@ void bind(pybind11::module_& module);
 
 // From now on, which requests the on_pressure() functions of an arena watch.
 void set_watched(const Arena& core, Watched watched);
-}
+}  // namespace arena::torch

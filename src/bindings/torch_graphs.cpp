@@ -40,7 +40,8 @@ void GraphPools::release(PoolId id) {
     if (pool == pools_.end() || ++pool->second.released < pool->second.captures.size()) return;
     last = std::move(pool->second.captures);
     pools_.erase(pool);
-    active_ -= static_cast<int>(std::count_if(last.begin(), last.end(), [](const Capture& one) { return one.is_active; }));
+    active_ -=
+        static_cast<int>(std::count_if(last.begin(), last.end(), [](const Capture& one) { return one.is_active; }));
   }
   for (const Capture& one : last) one.core->release_graph(*one.memory);
 }
@@ -50,7 +51,8 @@ void GraphPools::join_active(const Arena& core, cu::Stream stream) {
   const std::lock_guard lock(mutex_);
   for (auto& [id, pool] : pools_) {
     for (Capture& one : pool.captures) {
-      if (!one.is_active || one.core.get() != &core || std::ranges::find(one.threads, me) != one.threads.end()) continue;
+      if (!one.is_active || one.core.get() != &core || std::ranges::find(one.threads, me) != one.threads.end())
+        continue;
       if (!one.filter || !one.filter(stream)) continue;
       one.threads.push_back(me);
       enter_graph(core.id(), one.memory);

@@ -4,7 +4,7 @@
 
 namespace arena {
 
-// The holder is at work, or was preempted.
+// Spins while the holder is running, then yields in case it was preempted.
 void SpinLock::wait() {
   for (int i = 0; taken_.load(std::memory_order_relaxed); ++i) {
     if (i > 100) std::this_thread::yield();

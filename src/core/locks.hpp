@@ -1,5 +1,4 @@
-// The locks of an arena. The arena's own lock is taken before a cache's, and several caches' locks in the order of their
-// streams.
+// The locks of an arena. Lock order: the arena's lock, then caches' locks by stream index.
 #pragma once
 
 #include <atomic>
@@ -46,7 +45,7 @@ class Unlocked {
   Lock& lock_;
 };
 
-// Held for nanoseconds; while all caches are inspected, for microseconds.
+// Held for nanoseconds, or for microseconds while all caches are inspected.
 class SpinLock {
  public:
   bool try_lock() { return !taken_.exchange(true, std::memory_order_acquire); }
@@ -60,7 +59,7 @@ class SpinLock {
   std::atomic<bool> taken_{false};
 };
 
-// Written with a lock held, and also read without one, as a hint whether it is worth taking.
+// Written with a lock held. Also read without it, as a hint whether the lock is worth taking.
 template <typename T>
 class RelaxedAtomic {
  public:

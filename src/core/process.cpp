@@ -9,7 +9,7 @@
 namespace arena {
 namespace {
 
-std::atomic<std::uint32_t> count = 0;  // changes in a child before it has a second thread
+std::atomic<std::uint32_t> count = 0;  // changes only in a child, while it has one thread
 
 #if __has_include(<pthread.h>)
 const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });

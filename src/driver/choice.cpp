@@ -1,4 +1,3 @@
-// Parsing of the choice of driver.
 #include "driver/choice.hpp"
 
 #include <cstdlib>
@@ -8,7 +7,7 @@
 namespace arena {
 namespace {
 
-// A bare file name is refused: it would make every misspelt word a library to look for.
+// A bare file name is refused: otherwise every typo would be taken for a library.
 bool is_path(const std::string& text) {
 #ifdef _WIN32
   return text.find_first_of("/\\") != std::string::npos;
@@ -25,7 +24,7 @@ Choice parse_choice(const std::string& text, const std::string& source) {
   if (text == "sim") return {Choice::Kind::kSim, {}};
   if (is_path(text)) return {Choice::Kind::kPath, text};
   throw UsageError(source + "='" + text +
-                   "' names no driver: use auto, cuda, sim, or the path of a driver library with a slash in it, "
+                   "' names no driver: use auto, cuda, sim, or the path of a driver library (with a slash), "
                    "such as /opt/driver/libcuda.so.1 or ./libcuda.so.1");
 }
 

@@ -1,4 +1,4 @@
-// Which driver was asked for, in words. Opens nothing.
+// Parses which driver was asked for. Opens nothing.
 #pragma once
 
 #include <string>

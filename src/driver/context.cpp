@@ -1,5 +1,5 @@
-// Taking and giving back contexts. Giving back reports nothing, for it happens while errors are on their way, too; what
-// is refused is tried once more, or the context would stay with a thread, or a process, that did not ask for it.
+// Destructors report nothing: they also run while an exception propagates. A failed call is tried a second time, or a
+// thread (or the process) would keep a context that it did not ask for.
 #include "driver/context.hpp"
 
 namespace arena {
@@ -13,7 +13,7 @@ PrimaryContext::~PrimaryContext() {
   if (release() != cu::Result::kSuccess) release();
 }
 
-// Mostly it is the current one already, as in every program on the CUDA runtime.
+// Usually it is already current, as in every program on the CUDA runtime.
 ContextScope::ContextScope(const Driver& driver, cu::Context context) : driver_(driver) {
   cu::Context current = nullptr;
   driver_.check(driver_.functions().cuCtxGetCurrent(&current), "cuCtxGetCurrent");

@@ -1,5 +1,5 @@
-// The driver's contexts, held for as long as a C++ scope. We use primary contexts only, as the CUDA runtime and CuPy
-// do, so that what we allocate is theirs to use.
+// RAII for the driver's contexts. We use primary contexts only, as the CUDA runtime and CuPy do, so that they can use
+// what we allocate.
 #pragma once
 
 #include "abi/types.hpp"
@@ -7,7 +7,8 @@
 
 namespace arena {
 
-// Holds one use of a device's primary context, which the driver makes for the first and ends with the last.
+// Holds one reference to a device's primary context. The driver creates the context for the first and destroys it after
+// the last.
 class PrimaryContext {
  public:
   PrimaryContext(const Driver& driver, cu::Device device);
@@ -23,7 +24,7 @@ class PrimaryContext {
   cu::Context context_ = nullptr;
 };
 
-// Makes a context current on this thread, and what was current before again at the end.
+// Makes a context current on this thread, and restores the previous one at the end.
 class ContextScope {
  public:
   ContextScope(const Driver& driver, cu::Context context);

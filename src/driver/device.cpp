@@ -9,8 +9,8 @@
 namespace arena {
 namespace {
 
-// Refused because of a capture, as it happens when one begins at the same moment in another thread.
-bool is_about_capture(cu::Result result) {
+// Another thread may begin a capture at any moment.
+bool is_capture_error(cu::Result result) {
   return result >= cu::Result::kCaptureUnsupported && result <= cu::Result::kCaptureWrongThread;
 }
 
@@ -79,7 +79,7 @@ bool Device::set_access(std::uint64_t address, std::uint64_t size, const std::ve
   return has_room(count().cuMemSetAccess(address, size, access.data(), access.size()), "cuMemSetAccess");
 }
 
-// Whether a call succeeded, or was out of memory; all else is an error. Under memory pressure WSL2 says "not ready".
+// False if a call ran out of memory; throws for other errors. Under memory pressure WSL2 returns "not ready".
 bool Device::has_room(cu::Result result, const char* call) const {
   if (result == cu::Result::kOutOfMemory || result == cu::Result::kNotReady) return false;
   driver_->check(result, call);
@@ -147,7 +147,7 @@ void Device::delete_event(cu::Event event) const { driver_->check(count().cuEven
 bool Device::record(cu::Event event, cu::Stream stream) const {
   const ContextScope scope(*driver_, context_.get());
   const cu::Result result = count().cuEventRecord(event, stream);
-  if (is_about_capture(result)) return false;
+  if (is_capture_error(result)) return false;
   driver_->check(result, "cuEventRecord");
   return true;
 }
@@ -155,7 +155,7 @@ bool Device::record(cu::Event event, cu::Stream stream) const {
 bool Device::record_context(cu::Event event, cu::Context context) const {
   if (has_captures(context)) return false;
   const cu::Result result = count().cuCtxRecordEvent(context, event);
-  if (is_about_capture(result)) return false;
+  if (is_capture_error(result)) return false;
   driver_->check(result, "cuCtxRecordEvent");
   return true;
 }
@@ -163,7 +163,7 @@ bool Device::record_context(cu::Event event, cu::Context context) const {
 bool Device::wait(cu::Stream stream, cu::Event event) const {
   const ContextScope scope(*driver_, context_.get());
   const cu::Result result = count().cuStreamWaitEvent(stream, event, 0);
-  if (is_about_capture(result)) return false;
+  if (is_capture_error(result)) return false;
   driver_->check(result, "cuStreamWaitEvent");
   return true;
 }
@@ -182,7 +182,7 @@ void Device::synchronize(cu::Event event) const {
   driver_->check(count().cuEventSynchronize(event), "cuEventSynchronize");
 }
 
-// Callers know of captures on this device. On another one its own legacy stream knows of them.
+// Callers keep track of captures on this device; on another one, its legacy stream shows them.
 bool Device::has_captures(cu::Context context) const {
   if (context == context_.get()) return false;
   const ContextScope scope(*driver_, context);
@@ -193,13 +193,13 @@ bool Device::synchronize(cu::Context context) const {
   if (has_captures(context)) return false;
   const ContextScope scope(*driver_, context);
   const cu::Result result = count().cuCtxSynchronize();
-  if (is_about_capture(result)) return false;
+  if (is_capture_error(result)) return false;
   driver_->check(result, "cuCtxSynchronize");
   return true;
 }
 
-// A device that nobody has started has no work under way. Which ones are in use is asked each time: programs start
-// devices whenever they like.
+// A device without an active context has no pending work. That is checked each time, because a program can start a
+// device at any moment.
 bool Device::synchronize_others() const {
   const int devices = driver_->device_count();
   for (int other = 0; other < devices; ++other) {
@@ -215,7 +215,7 @@ bool Device::synchronize_others() const {
   return true;
 }
 
-// Not counted: asked for every request on a stream that could be captured.
+// Not counted in calls(): this runs for every request on a stream that could be captured.
 bool Device::is_capturing(cu::Stream stream) const {
   const ContextScope scope(*driver_, context_.get());
   return is_capturing_here(stream);
@@ -241,13 +241,13 @@ std::optional<std::uint64_t> Device::capture_of(cu::Stream stream) const {
   return status != cu::CaptureStatus::kNone ? std::optional(id) : std::nullopt;
 }
 
-Relaxed::Relaxed(const Device& device) : device_(device) {
+RelaxedCapture::RelaxedCapture(const Device& device) : device_(device) {
   if (!device.can_relax() || exchange() == cu::Result::kSuccess) return;
-  device.driver_->check(exchange(), "cuThreadExchangeStreamCaptureMode");  // rather none than one that spoils a capture
+  device.driver_->check(exchange(), "cuThreadExchangeStreamCaptureMode");  // better to fail than to break a capture
 }
 
-Relaxed::~Relaxed() {
-  if (device_.can_relax() && exchange() != cu::Result::kSuccess) exchange();  // or the thread would stay so
+RelaxedCapture::~RelaxedCapture() {
+  if (device_.can_relax() && exchange() != cu::Result::kSuccess) exchange();  // or the thread would stay relaxed
 }
 
 void Device::copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const {

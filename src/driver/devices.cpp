@@ -1,4 +1,3 @@
-// Asking a driver about its devices.
 #include "driver/devices.hpp"
 
 #include "driver/context.hpp"
@@ -18,7 +17,7 @@ bool has(const Driver& driver, cu::DeviceAttribute attribute, cu::Device device)
   return value != 0;
 }
 
-// A driver that is older than a property has never heard of it.
+// A driver that is older than an attribute rejects it.
 bool may_have(const Driver& driver, cu::DeviceAttribute attribute, cu::Device device) {
   int value = 0;
   const cu::Result result = driver.functions().cuDeviceGetAttribute(&value, attribute, device);
@@ -27,7 +26,7 @@ bool may_have(const Driver& driver, cu::DeviceAttribute attribute, cu::Device de
   return value != 0;
 }
 
-// Virtual memory is needed on both sides.
+// Both devices need virtual memory management.
 bool can_access(const Driver& driver, int other, cu::Device device) {
   cu::Device peer = 0;
   int can = 0;
@@ -36,20 +35,20 @@ bool can_access(const Driver& driver, int other, cu::Device device) {
   return can != 0 && has(driver, cu::DeviceAttribute::kVirtualMemorySupported, peer);
 }
 
-// The devices that can be given access to this one's memory. One that the driver says nothing about cannot: that is no
-// reason to do without this one.
+// The devices that can be given access to this one's memory. If the driver fails to describe one of them, that one is
+// left out: this device still works.
 std::vector<int> peers_of(const Driver& driver, int number, cu::Device device) {
   std::vector<int> peers;
   const int count = driver.device_count();
   for (int other = 0; other < count; ++other) {
-    quietly([&] {
+    ignore_errors([&] {
       if (other != number && can_access(driver, other, device)) peers.push_back(other);
     });
   }
   return peers;
 }
 
-// Of memory as it will be created.
+// For memory with the properties that Device::create() uses.
 std::size_t granularity_of(const Driver& driver, cu::Device device, bool for_rdma) {
   cu::MemAllocationProp prop{};
   prop.gpu_direct_rdma_capable = for_rdma ? 1 : 0;

@@ -1,4 +1,4 @@
-// What a driver's devices are. A picture of the moment: nothing here is kept up to date.
+// Describes a driver's devices. A snapshot: nothing here is kept up to date.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct DeviceInfo {
   std::string name;
   std::size_t total = 0;
   std::optional<std::size_t> free;  // unknown if the device refuses a context
-  std::string problem;              // why it does
+  std::string problem;              // why it refuses
   bool virtual_memory = false;
   std::size_t granularity = 0;  // of virtual memory; 0 without it
   bool integrated = false;      // shares the host's memory
@@ -25,8 +25,8 @@ struct DeviceInfo {
 
 // Needs no context, so it does not start the device, and works while another process uses it exclusively.
 DeviceInfo describe_device(const Driver& driver, int number);
-// The same with free memory, for which the device's primary context is started if nobody has one: that takes time and
-// memory on a real device.
+// The same with free memory. Starts the device's primary context if it is not active, which takes time and memory on a
+// real device.
 DeviceInfo device_info(const Driver& driver, int number);
 std::vector<DeviceInfo> device_infos(const Driver& driver);
 

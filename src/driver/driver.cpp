@@ -1,4 +1,4 @@
-// How a library becomes a Driver, and what is said when it does not.
+// Opening and checking a driver, and the messages when that fails.
 #include "driver/driver.hpp"
 
 #include <cstdlib>
@@ -27,16 +27,16 @@ bool is_forked() { return getpid() != loader; }
 bool is_forked() { return false; }
 #endif
 
-// After a fork a driver refuses every call of the child if it was initialised before, by arena or by anything else. Its
-// own words, "not initialised", would send people in the wrong direction.
+// If the driver was initialised before a fork, by arena or by anything else, it refuses every call of the child. Its
+// own message, "not initialised", would be misleading.
 void explain_fork(cu::Result result) {
   if (result != cu::Result::kNotInitialized || !is_forked()) return;
   throw UsageError(
-      "CUDA was initialised before the process was forked; it cannot be used in the child: start processes with the "
-      "method \"spawn\", or use CUDA and make the arena in the child alone");
+      "CUDA was initialised before the process was forked and cannot be used in the child: start processes with the "
+      "\"spawn\" method, or use CUDA and create the arena only in the child");
 }
 
-// What may help a driver of NVIDIA's that does not start.
+// For NVIDIA's driver.
 std::string start_advice(cu::Result result) {
   switch (result) {
     case cu::Result::kNoDevice:
@@ -44,12 +44,12 @@ std::string start_advice(cu::Result result) {
         return "CUDA_VISIBLE_DEVICES='" + std::string(visible) +
                "' may hide the devices: unset it, or check that nvidia-smi lists what it names";
       }
-      return "Check that nvidia-smi lists a device and, in a container, that it was started with access to the GPU";
+      return "Check that nvidia-smi lists a device and that a container was started with access to the GPU";
     case cu::Result::kStubLibrary:
       return "This is the CUDA toolkit's stub, which is for linking only: remove its folder from LD_LIBRARY_PATH and "
              "install NVIDIA's driver";
     case cu::Result::kSystemDriverMismatch:
-      return "The driver's library and kernel module are of different versions: reboot after updating the driver";
+      return "The driver's library and kernel module have different versions: reboot after updating the driver";
     default:
       return "Check that nvidia-smi works";
   }
@@ -66,7 +66,7 @@ OpenError::OpenError(std::string call, cu::Result code, const std::string& reaso
     : DriverError(std::move(call), static_cast<int>(code), reason + ". " + advice, std::move(name)), reason_(reason) {}
 
 Driver::Driver(Library library) : library_(std::move(library)) {
-  // Everything that can be refused without a call that changes the process is refused first.
+  // All checks that do not change the process come first.
   find_entry();
   FoundFunctions found = find_functions(library_);
   functions_ = found.functions;
@@ -98,7 +98,7 @@ void Driver::read_version() {
   if (result != cu::Result::kSuccess) fail_to_start(result, "cuDriverGetVersion");
   if (version_ >= kOldestVersion) return;
   throw OpenError("cuDriverGetVersion", cu::Result::kCallRequiresNewerDriver,
-                  "the driver " + path_ + " is too old: it is for " + format_version(version_) + ", and " +
+                  "the driver " + path_ + " is too old: it supports " + format_version(version_) + ", but " +
                       format_version(kOldestVersion) + " is needed",
                   update_advice(), name_of(cu::Result::kCallRequiresNewerDriver));
 }
@@ -127,7 +127,7 @@ void Driver::fail_to_start(cu::Result result, const char* call) const {
                                  : std::string(call) + " failed in " + path_ + ": " + describe(result);
   std::string advice = start_advice(result) + ", " + kOrSimulate;
   if (is_simulated()) {
-    // Bad settings of the simulated driver show here: its cuInit refuses them and says which.
+    // The simulated driver's cuInit rejects bad settings and says which.
     std::string detail = or_empty(simulator_error_());
     if (!detail.empty()) reason += ": " + detail;
     advice = "Check the CUDASIM_* variables and the settings made through arena.sim.";
@@ -147,7 +147,7 @@ void Driver::fail(cu::Result result, const char* call) const {
                     name_of(result));
 }
 
-// The driver's own words first: it may know codes that are newer than our list.
+// The driver's own names first: it may know codes that are newer than our list.
 std::string Driver::name_of(cu::Result result) const {
   const char* name = nullptr;
   if (functions_.cuGetErrorName) functions_.cuGetErrorName(result, &name);

@@ -1,5 +1,5 @@
-// A CUDA driver, ready to be called: a library that was found whole, new enough, initialised and with a device. Does
-// not choose which library that is (select.hpp) and does not know NVIDIA's from the simulated one, except to say so.
+// A CUDA driver, ready to be called: a library that is complete, new enough, initialised and has a device. Does not
+// choose the library (select.hpp), and treats NVIDIA's and the simulated one alike, except that it says which it is.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace arena {
 
-// The oldest driver with all that the arena calls: CUDA 11.2.
+// The oldest driver with everything that the arena calls: CUDA 11.2.
 inline constexpr int kOldestVersion = 11020;
 
-// The end of an advice about a driver that cannot be used.
+// Ends the advice on a driver that cannot be used.
 inline constexpr const char* kOrSimulate = "or set ARENA_DRIVER=sim to work on the simulated driver.";
 
-// Why a library did not become a Driver. The text is the reason and what to do about it.
+// Why a driver could not be opened. The text is the reason and what to do about it.
 class OpenError : public DriverError {
  public:
   OpenError(std::string call, cu::Result code, const std::string& reason, const std::string& advice,
@@ -29,7 +29,7 @@ class OpenError : public DriverError {
   std::string reason_;
 };
 
-// Immutable once made, so safe to use from any thread. The library stays loaded when the Driver goes.
+// Immutable, so safe to use from any thread. The library stays loaded when the Driver is destroyed.
 class Driver {
  public:
   // Throws OpenError.
@@ -38,13 +38,13 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
 
   const Functions& functions() const { return functions_; }
-  // The file that was really loaded.
+  // The file that was loaded, with links resolved.
   const std::string& path() const { return path_; }
   // As the driver gives it: 13000 for CUDA 13.0.
   int version() const { return version_; }
   bool is_simulated() const { return simulator_error_ != nullptr; }
   int device_count() const;
-  // The simulated driver's virtual clock, in microseconds, which its prices are added to; null for any other driver.
+  // The simulated driver's virtual clock in microseconds, which advances by the price of each call; null for others.
   using Clock = double();
   Clock* virtual_clock() const { return virtual_clock_; }
 

@@ -1,4 +1,3 @@
-// Lookup of the driver's functions.
 #include "driver/functions.hpp"
 
 #include <cstdint>
@@ -29,15 +28,15 @@ constexpr bool is_declared(const Row& needed) {
   return false;
 }
 
-// A wrong version would find another function than the one whose parameters the table has.
+// With a wrong version, the lookup would return a function with other parameters.
 #define ARENA_NEEDS(name, version, symbol, need) \
-  static_assert(is_declared({#name, version, #symbol}), #symbol " is declared otherwise in abi/functions.def");
+  static_assert(is_declared({#name, version, #symbol}), #symbol " does not match its row in abi/functions.def");
 #include "driver/needed.def"
 #undef ARENA_NEEDS
 
 enum class Need { kRequired, kOptional };
 
-// Asks the driver first: only it knows which of its symbols is the function of a given version.
+// Asks the driver first: only it knows which of its symbols implements a given version.
 class Finder {
  public:
   explicit Finder(const Library& library)
@@ -52,7 +51,7 @@ class Finder {
 
  private:
   void* ask(const char* name, int version) const {
-    // The null stream is the legacy one in every call of the arena; other streams are always passed by name.
+    // In every call of the arena the null stream means the legacy one.
     constexpr std::uint64_t kFlags = cu::bits(cu::ProcAddressFlag::kLegacyStream);
     void* function = nullptr;
     cu::Result result = cu::Result::kNotFound;

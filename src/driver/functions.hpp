@@ -1,5 +1,5 @@
-// The table of driver functions that the arena calls, filled from a library at run time. Members have the names of the
-// API without their suffixes, as the driver's documentation has them.
+// The table of driver functions that the arena calls, filled from a library at run time. Members are named as in the
+// driver's documentation, without version suffixes.
 #pragma once
 
 #include <string>

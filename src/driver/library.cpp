@@ -54,7 +54,7 @@ void* find_symbol(void* handle, const char* name) { return dlsym(handle, name); 
 std::string last_error(const std::string& name) {
   const char* error = dlerror();
   std::string text = error ? error : "no reason given";
-  // The system begins with the name, which our messages have given already.
+  // The system's message starts with the name; ours already has it.
   if (text.starts_with(name + ": ")) text.erase(0, name.size() + 2);
   return text;
 }
@@ -118,7 +118,7 @@ void* Library::symbol(const char* name) const { return find_symbol(handle_, name
 std::string Library::path_of(void* address) const {
   std::string file = file_of(address);
   if (file.empty()) return name_;
-  // Through links, so that libcuda.so.1 shows which driver it is: libcuda.so.580.82.07.
+  // Resolves links, so that libcuda.so.1 shows its version: libcuda.so.580.82.07.
   std::error_code failed;
   std::filesystem::path real = std::filesystem::canonical(file, failed);
   return failed ? file : real.string();

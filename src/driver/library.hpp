@@ -8,15 +8,15 @@ namespace arena {
 
 class Library {
  public:
-  // `name` is a path, or a name that the system looks for. Nothing, with the system's reason in `why`, if it cannot be
-  // opened.
+  // `name` is a path, or a name that the system looks for. nullopt if it cannot be opened; `why` is the system's
+  // reason.
   static std::optional<Library> open(const std::string& name, std::string& why);
 
-  // Whether `why`, the reason for which `name` could not be opened, is that there is no such library, as opposed to one
-  // that is broken or lacks another. In whatever language the system gives its reasons.
+  // Whether `why`, from a failed open(), means that there is no such library, and not that it is broken or needs
+  // another one. Works in any language of the system's messages.
   static bool is_missing(const std::string& name, const std::string& why);
 
-  // Whether a library of that name is in the process already; and it, without loading it.
+  // A library that is already in the process: never loads one.
   static bool is_loaded(const std::string& name);
   static std::optional<Library> find_loaded(const std::string& name);
 
@@ -24,7 +24,7 @@ class Library {
   Library(Library&& other) noexcept;
   Library& operator=(Library&& other) noexcept;
 
-  // As it was opened.
+  // As passed to open().
   const std::string& name() const { return name_; }
 
   // The address of an exported function, or null.
@@ -37,8 +37,8 @@ class Library {
   // The file that an address of this library was loaded from.
   std::string path_of(void* address) const;
 
-  // Leaves the library in the process for good. A driver must stay once it is initialised: it has started threads and
-  // registered functions to run at exit, and without their code the process would fault.
+  // Keeps the library in the process for good. An initialised driver must stay: it has started threads and registered
+  // exit handlers, and without their code the process would crash.
   void keep_loaded() { kept_ = true; }
 
  private:

@@ -20,7 +20,7 @@ constexpr const char* kRealName = "nvcuda.dll";
 constexpr const char* kRealName = "libcuda.so.1";
 #endif
 
-// Leaked, so that a thread that outlives main() never meets a destroyed one.
+// Leaked, so that a thread that outlives main() never uses a destroyed one.
 struct SimulatedLibrary {
   std::mutex mutex;
   std::string path;
@@ -37,21 +37,21 @@ std::string simulated_path() {
   return library.path;
 }
 
-// The simulated driver calls itself libcuda.so.1 (its SONAME), so that other people's programs run on it. But the
-// dynamic loader gives that name to whichever library of it was loaded first, for everyone in the process. Where a real
-// driver exists the name must stay with it: a program that opens libcuda.so.1 after us did not ask for a simulation. So
-// the real one is loaded first, and left uninitialised: nobody has asked to use it either.
+// The simulated driver's SONAME is libcuda.so.1, so that other programs run on it. But the dynamic loader resolves that
+// name to the first such library loaded, for the whole process. Where there is a real driver, it must keep the name: a
+// program that opens libcuda.so.1 after us did not ask for a simulation. So the real one is loaded first. It stays
+// uninitialised: the program did not ask for that driver either.
 void leave_name_to_real_driver() {
   std::string why;
   if (std::optional<Library> real = Library::open(kRealName, why)) real->keep_loaded();
 }
 
-// Whose the driver's name is in this process.
-enum class Owner { kNobody, kReal, kSimulated };
+// Which driver owns the name libcuda.so.1 in this process.
+enum class Owner { kNone, kReal, kSimulated };
 
 Owner owner_of_name(std::string& why) {
   const std::optional<Library> library = Library::open(kRealName, why);
-  if (!library) return Owner::kNobody;
+  if (!library) return Owner::kNone;
   return library->symbol("cudasimError") != nullptr ? Owner::kSimulated : Owner::kReal;
 }
 
@@ -60,7 +60,7 @@ Owner owner_of_name() {
   return owner_of_name(why);
 }
 
-std::atomic<bool> is_named_by_us{false};  // the simulated driver has the name because arena loaded it
+std::atomic<bool> is_named_by_us{false};  // the simulated driver owns the name because arena loaded it
 std::atomic<bool> is_wanted{false};
 
 Library open_library(const std::string& name, const std::string& described, const std::string& advice) {
@@ -76,7 +76,7 @@ std::shared_ptr<Driver> open_real() {
   if (!opened) {
     const bool missing = Library::is_missing(kRealName, why);
     throw OpenError("dlopen", cu::Result::kSuccess,
-                    std::string(kRealName) + " (looked for on the system's library path) could not be opened: " + why,
+                    std::string(kRealName) + " (searched on the system's library path) could not be opened: " + why,
                     std::string(missing ? "Install" : "Reinstall") + " NVIDIA's driver, " + kOrSimulate);
   }
   Library& library = *opened;
@@ -84,7 +84,7 @@ std::shared_ptr<Driver> open_real() {
     throw OpenError("dlopen", cu::Result::kSuccess,
                     std::string(kRealName) + " is the simulated driver in this process: " + library.path_of(simulated) +
                         " was loaded under that name first",
-                    "Use ARENA_DRIVER=sim, or start anew and open the real driver before the simulated one.");
+                    "Use ARENA_DRIVER=sim, or restart the process and open the real driver before the simulated one.");
   }
   return std::make_shared<Driver>(std::move(library));
 }
@@ -95,11 +95,11 @@ std::shared_ptr<Driver> open_simulated() {
   std::string path = simulated_path();
   return std::make_shared<Driver>(
       open_library(path, "the simulated driver '" + path + "'",
-                   "It is part of the package on Linux: install cuda-arena again, or use ARENA_DRIVER=cuda."));
+                   "It is part of the package on Linux: reinstall cuda-arena, or use ARENA_DRIVER=cuda."));
 }
 
 std::shared_ptr<Driver> open_path(const std::string& path) {
-  // Another real driver, from a compatibility package for example, is meant to have the name for itself.
+  // Another real driver, for example from a compatibility package, is meant to own the name.
   bool simulated = std::filesystem::path(path).filename().string().starts_with("libcudasim");
   if (simulated) {
     leave_name_to_real_driver();
@@ -110,11 +110,11 @@ std::shared_ptr<Driver> open_path(const std::string& path) {
                    "Name an existing driver library in ARENA_DRIVER, or one of auto, cuda and sim."));
 }
 
-// What shows that NVIDIA's driver is installed although its library was not found: a container that was started without
-// it, or half an installation. Empty if nothing does.
+// A file that shows that NVIDIA's driver is installed although its library was not found, as in a container started
+// without it, or after an incomplete installation. Empty if there is none.
 std::string sign_of_driver() {
 #ifndef _WIN32
-  // The kernel module, as seen from a container too; Jetson's; the device file; and where Windows puts it in WSL.
+  // The kernel module (also visible in containers), Jetson's module, the device file, and WSL's library.
   for (const char* path : {"/proc/driver/nvidia/version", "/sys/module/nvidia", "/sys/module/nvgpu", "/dev/nvidiactl",
                            "/usr/lib/wsl/lib/libcuda.so.1"}) {
     if (access(path, F_OK) == 0) return path;
@@ -129,19 +129,19 @@ Opened simulate(const std::string& why) {
   } catch (const OpenError& simulated) {
     throw OpenError(simulated.call(), static_cast<cu::Result>(simulated.code()),
                     "neither NVIDIA's driver nor the simulated one can be used: " + why + "; " + simulated.reason(),
-                    "Repair one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.",
-                    simulated.name());
+                    "Fix one of the two and choose it with ARENA_DRIVER=cuda or ARENA_DRIVER=sim.", simulated.name());
   }
 }
 
-// A simulation in place of a driver that fails would look like a healthy one. So it is for machines without any.
+// Falling back to a simulation when the real driver fails would hide the failure. So `auto` simulates only on machines
+// without a driver.
 Opened open_auto() {
   std::string why;
   const Owner owner = owner_of_name(why);
   const bool asked_for = owner == Owner::kSimulated && (is_wanted || !is_named_by_us);
   if (asked_for) return {open_simulated(), {}};
   const std::string sign = sign_of_driver();
-  const bool missing = owner == Owner::kNobody && Library::is_missing(kRealName, why);
+  const bool missing = owner == Owner::kNone && Library::is_missing(kRealName, why);
   if (missing && !sign.empty()) {
     throw OpenError("dlopen", cu::Result::kSuccess,
                     "NVIDIA's driver is installed (" + sign + " exists), but " + kRealName +
@@ -150,7 +150,7 @@ Opened open_auto() {
                                 "install the driver's CUDA library, or add its folder to LD_LIBRARY_PATH, ") +
                         kOrSimulate);
   }
-  const bool installed = owner == Owner::kReal || (owner == Owner::kNobody && !missing) || !sign.empty();
+  const bool installed = owner == Owner::kReal || (owner == Owner::kNone && !missing) || !sign.empty();
   if (installed) return {open_real(), {}};
   return simulate("no NVIDIA driver is installed (" + std::string(kRealName) + " was not found)");
 }
@@ -193,8 +193,8 @@ Opened open_driver(const Choice& choice) {
 
 namespace {
 
-// No lock is held while a driver opens: it takes long, and a fork meanwhile would leave the child a lock that nobody
-// holds. Threads that race each open one, which is harmless, and the first to finish provides it.
+// No lock is held while a driver opens: that is slow, and a fork at that moment would leave the child with a lock that
+// is never released. Threads that race each open one, which is harmless; the first to finish wins.
 std::atomic<const std::shared_ptr<Driver>*> kept{nullptr};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Finds and opens the driver that was asked for. Keeps the one driver of the process.
+// Finds and opens the driver that was asked for. Owns the process's default driver.
 #pragma once
 
 #include <memory>
@@ -11,34 +11,34 @@ namespace arena {
 
 struct Opened {
   std::shared_ptr<Driver> driver;
-  // Why `auto` took the simulated driver, one sentence without its end. Empty if it did not, or if the program had
-  // asked for the simulated driver in another way.
+  // Why `auto` chose the simulated driver, without a full stop. Empty if it did not, or if the program asked for the
+  // simulated driver in another way.
   std::string why_simulated;
 };
 
-// Throws OpenError. Each call opens again, so a failure can be put right and tried again.
+// Throws OpenError. Each call opens the driver again, so a call can succeed once the problem is fixed.
 Opened open_driver(const Choice& choice);
 
-// The process's own driver; null before there is one. It is kept at the first call of keep_default_driver(), which
-// returns the one that is kept: threads that race may each open one.
+// The process's default driver; null before there is one. keep_default_driver() sets it once and returns it, so threads
+// that race to open one end up with the same driver.
 std::shared_ptr<Driver> default_driver();
 std::shared_ptr<Driver> keep_default_driver(std::shared_ptr<Driver> opened);
 
-// Whether programs in this process that open libcuda.so.1 get another driver than the simulated one.
+// Whether code in this process that opens libcuda.so.1 gets a real driver.
 bool is_real_driver_here();
 
-// The simulated driver is about to be loaded by arena itself, which may give it the name libcuda.so.1. That alone does
-// not mean that the program wants to be simulated.
+// Call before arena itself loads the simulated driver, which may then own the name libcuda.so.1. That alone does not
+// mean that the program asked for a simulation.
 void before_simulated_library_loads();
 
-// The program asked for a simulation: `auto` takes the simulated driver without a reason, if it has the name.
+// The program asked for a simulation: if the simulated driver owns the name, `auto` uses it and gives no reason.
 void want_simulation();
 
-// At the end of the interpreter: streams of the simulated driver may still work, and a function of Python that they would
-// call is no longer one then. Does nothing if the library is not loaded.
+// For the exit of the interpreter: streams of the simulated driver may still be running, and must not call into Python
+// any more. Does nothing if the library is not loaded.
 void stop_host_functions();
 
-// Where libcudasim.so lies. The package says so when it is imported: only it knows how it was installed.
+// The path of libcudasim.so. The package sets it on import: only it knows how it was installed.
 void set_simulated_library(const std::string& path);
 
 }  // namespace arena

@@ -8,28 +8,26 @@
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kAddresses = std::uint64_t{1}
-                                     << 30;  // reserved in a round: what an arena reserves is large, too
-constexpr int kCalibrating = 8;              // operations by which the length of one is found
-// A driver's queue holds about a thousand operations, and one that is full makes the next call wait.
-constexpr double kFewest = 4, kMost = 600;
+constexpr std::uint64_t kReservedAddresses = std::uint64_t{1} << 30;  // as large as an arena's reservations
+constexpr int kCalibrationOperations = 8;
+// A driver's queue holds about a thousand operations; when it is full, the next call waits.
+constexpr double kFewestOperations = 4, kMostOperations = 600;
 
 double microseconds_now() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Undoes a step at the end of the scope, unless the step was undone by a timed call. A refusal is tried once more: nobody
-// else would do it.
+// Undoes a step at the end of the scope, unless a timed call already did. Tries twice, or the resource would leak.
 template <typename Undo>
-class Pending {
+class UndoOnExit {
  public:
-  explicit Pending(Undo undo) : undo_(std::move(undo)) {}
-  ~Pending() {
+  explicit UndoOnExit(Undo undo) : undo_(std::move(undo)) {}
+  ~UndoOnExit() {
     if (armed_ && undo_() != cu::Result::kSuccess) undo_();
   }
-  Pending(const Pending&) = delete;
-  Pending& operator=(const Pending&) = delete;
-  void done() { armed_ = false; }
+  UndoOnExit(const UndoOnExit&) = delete;
+  UndoOnExit& operator=(const UndoOnExit&) = delete;
+  void dismiss() { armed_ = false; }
 
  private:
   Undo undo_;
@@ -38,7 +36,7 @@ class Pending {
 
 }  // namespace
 
-// A stream with work that takes about a known time, topped up before half of it can be done. Its functions want the context
+// A stream with queued work of a known length, topped up before half of it can be done. Its functions need the context
 // to be current.
 class CallTimer::Load {
  public:
@@ -57,13 +55,13 @@ class CallTimer::Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  // Whether there is queued work now, after more was queued if little is left.
+  // Queues more work if little is left. Returns whether any is queued.
   bool keep_busy() {
     if (microseconds_now() - queued_at_ > length_ / 2 || is_done()) queue();
     return !is_done();
   }
 
-  // Asked after a call, whose result must not be lost: what the driver refuses counts as not done.
+  // Does not throw: it runs after a timed call whose result must not be lost.
   bool seems_done() const { return call().cuEventQuery(end_) == cu::Result::kSuccess; }
 
   bool is_done() const {
@@ -77,13 +75,13 @@ class CallTimer::Load {
   const Functions& call() const { return driver_.functions(); }
 
   void calibrate(double wanted) {
-    work(1);  // the first may take longer
+    work(1);  // warm up
     driver_.check(call().cuStreamSynchronize(stream_), "cuStreamSynchronize");
     const double begin = microseconds_now();
-    work(kCalibrating);
+    work(kCalibrationOperations);
     driver_.check(call().cuStreamSynchronize(stream_), "cuStreamSynchronize");
-    const double each = std::max(0.1, (microseconds_now() - begin) / kCalibrating);
-    operations_ = static_cast<int>(std::clamp(wanted / each, kFewest, kMost));
+    const double each = std::max(0.1, (microseconds_now() - begin) / kCalibrationOperations);
+    operations_ = static_cast<int>(std::clamp(wanted / each, kFewestOperations, kMostOperations));
     length_ = each * operations_;
   }
 
@@ -100,20 +98,20 @@ class CallTimer::Load {
   }
 
   void give_back() noexcept {
-    const auto insist = [](const auto& function) {
+    const auto try_twice = [](const auto& function) {
       if (function() != cu::Result::kSuccess) function();
     };
-    if (stream_ != nullptr) insist([&] { return call().cuStreamSynchronize(stream_); });
-    if (end_ != nullptr) insist([&] { return call().cuEventDestroy(end_); });
-    if (stream_ != nullptr) insist([&] { return call().cuStreamDestroy(stream_); });
-    if (memory_ != 0) insist([&] { return call().cuMemFree(memory_); });
+    if (stream_ != nullptr) try_twice([&] { return call().cuStreamSynchronize(stream_); });
+    if (end_ != nullptr) try_twice([&] { return call().cuEventDestroy(end_); });
+    if (stream_ != nullptr) try_twice([&] { return call().cuStreamDestroy(stream_); });
+    if (memory_ != 0) try_twice([&] { return call().cuMemFree(memory_); });
   }
 
   const Driver& driver_;
   std::uint64_t bytes_;
   cu::DevicePtr memory_ = 0;
   cu::Stream stream_ = nullptr;
-  cu::Event end_ = nullptr;  // after all that is queued
+  cu::Event end_ = nullptr;  // recorded after all queued work
   int operations_ = 0;
   double length_ = 0, queued_at_ = 0;  // microseconds
 };
@@ -130,11 +128,11 @@ CallTimer::CallTimer(std::shared_ptr<const Driver> driver, int device)
 }
 
 CallTimer::~CallTimer() {
-  quietly([&] { close(); });
+  ignore_errors([&] { close(); });
 }
 
 cu::Context CallTimer::context() const {
-  if (!context_) throw UsageError("this CallTimer is closed; make another one");
+  if (!context_) throw UsageError("this CallTimer is closed; create another one");
   return context_->get();
 }
 
@@ -143,10 +141,10 @@ double CallTimer::now() const { return has_virtual_clock() ? driver_->virtual_cl
 template <typename Call>
 CallTime CallTimer::time(const char* name, std::uint64_t size, const Call& call) {
   const bool loaded = load_ && load_->keep_busy();
-  const double really = microseconds_now(), begin = now();
+  const double real_begin = microseconds_now(), begin = now();
   const cu::Result result = call();
   const double end = now();
-  const double waiting = has_virtual_clock() ? microseconds_now() - really : 0;
+  const double waiting = has_virtual_clock() ? microseconds_now() - real_begin : 0;
   driver_->check(result, name);
   const bool waited = loaded && load_->seems_done();
   return {.call = name,
@@ -163,7 +161,7 @@ std::vector<CallTime> CallTimer::virtual_round(std::uint64_t size) {
   prop.type = cu::MemAllocationType::kPinned;
   prop.location = {cu::MemLocationType::kDevice, device_};
   const cu::MemAccessDesc access{prop.location, cu::MemAccess::kReadWrite};
-  const std::uint64_t addresses = std::max(size, kAddresses);
+  const std::uint64_t addresses = std::max(size, kReservedAddresses);
   cu::DevicePtr address = 0;
   cu::MemHandle handle = 0;
   std::vector<CallTime> times;
@@ -175,18 +173,18 @@ std::vector<CallTime> CallTimer::virtual_round(std::uint64_t size) {
   const auto release = [&] { return f.cuMemRelease(handle); };
   const auto unmap = [&] { return f.cuMemUnmap(address, size); };
   add("cuMemAddressReserve", 0, [&] { return f.cuMemAddressReserve(&address, addresses, 0, 0, 0); });
-  Pending reserved(free_addresses);
+  UndoOnExit reserved(free_addresses);
   add("cuMemCreate", size, [&] { return f.cuMemCreate(&handle, size, &prop, 0); });
-  Pending created(release);
+  UndoOnExit created(release);
   add("cuMemMap", size, [&] { return f.cuMemMap(address, size, 0, handle, 0); });
-  Pending mapped(unmap);
+  UndoOnExit mapped(unmap);
   add("cuMemSetAccess", size, [&] { return f.cuMemSetAccess(address, size, &access, 1); });
   add("cuMemUnmap", size, unmap);
-  mapped.done();
+  mapped.dismiss();
   add("cuMemRelease", size, release);
-  created.done();
+  created.dismiss();
   add("cuMemAddressFree", 0, free_addresses);
-  reserved.done();
+  reserved.dismiss();
   return times;
 }
 
@@ -196,9 +194,9 @@ std::vector<CallTime> CallTimer::plain_round(std::uint64_t size) {
   cu::DevicePtr address = 0;
   const auto free = [&] { return f.cuMemFree(address); };
   std::vector<CallTime> times{time("cuMemAlloc", size, [&] { return f.cuMemAlloc(&address, size); })};
-  Pending allocated(free);
+  UndoOnExit allocated(free);
   times.push_back(time("cuMemFree", size, free));
-  allocated.done();
+  allocated.dismiss();
   return times;
 }
 
@@ -209,10 +207,10 @@ std::vector<CallTime> CallTimer::other_round() {
   std::vector<CallTime> times{time("cuMemGetInfo", 0, [&] { return f.cuMemGetInfo(&free, &total); })};
   cu::Stream stream = nullptr;
   driver_->check(f.cuStreamCreate(&stream, cu::bits(cu::StreamFlag::kNonBlocking)), "cuStreamCreate");
-  const Pending with_stream([&] { return f.cuStreamDestroy(stream); });
+  const UndoOnExit with_stream([&] { return f.cuStreamDestroy(stream); });
   cu::Event event = nullptr;
   driver_->check(f.cuEventCreate(&event, cu::bits(cu::EventFlag::kDisableTiming)), "cuEventCreate");
-  const Pending with_event([&] { return f.cuEventDestroy(event); });
+  const UndoOnExit with_event([&] { return f.cuEventDestroy(event); });
   times.push_back(time("cuEventRecord", 0, [&] { return f.cuEventRecord(event, stream); }));
   driver_->check(f.cuEventSynchronize(event), "cuEventSynchronize");
   times.push_back(time("cuEventQuery", 0, [&] { return f.cuEventQuery(event); }));

@@ -1,5 +1,5 @@
-// What single calls of the driver cost on one device: each is made once and timed, and what it took is given back. Owns the
-// clock and the queued work that calls are timed beside; statistics are not its business.
+// Times single driver calls on one device. Each round makes its calls once and releases what they took. Owns the clock
+// and the background work that runs during the calls; statistics are computed elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace arena {
 
 struct CallTime {
   const char* call;        // "cuMemCreate"
-  std::uint64_t size = 0;  // of the memory that it is about; 0 if its cost does not depend on one
+  std::uint64_t size = 0;  // bytes that the call works on; 0 if its cost does not depend on a size
   double microseconds = 0;
-  bool loaded = false;  // another stream had queued work when the call began
-  bool waited = false;  // and none when it returned
+  bool loaded = false;  // another stream had queued work when the call began ...
+  bool waited = false;  // ... and had none left when it returned
 };
 
-// By the monotonic clock of the host, read right before and after the call. The simulated driver has prices instead of
-// costs: there it is the virtual clock, plus the time that a call really waited for queued work.
+// Reads the host's monotonic clock right before and after the call. The simulated driver has prices, so there it reads
+// the virtual clock and adds the real time that a call waited for queued work.
 //
-// Throws DriverError; a round that fails has given back what it took. For one thread at a time.
+// Throws DriverError; a round that fails releases what it took. Not thread-safe.
 class CallTimer {
  public:
   CallTimer(std::shared_ptr<const Driver> driver, int device);
@@ -32,18 +32,18 @@ class CallTimer {
   CallTimer(const CallTimer&) = delete;
   CallTimer& operator=(const CallTimer&) = delete;
 
-  // Reserving addresses; creating, mapping, opening, unmapping and releasing memory of `size`; freeing the addresses.
+  // Reserves addresses; creates, maps, sets access to, unmaps and releases `size` bytes; frees the addresses.
   std::vector<CallTime> virtual_round(std::uint64_t size);
   // cuMemAlloc and cuMemFree.
   std::vector<CallTime> plain_round(std::uint64_t size);
-  // cuMemGetInfo, recording an event and asking for it.
+  // cuMemGetInfo, cuEventRecord and cuEventQuery.
   std::vector<CallTime> other_round();
 
-  // From here on another stream always has about so many milliseconds of queued work, which writes to `bytes` of memory.
+  // Keeps about `milliseconds` of work queued in another stream from now on, which writes to `bytes` of memory.
   void begin_load(std::uint64_t bytes, double milliseconds);
   // Waits for that work and frees the memory. Does nothing without load.
   void end_load();
-  // Ends the load and lets go of the context, which ends with its last user. After that only this may be called again.
+  // Ends the load and releases the context. After that only close() may be called.
   void close();
 
   bool has_virtual_clock() const { return driver_->virtual_clock() != nullptr; }

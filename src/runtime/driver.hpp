@@ -50,13 +50,6 @@ class DriverFunction<cu::Result(Args...)> {
   Pointer pointer_ = nullptr;
 };
 
-struct Pending {
-  template <typename... Given>
-  cu::Result operator()(Given...) const {
-    return cu::Result::kNotSupported;
-  }
-};
-
 // Every function that is declared in abi/functions.def, by the symbol that a driver exports.
 struct Driver {
 #define CU_FUNCTION(name, version, symbol, stream, params) DriverFunction<cu::fn::symbol> symbol;
@@ -64,7 +57,6 @@ struct Driver {
 #include "abi/functions.def"
 #undef CU_FUNCTION_13
 #undef CU_FUNCTION
-#include "runtime/pending.def"
 };
 
 // Null if there is no driver. The same for the life of the process.

@@ -1,4 +1,4 @@
-// Something for each block of a trace.
+// A value for each block of a trace.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace arena {
 
-// An array where the numbers of blocks lie close together, as they do in most traces; otherwise a map.
+// An array if the block numbers are dense, as in most traces; otherwise a map.
 template <class Value>
 class ByBlock {
  public:
@@ -27,14 +27,14 @@ class ByBlock {
     near_.resize(last - first + 1);
   }
 
-  // Of a block that is allocated somewhere in the trace.
+  // The block must be allocated somewhere in the trace.
   Value& at(std::uint64_t block) { return is_near(block) ? near_[block - first_] : far_[block]; }
   Value find(std::uint64_t block) const {
     if (is_near(block)) return near_[block - first_];
     const auto it = far_.find(block);
     return it == far_.end() ? Value{} : it->second;
   }
-  // The same, and nothing from now on.
+  // Returns the value and resets it.
   Value take(std::uint64_t block) {
     if (is_near(block)) return std::exchange(near_[block - first_], Value{});
     const Value found = find(block);

@@ -7,7 +7,7 @@
 namespace arena {
 namespace {
 
-// One record, put together on the stack: a number takes at most 10 bytes.
+// One record, assembled on the stack: a number takes at most 10 bytes.
 class Record {
  public:
   void byte(std::uint8_t value) { bytes_[size_++] = value; }
@@ -37,7 +37,7 @@ bool has_size(EventKind kind) {
 
 Encoder::Encoder() { chunk_.bytes.reserve(kChunkBytes + 256); }
 
-bool Encoder::must_part(const Event& event) const {
+bool Encoder::needs_new_chunk(const Event& event) const {
   if (is_empty()) return false;
   if (event.kind == EventKind::kAllocate) return event.block != next_block_;
   return names_block(event.kind) && event.block >= next_block_;
@@ -86,7 +86,7 @@ void Encoder::write(const Event& event, std::uint64_t thread, std::uint64_t time
   ++chunk_.events;
 }
 
-// Whether a stream has not been named in this chunk.
+// Whether this is the first record of a stream in this chunk.
 bool Encoder::is_first(StreamIndex stream) {
   if (streams_.size() <= stream) streams_.resize(stream + 1);
   const bool first = !streams_[stream];

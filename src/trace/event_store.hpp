@@ -1,7 +1,8 @@
-// The events of a trace, packed: a recording has tens of millions of them, and most fields of neighbours are nearly alike.
+// The events of a trace, compressed: a recording has tens of millions of them, and neighbours have similar values.
 //
-// Events lie in pages. In a full page each field is a column: the least value of the page, and what each event has more
-// than that, in as many bytes as the largest of them needs. An event is found in constant time. Events are only appended.
+// Events are stored in pages. In a full page each field is a column: the minimum of the page, and each event's
+// difference to it, in as many bytes as the largest difference needs. Events can be read in constant time, and only
+// appended.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ struct TraceEvent {
   std::uint32_t thread = 0;
   std::uint32_t stream = 0;
   Line line = 0;
-  std::uint64_t time = 0;   // nanoseconds since the beginning
+  std::uint64_t time = 0;   // nanoseconds since the recording began
   std::uint64_t block = 0;  // or the number of a scope
   Bytes size = 0;
 };
@@ -73,7 +74,7 @@ class EventStore {
 
   static Values values_of(const TraceEvent& event);
   static TraceEvent unpack(const Page& page, std::size_t index);
-  void pack();  // what is open, a page full of it
+  void pack();  // turns `open_`, a full page of events, into a Page
 
   std::vector<Page> pages_;
   std::vector<TraceEvent> open_;

@@ -7,7 +7,7 @@
 namespace arena {
 namespace {
 
-constexpr Bytes kLargest = Bytes{1} << 62;  // above it nothing passes, and sums stay numbers
+constexpr Bytes kLargest = Bytes{1} << 62;  // no arena can serve more, and sums do not overflow
 
 struct Point {
   std::uint64_t event = 0;
@@ -31,7 +31,7 @@ Extremes find_extremes(const Trace& trace, std::uint64_t bucket, std::optional<s
   for (now.event = 0; now.event < end; ++now.event) {
     const TraceEvent event = events[now.event];
     if (event.kind == EventKind::kAllocate) {
-      now.live -= sizes.take(event.block);  // a number that comes again
+      now.live -= sizes.take(event.block);  // if the block number is reused
       now.live += sizes.at(event.block) = rounded(event.size);
     } else if (event.kind == EventKind::kFree) {
       now.live -= sizes.take(event.block);

@@ -1,4 +1,4 @@
-// When the most and the least is live, which a trace tells without any arena.
+// When the most and the least is live. A trace shows that without an arena.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 namespace arena {
 
 struct Extremes {
-  std::vector<std::uint64_t> events;  // in order: after which the most or the least of a bucket is live
-  std::uint64_t highest = 0;          // the first after which the most of all is
+  std::vector<std::uint64_t> events;  // after which the most or the least of a bucket is live, in order
+  std::uint64_t highest = 0;          // the first event after which the most of all is live
 };
 
-// A bucket is so many events. With `ended_by`, the number of a failed request, as if that had passed and been the last.
+// `bucket` is a number of events. `ended_by` is a failed request: it counts as if it had succeeded and been the last
+// event.
 Extremes find_extremes(const Trace& trace, std::uint64_t bucket, std::optional<std::uint64_t> ended_by);
 
-// What an allocation of a size takes, as the arena rounds it.
+// The size of an allocation as the arena rounds it.
 Bytes rounded(Bytes size);
 
 }  // namespace arena

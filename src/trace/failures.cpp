@@ -10,7 +10,7 @@ namespace arena {
 std::vector<FailedRequest> find_failures(const Trace& trace) {
   const EventStore& events = trace.events();
   std::vector<FailedRequest> found;
-  std::unordered_map<std::uint32_t, std::vector<std::size_t>> open;  // by thread: those since its last allocation
+  std::unordered_map<std::uint32_t, std::vector<std::size_t>> open;  // by thread: failures since its last allocation
   ByBlock<Bytes> sizes(trace);
   Bytes live = 0;
   std::uint64_t last_allocation = 0;
@@ -22,7 +22,7 @@ std::vector<FailedRequest> find_failures(const Trace& trace) {
       open[event.thread].push_back(found.size());
       found.push_back({.event = i, .live = live});
     } else if (event.kind == EventKind::kAllocate) {
-      live -= sizes.take(event.block);  // a number that comes again
+      live -= sizes.take(event.block);  // if the block number is reused
       live += sizes.at(event.block) = rounded(event.size);
       last_allocation = i;
       if (open.empty()) continue;

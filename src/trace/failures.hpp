@@ -10,9 +10,9 @@ namespace arena {
 
 struct FailedRequest {
   std::uint64_t event = 0;
-  Bytes live = 0;        // when it failed, as the arena rounds sizes
-  bool retried = false;  // the next allocation of its thread is of the same size: the program got it after all
-  bool is_last = false;  // nothing is allocated after it, by any thread
+  Bytes live = 0;        // when it failed, with sizes rounded as the arena does
+  bool retried = false;  // the next allocation of its thread has the same size: the program tried again and got it
+  bool is_last = false;  // no thread allocated anything after it
 };
 
 // In order.

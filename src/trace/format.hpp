@@ -1,21 +1,21 @@
-// The records of a trace, as bytes. A file is a header and chunks (docs/trace-format.md); what is in a chunk of events is
-// written by encoder.cpp and read by trace.cpp, and both begin here.
+// The format of a trace's records. A file is a header and chunks (docs/trace-format.md); encoder.cpp writes the records
+// of a chunk, and trace.cpp reads them.
 //
 //   record   kind, time, fields
-//   kind     1 byte: EventKind, and bits that say which optional fields follow
-//   time     nanoseconds since the record before, modulo 2^64: in the logs of others a thread may be late
-//   numbers  LEB128: 7 bits a byte, the lowest first, the 8th says that another byte follows
+//   kind     1 byte: EventKind, and bits for the optional fields
+//   time     nanoseconds since the previous record, modulo 2^64: in other tools' logs, time may go backwards
+//   numbers  LEB128: 7 bits per byte, lowest first; the 8th bit says that another byte follows
 //
-//   kAllocate      size, stream, line if kHasLine        its block is the one after the block allocated last
-//   kFree          how many blocks before the next one
-//   kRecordStream  how many blocks before the next one, stream
+//   kAllocate      size, stream, line if kHasLine        its block number is the last one + 1
+//   kFree          next block number - its block number
+//   kRecordStream  next block number - its block number, stream
 //   kFailure       size, stream, line if kHasLine
 //   kReserved, kReserve, kSetCap  size
 //   kScopeBegin    scope, budget + 1 or 0, length of its name, name in UTF-8
 //   kScopeEnd      scope
-//   kStream        stream, its handle, or all ones        before its first use in a chunk; all ones: not known
+//   kStreamRecord  stream, its handle (all ones: unknown)  before the stream's first use in a chunk
 //
-// With kHasThread the number of the thread follows the time; without, it is the last one.
+// With kHasThread, the number of the thread follows the time; otherwise the thread is the same as before.
 #pragma once
 
 #include <cstdint>

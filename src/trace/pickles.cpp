@@ -10,17 +10,18 @@
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kLongestNumber = 255;  // bytes: one that many entries share would be added to itself for each
+// In bytes. The reader adds up sizes, so a huge number that many entries share would be added again and again.
+constexpr std::uint64_t kLongestNumber = 255;
 
-// Of how many parts a thing is, a tuple of those of all that is in it: the work of hashing it. 255 stands for all above.
+// The number of parts of an object, including those of all tuples in it: the work of hashing it. Saturates at 255.
 using Parts = std::uint8_t;
 constexpr Parts kMostInKey = 100;
 
 Parts sum(Parts one, Parts other) { return static_cast<Parts>(std::min(255, one + other)); }
 
-// What Python's reader has on its stack and in its memo, as far as it says how long the keys of dicts and sets take to
-// hash: a tuple that holds another twice, which does so again, is hashed 2^n times over; and one in one in one, without
-// end, overflows the stack. Who takes what is not there will be refused by the reader: here it is one part.
+// A model of the stack and memo of Python's reader, with only what is needed to bound the time to hash keys of dicts
+// and sets. A tuple that holds another one twice, n levels deep, takes 2^n steps to hash, and very deep nesting
+// overflows the stack. Popping from an empty stack counts as one part; the reader rejects that pickle later.
 class Stack {
  public:
   void push(Parts parts = 1) { items_.push_back(parts); }
@@ -31,10 +32,14 @@ class Stack {
     items_.pop_back();
     return parts;
   }
-  void pop_and_push(unsigned count, bool as_tuple) {
+  void make_tuple(unsigned count) {
     Parts parts = 1;
     while (count-- > 0) parts = sum(parts, pop());
-    push(as_tuple ? parts : 1);
+    push(parts);
+  }
+  void make_object(unsigned count) {
+    while (count-- > 0) pop();
+    push();
   }
 
   void mark() { marks_.push_back(items_.size()); }
@@ -43,7 +48,7 @@ class Stack {
     marks_.pop_back();
     return true;
   }
-  // What lies above the last mark, with the mark.
+  // Pops everything above the last mark, and the mark.
   std::vector<Parts> pop_marked() {
     const std::size_t begin = marks_.empty() ? 0 : std::min(marks_.back(), items_.size());
     if (!marks_.empty()) marks_.pop_back();
@@ -63,7 +68,7 @@ class Stack {
   void fetch(std::uint64_t index) { push(index < memo_.size() ? memo_[static_cast<std::size_t>(index)] : 1); }
 
  private:
-  std::vector<Parts> items_, memo_;  // memo: 0 where nothing is
+  std::vector<Parts> items_, memo_;  // memo: 0 for an empty entry
   std::vector<std::size_t> marks_;
   std::uint64_t kept_ = 0;
 };
@@ -109,13 +114,13 @@ class Walker {
     while (opcode != '.') {
       begin_ = at_;
       opcode = data_[skip(1)];
-      pass(shape_of(opcode));
-      play(opcode);
+      skip_argument(shape_of(opcode));
+      simulate(opcode);
     }
   }
 
  private:
-  void pass(Shape shape) {
+  void skip_argument(Shape shape) {
     switch (shape.follows) {
       case Follows::kNothing:
         break;
@@ -131,8 +136,8 @@ class Walker {
         skip(length);
         break;
       }
-      case Follows::kFrame:  // what is in it is passed over next
-        if (number(shape.width) > size_ - at_) fail("it ends here");
+      case Follows::kFrame:  // its contents come next
+        if (number(shape.width) > size_ - at_) fail("the pickle ends here");
         break;
       case Follows::kIndex:
         set_index(number(shape.width));
@@ -152,11 +157,11 @@ class Walker {
     }
   }
 
-  // What the reader does with its stack. Opcodes that name or make objects are refused there; what follows is not read.
-  void play(std::uint8_t opcode) {
+  // What the reader does with its stack. It rejects opcodes that name or create objects, so these need not be exact.
+  void simulate(std::uint8_t opcode) {
     const auto is = [&](std::string_view set) { return is_in(set, opcode); };
     if (is("NFILSVKMJGUTXCB]})Pc\x82\x83\x84\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x96\x97")) return stack_.push();
-    if (is("\x85\x86\x87")) return stack_.pop_and_push(opcode - 0x84u, true);
+    if (is("\x85\x86\x87")) return stack_.make_tuple(opcode - 0x84u);
     if (is("qrp")) return stack_.keep(index_);
     if (is("\x94")) return stack_.keep_next();
     if (is("hjg")) return stack_.fetch(index_);
@@ -167,12 +172,12 @@ class Walker {
       stack_.pop();
       check_key(stack_.pop());
     }
-    if (is("R\x81\x93")) stack_.pop_and_push(2, false);
-    if (is("\x92")) stack_.pop_and_push(3, false);
-    if (is("1eudltio\x90\x91")) play_marked(opcode);
+    if (is("R\x81\x93")) stack_.make_object(2);
+    if (is("\x92")) stack_.make_object(3);
+    if (is("1eudltio\x90\x91")) simulate_marked(opcode);
   }
 
-  void play_marked(std::uint8_t opcode) {
+  void simulate_marked(std::uint8_t opcode) {
     const std::vector<Parts> found = stack_.pop_marked();
     const bool is_dict = is_in("ud", opcode), is_set = is_in("\x90\x91", opcode);
     Parts parts = 1;
@@ -185,7 +190,7 @@ class Walker {
   }
 
   std::size_t skip(std::uint64_t count) {
-    if (count > size_ - at_) fail("it ends here");
+    if (count > size_ - at_) fail("the pickle ends here");
     const std::size_t before = at_;
     at_ += static_cast<std::size_t>(count);
     return before;
@@ -203,7 +208,7 @@ class Walker {
   std::uint64_t decimal() {
     std::uint64_t value = 0;
     for (std::uint8_t digit = 0; (digit = data_[skip(1)]) != '\n';) {
-      if (digit < '0' || digit > '9') fail("an index that is no number");
+      if (digit < '0' || digit > '9') fail("an index that is not a number");
       if (value <= size_) value = value * 10 + (digit - '0');
     }
     return value;
@@ -223,7 +228,7 @@ class Walker {
   std::size_t size_;
   std::size_t at_ = 0;
   std::size_t begin_ = 0;    // of the opcode
-  std::uint64_t index_ = 0;  // in the memo: of the opcode, if it names one
+  std::uint64_t index_ = 0;  // of the opcode's memo entry, if it has one
   Stack stack_;
 };
 

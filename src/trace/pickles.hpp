@@ -1,5 +1,5 @@
-// Looks at a pickle before Python's fast reader does, which takes as much memory as a number in the file says, and as
-// much time as it takes to hash what the file makes a key.
+// Checks a pickle before Python's fast reader gets it: that one allocates as much memory as a number in the file says,
+// and hashes any key that the file builds, however long that takes.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace arena {
 
-// Throws TraceError, with the place, if a pickle is cut, names a length or an index that is beyond its own size, or has a
-// key of many parts or a number of many bytes.
+// Throws TraceError, with the position, if the pickle is truncated, has a length or an index larger than its own size,
+// a key of too many parts, or a number of too many bytes.
 void check_pickle(const std::uint8_t* data, std::size_t size);
 
 }  // namespace arena

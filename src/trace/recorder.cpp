@@ -25,11 +25,11 @@ void Recorder::on_event(const Event& event) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
-    if (encoder_.must_part(event)) finish_chunk();
+    if (encoder_.needs_new_chunk(event)) finish_chunk();
     if (ended_) return;
     encoder_.write(event, this_thread(), now() - begin_);
     if (encoder_.is_full()) finish_chunk();
-  } catch (...) {  // no memory for the buffer: the program matters more
+  } catch (...) {  // no memory for the buffer: the program is more important than the recording
     ended_ = overflowed_ = true;
   }
 }

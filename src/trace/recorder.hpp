@@ -1,7 +1,7 @@
-// Writes down what happens in an arena, as chunks of bytes that somebody else puts into a file.
+// Records the events of an arena as chunks of bytes, for another thread to write to a file.
 //
-// An event costs a look at the clock and a few bytes in a buffer. Full buffers wait to be taken; if nobody takes them,
-// the recording ends, and the program goes on.
+// An event costs reading the clock and writing a few bytes to a buffer. Full chunks are queued; if too many wait to be
+// taken, the recording ends and the program continues.
 #pragma once
 
 #include <chrono>
@@ -20,12 +20,13 @@ class Recorder final : public Observer {
   Recorder();
   void on_event(const Event& event) noexcept override;
 
-  // The next chunk, full or, after a while, not; nothing after the end. Waits; to be called without any lock.
+  // Waits for the next full chunk; after `wait`, returns a partial one. nullopt if there are no events. Call it without
+  // any lock.
   std::optional<Chunk> next(std::chrono::milliseconds wait);
-  // No more events are noted; what there is can still be taken.
+  // Records no more events; the remaining chunks can still be taken.
   void end();
   std::uint64_t events() const;
-  // Whether it ended by itself, because nobody took the chunks.
+  // Whether it ended by itself, because too many chunks were waiting.
   bool overflowed() const;
 
  private:

@@ -25,7 +25,7 @@ Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena,
   make_streams();
 }
 
-// The default stream for what ran on it, and for stream 0 of a trace that does not tell; for each other one of its own.
+// Streams of the trace that were default streams use the default stream; every other one gets a new stream.
 void Replay::make_streams() {
   const std::uint32_t count = std::clamp<std::uint32_t>(trace_->streams(), 1, kMostStreams);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -33,22 +33,22 @@ void Replay::make_streams() {
   }
 }
 
-// The arena keeps it for as long as it may have to wait for it, which may be longer than this replay lives.
+// The arena keeps a stream for as long as it may have to wait for it, which may be longer than this replay lives.
 std::shared_ptr<cu::StreamTag> Replay::new_stream() {
   if (!device_) device_ = std::make_shared<const Device>(arena_->device().driver(), arena_->device().number());
-  const auto end = [device = device_](cu::Stream stream) { quietly([&] { device->delete_stream(stream); }); };
+  const auto end = [device = device_](cu::Stream stream) { ignore_errors([&] { device->delete_stream(stream); }); };
   return {device_->new_stream(), end};
 }
 
-// The arena lets go of a stream from time to time, as of those that programs pass.
+// Called for every event, because the arena drops idle streams from time to time.
 void Replay::keep_stream(const TraceEvent& event) const {
   const std::shared_ptr<cu::StreamTag>& stream = streams_[event.stream % streams_.size()];
   if (stream) arena_->keep_stream(stream.get(), stream);
 }
 
 Replay::~Replay() {
-  for (auto& [number, scope] : scopes_) quietly([&, held = scope] { arena_->end_scope(*held); });
-  each_live([&](const Held& held) { quietly([&] { arena_->free(*held.block); }); });
+  for (auto& [number, scope] : scopes_) ignore_errors([&, held = scope] { arena_->end_scope(*held); });
+  each_live([&](const Held& held) { ignore_errors([&] { arena_->free(*held.block); }); });
 }
 
 template <class Function>
@@ -71,7 +71,7 @@ bool Replay::step(std::uint64_t events) {
   return next_ < end_ && !misfit_;
 }
 
-// Only an allocation can raise what is reserved, and it seldom does.
+// Only an allocation can raise the reserved bytes, and it rarely does.
 void Replay::watch(const TraceEvent& event) {
   const bool is_first = next_ % every_ == 0;
   const bool is_last = misfit_ || next_ + 1 == end_;
@@ -80,7 +80,7 @@ void Replay::watch(const TraceEvent& event) {
     const Bytes reserved = arena_->reserved();
     if (is_first) bucket_.push_back(sample(event));
     if (reserved > bucket_.front().stats.reserved) bucket_.front() = sample(event);
-    if (live_ > peak_.live) peak_ = {next_, event.time, live_, reserved};
+    if (live_ > peak_.live) peak_ = {.event = next_, .time = event.time, .live = live_, .reserved = reserved};
   }
   const bool is_due = due_ < extremes_.events.size() && extremes_.events[due_] == next_;
   if (is_due) ++due_;
@@ -100,7 +100,7 @@ void Replay::finish_bucket() {
 std::vector<Origin> Replay::origins(const std::vector<std::uint64_t>& addresses) const {
   const auto stream_of = [&](const TraceEvent& event) -> std::uint64_t {
     const std::uint64_t handle = trace_->handle_of(event.stream);
-    if (handle == kLegacy) return 0;  // as people say it
+    if (handle == kLegacy) return 0;  // as CuPy and PyTorch do
     return handle != 0 ? handle : event.stream;
   };
   std::unordered_map<std::uint64_t, std::uint64_t> events;
@@ -120,7 +120,7 @@ Line Replay::line_of(const TraceEvent& event) const {
 }
 
 void Replay::allocate(const TraceEvent& event) {
-  release(event.block);  // a number that comes again: what a file says need not make sense
+  release(event.block);  // in case a malformed trace reuses the number
   if (Block* block = request(event)) blocks_.at(event.block) = {block, next_};
 }
 
@@ -156,7 +156,7 @@ void Replay::play(const TraceEvent& event) {
     case kAllocate:
       allocate(event);
       break;
-    case kFree:  // of a block that was live when the recording began, it is unknown here
+    case kFree:  // does nothing for a block that was live before the recording began
       release(event.block);
       break;
     case kRecordStream:
@@ -178,11 +178,11 @@ void Replay::play(const TraceEvent& event) {
     case kScopeEnd:
       end_scope(event.block);
       break;
-    case kFailure:  // of others the program went on without them
+    case kFailure:  // the program continued without the others
       if (is_tried()) tried_ = {request(event), next_};
       break;
     case kReserved:  // a consequence
-    case kReserve:   // settings of that run: this one has its own
+    case kReserve:   // settings of the recorded run: the replay has its own
     case kSetCap:
       break;
   }

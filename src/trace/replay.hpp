@@ -1,4 +1,4 @@
-// Runs a trace through an arena, event by event, as fast as the arena goes.
+// Runs a trace through an arena, event by event, as fast as possible.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Sample {
   Stats stats;
 };
 
-// When the most was live, of what was played.
+// When the most was live so far.
 struct Height {
   std::uint64_t event = 0;
   std::uint64_t time = 0;
@@ -31,7 +31,7 @@ struct Height {
 // Where a block comes from.
 struct Origin {
   std::uint64_t time = 0;    // of its allocation
-  std::uint64_t stream = 0;  // the handle of the recorded one, or its number if that is not known
+  std::uint64_t stream = 0;  // the handle of the recorded stream, or its number if the handle is unknown
 };
 
 // Where and why a trace did not fit.
@@ -42,29 +42,29 @@ struct Misfit {
 
 class Replay {
  public:
-  // Of every so many events it samples the account when the most and the least was live, and when the most was
-  // reserved; and after the last. `lines` are what the arena shall call the lines of the trace. Live data is moved if
-  // that is allowed, and nothing else makes room. `ended_by` is the failed request that ended the recorded run, if one
-  // did: it is tried, and the replay ends with it, for what follows is a program that gives up.
+  // In every bucket of `every` events it samples the account where the most and the least was live, and where the most
+  // was reserved; and after the last event. `lines` maps the lines of the trace to those of the arena. If `moving`
+  // allows it, live data is moved when nothing else makes room. `ended_by` is the failed request that ended the
+  // recorded run, if any: the replay tries it and ends there, because after it the program only cleans up.
   Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
          std::unordered_map<Line, Line> lines, Moving moving, std::optional<std::uint64_t> ended_by = std::nullopt);
-  // Frees what is live, and the streams.
+  // Frees live blocks, and the streams.
   ~Replay();
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  // Goes on for at most so many events. False at the end, or when an allocation does not fit.
+  // Replays at most so many events. False at the end, or when an allocation does not fit.
   bool step(std::uint64_t events);
 
-  // How many events it plays, if all fits.
+  // How many events it replays, if everything fits.
   std::uint64_t end() const { return end_; }
   std::uint64_t done() const { return next_; }
   const std::optional<Misfit>& misfit() const { return misfit_; }
   const std::vector<Sample>& samples() const { return samples_; }
-  // The event after which the most is live, if all fits.
+  // The event after which the most is live, if everything fits.
   std::uint64_t highest() const { return extremes_.highest; }
   const Height& peak() const { return peak_; }
-  // Of live blocks, by their addresses.
+  // The origins of live blocks, by address.
   std::vector<Origin> origins(const std::vector<std::uint64_t>& addresses) const;
   Arena& arena() { return *arena_; }
 
@@ -94,8 +94,8 @@ class Replay {
 
   std::shared_ptr<const Trace> trace_;
   std::shared_ptr<Arena> arena_;
-  std::shared_ptr<const Device> device_;                 // for streams; null if there are none but the default one
-  std::vector<std::shared_ptr<cu::StreamTag>> streams_;  // for those of the trace, in turn
+  std::shared_ptr<const Device> device_;                 // for new streams; null if only the default stream is used
+  std::vector<std::shared_ptr<cu::StreamTag>> streams_;  // for the streams of the trace, modulo their number
   std::unordered_map<Line, Line> lines_;
   std::uint64_t every_;
   Moving moving_;
@@ -109,8 +109,8 @@ class Replay {
   std::unordered_map<std::uint64_t, std::shared_ptr<Scope>> scopes_;
   std::optional<Misfit> misfit_;
   Extremes extremes_;
-  std::size_t due_ = 0;         // the next of the extremes
-  std::vector<Sample> bucket_;  // the samples of these events, the first where the most was reserved
+  std::size_t due_ = 0;         // index of the next extreme
+  std::vector<Sample> bucket_;  // samples of the current bucket; the first is where the most was reserved
   std::vector<Sample> samples_;
 };
 

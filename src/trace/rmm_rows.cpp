@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kDay = 24 * 3600 * kSecond;
-constexpr std::uint64_t kPerThread = 2;  // the handle of the default stream that each thread has
+constexpr std::uint64_t kPerThread = 2;  // the handle of the per-thread default stream
 
 bool are_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -22,7 +22,7 @@ bool parse(std::string_view text, Number& number, int base = 10) {
   return error == std::errc() && at == end;
 }
 
-// Addresses and streams; not every system writes 0x before them.
+// For addresses and streams. Not every platform prints the 0x.
 bool parse_address(std::string_view text, std::uint64_t& address) {
   if (text.empty() || text == "(nil)") return true;
   if (text.starts_with("0x")) text.remove_prefix(2);
@@ -82,7 +82,7 @@ void RmmRows::add(const Row& row) {
   const std::uint32_t stream = stream_of(row.stream, thread);
   switch (row.action) {
     case Action::kAllocate:
-      free(when, row.pointer, std::nullopt);  // what is given again was freed, whatever the log lost
+      free(when, row.pointer, std::nullopt);  // if the log lost its free
       allocate(when, row, stream);
       break;
     case Action::kFree:
@@ -96,7 +96,7 @@ void RmmRows::add(const Row& row) {
 }
 
 std::uint64_t RmmRows::time_of(std::int64_t time_of_day) {
-  if (time_of_day < last_ - kDay / 2) ++days_;  // past midnight; a little back is only another thread
+  if (time_of_day < last_ - kDay / 2) ++days_;  // past midnight; a small step back only means another thread
   last_ = time_of_day;
   const std::int64_t now = time_of_day + days_ * kDay;
   if (!begin_) begin_ = now;
@@ -128,10 +128,10 @@ void RmmRows::allocate(Moment when, const Row& row, std::uint32_t stream) {
 
 void RmmRows::free(Moment when, std::uint64_t pointer, std::optional<std::uint32_t> stream) {
   const auto it = live_.find(pointer);
-  if (it == live_.end()) return;  // it was live before the log began
+  if (it == live_.end()) return;  // allocated before the log began
   const Live live = it->second;
   live_.erase(it);
-  if (stream && *stream != live.stream) {  // there a free waits for the stream that it names
+  if (stream && *stream != live.stream) {  // in RMM, a free waits for the stream that is passed to it
     trace_->add({.kind = EventKind::kRecordStream,
                  .thread = when.thread,
                  .stream = *stream,

@@ -1,6 +1,6 @@
-// The rows of RMM's log, as events: `Thread,Time,Action,Pointer,Size,Stream`. Like text_rows.hpp, it reads rows that are
-// written as RMM writes them and leaves any other to the caller. Numbers blocks, threads and streams as they come: the log
-// has addresses, and no date.
+// Parses the rows of RMM's log, `Thread,Time,Action,Pointer,Size,Stream`, into events. Like text_rows.hpp, it reads
+// rows in RMM's usual form and leaves all others to the caller. The log has addresses and no date, so blocks, threads
+// and streams are numbered in order of appearance.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ class RmmRows {
   };
 
   explicit RmmRows(std::shared_ptr<Trace> trace) : trace_(std::move(trace)) {}
-  // Appends the events of whole rows, up to the first that is anything else, or that there is no room for.
+  // Appends the events of complete rows, up to the first that it cannot parse or has no room for.
   TextPlace read(std::string_view text, TextPlace from);
-  // Appends the events of a row. Throws TraceError when there is no room, or are too many streams.
+  // Appends the events of a row. Throws TraceError if there is no room, or if there are too many streams.
   void add(const Row& row);
 
  private:
@@ -52,8 +52,8 @@ class RmmRows {
 
   std::shared_ptr<Trace> trace_;
   std::unordered_map<std::string, std::uint32_t> threads_;
-  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint32_t>
-      streams_;                                   // by handle and, if it has its own, thread
+  using HandleAndThread = std::pair<std::uint64_t, std::uint32_t>;  // thread: only for per-thread streams
+  std::map<HandleAndThread, std::uint32_t> streams_;
   std::unordered_map<std::uint64_t, Live> live_;  // by address
   std::optional<std::int64_t> begin_;
   std::int64_t days_ = 0, last_ = 0;

@@ -6,9 +6,9 @@
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kRowTime = 1000;  // nanoseconds: a text has no times
+constexpr std::uint64_t kRowTime = 1000;  // nanoseconds per row: the text has no times
 
-// A number and what ends it; an empty view after the last. False if there is none, or anything else around it.
+// Takes a number and the comma after it; `row` is empty after the last number. False if the row has any other form.
 bool take_number(std::string_view& row, std::uint64_t& number) {
   const auto [end, error] = std::from_chars(row.data(), row.data() + row.size(), number);
   if (error != std::errc()) return false;
@@ -43,7 +43,7 @@ bool TextRows::read_row(std::string_view row, std::uint64_t number) {
 }
 
 void TextRows::allocate(std::uint64_t row, std::uint64_t block, Bytes size, std::uint32_t stream) {
-  if (live_.contains(block)) throw TraceError("block " + std::to_string(block) + " is live already");
+  if (live_.contains(block)) throw TraceError("block " + std::to_string(block) + " is already live");
   trace_->add(
       {.kind = EventKind::kAllocate, .stream = stream, .time = row * kRowTime, .block = allocated_, .size = size});
   trace_->set_streams(stream + 1);

@@ -1,5 +1,5 @@
-// The rows of `arena-trace 1` text, as events. Reads those that are written as arena writes them, which are nearly all, in
-// a tenth of the time that Python takes; any other row is left to the caller, who knows what to say about it.
+// Parses the rows of `arena-trace 1` text into events. Reads rows in arena's own form, which are nearly all, ten times
+// as fast as Python; any other row is left to the caller, which also writes the error message.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace arena {
 
-// Where reading begins, or ended.
+// A position in the text, where reading begins or ended.
 struct TextPlace {
-  std::size_t at;        // in the text: the beginning of a row
-  std::uint64_t number;  // of the row before
+  std::size_t at;        // offset of the start of a row
+  std::uint64_t number;  // of the previous row
 };
 
-// Has a function read whole rows, given without their end and with their number, up to the first for which it returns
-// false, or throws TraceError: the caller meets that again, and knows the name of the file.
+// Passes complete rows, without their newline, and their numbers to `read`, up to the first for which it returns false
+// or throws TraceError. The caller reads that row again and reports the error with the name of the file.
 template <class Function>
 TextPlace read_rows(std::string_view text, TextPlace from, const Function& read) {
   while (true) {
@@ -38,10 +38,11 @@ class TextRows {
  public:
   explicit TextRows(std::shared_ptr<Trace> trace) : trace_(std::move(trace)) {}
 
-  // Appends the events of whole rows, up to the first that is anything else, or that there is no room for.
+  // Appends the events of complete rows, up to the first that it cannot parse or has no room for.
   TextPlace read(std::string_view text, TextPlace from);
 
-  // A text may give blocks any numbers, and the same again after a free. Throw TraceError if it is live, or is not.
+  // A text may use any block numbers, and reuse them after a free. These throw TraceError if the block is already live,
+  // or is not live.
   void allocate(std::uint64_t row, std::uint64_t block, Bytes size, std::uint32_t stream);
   void free(std::uint64_t row, std::uint64_t block);
 
@@ -49,7 +50,7 @@ class TextRows {
   bool read_row(std::string_view row, std::uint64_t number);
 
   std::shared_ptr<Trace> trace_;
-  std::unordered_map<std::uint64_t, std::uint64_t> live_;  // numbers in the trace, by those in the text
+  std::unordered_map<std::uint64_t, std::uint64_t> live_;  // block numbers of the text to those of the trace
   std::uint64_t allocated_ = 0;
 };
 

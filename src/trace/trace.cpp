@@ -9,8 +9,8 @@
 namespace arena {
 namespace {
 
-// Whether it is UTF-8, as strictly as Python takes it: each character in its shortest form, and no halves of pairs.
-bool is_text(std::string_view bytes) {
+// Whether it is valid UTF-8, as strictly as in Python: no overlong forms and no surrogates.
+bool is_utf8(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {
     const auto byte = [&](std::size_t at) { return at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : 0u; };
     const unsigned first = byte(i++);
@@ -32,7 +32,7 @@ bool is_text(std::string_view bytes) {
   return true;
 }
 
-// Reads numbers from bytes that may end, or be anything.
+// Reads numbers from untrusted bytes.
 class Reader {
  public:
   Reader(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
@@ -40,7 +40,7 @@ class Reader {
   std::size_t place() const { return at_; }
 
   std::uint8_t byte() {
-    if (at_ == size_) fail("the chunk ends in the midst of a record");
+    if (at_ == size_) fail("the chunk ends inside a record");
     return data_[at_++];
   }
   std::uint64_t number() {
@@ -55,7 +55,7 @@ class Reader {
   std::string text(std::uint64_t length) {
     if (length > size_ - at_) fail("a name that is longer than the chunk");
     std::string found(reinterpret_cast<const char*>(data_ + at_), length);
-    if (!is_text(found)) fail("a name that is no text");
+    if (!is_utf8(found)) fail("a name that is not valid UTF-8");
     at_ += length;
     return found;
   }
@@ -83,7 +83,7 @@ void Trace::set_handle(std::uint32_t stream, std::uint64_t handle) {
 }
 
 void Trace::take_room(Bytes size) {
-  if (size > left_) throw TraceError("all of it would take more than the " + format_bytes(room_) + " of memory left");
+  if (size > left_) throw TraceError("the trace would take more than the " + format_bytes(room_) + " of memory left");
   left_ -= size;
 }
 
@@ -92,10 +92,15 @@ Chunk Trace::encode(Encoder& encoder, std::uint64_t first) const {
   for (std::uint64_t i = first; i < events_.size() && !encoder.is_full(); ++i) {
     const TraceEvent e = events_[i];
     const bool is_scope = e.kind == kScopeBegin || e.kind == kScopeEnd;
-    Event event{e.kind, e.block, e.size, e.stream, written_handle(e.stream), e.line};
+    Event event{.kind = e.kind,
+                .block = e.block,
+                .size = e.size,
+                .stream = e.stream,
+                .cu_stream = written_handle(e.stream),
+                .line = e.line};
     if (is_scope) event.scope = e.block;
     if (e.kind == kScopeBegin) event.name = scope_name(e.block);
-    if (encoder.must_part(event)) break;
+    if (encoder.needs_new_chunk(event)) break;
     encoder.write(event, e.thread, e.time);
   }
   return encoder.take();

@@ -1,4 +1,4 @@
-// A recorded trace in memory: the events in order, and what their numbers mean.
+// A recorded trace in memory: the events in order, the handles of its streams, and the names of its scopes.
 #pragma once
 
 #include <algorithm>
@@ -23,23 +23,23 @@ inline constexpr std::uint64_t kStreamNumbers = 1 << 20;  // of a trace
 
 class Trace {
  public:
-  // With bytes of memory that it may take: a small file may unpack to any number of events.
+  // `room` is how much memory it may take: a small compressed file may hold any number of events.
   explicit Trace(Bytes room = ~Bytes{0}) : room_(room), left_(room) {}
 
-  // Appends the events of a chunk. Throws TraceError, after those that could be read.
+  // Appends the events of a chunk. On an error, keeps those read so far and throws TraceError.
   void add_chunk(std::uint64_t next_block, std::uint64_t time, const std::uint8_t* data, std::size_t size);
-  // Appends one event of a trace that comes from elsewhere.
+  // Appends one event.
   void add(const TraceEvent& event) {
     take_room(kEventCost);
     events_.push_back(event);
   }
-  // The events from a number on, up to the end of a full chunk. Whoever goes on uses the same encoder.
+  // Encodes one chunk of events, beginning with event `first`. Use the same encoder for the next chunk.
   Chunk encode(Encoder& encoder, std::uint64_t first) const;
 
   const EventStore& events() const { return events_; }
-  // The handle that a stream had, by its number; 0 if it is not known.
+  // The handle of a stream, by its number; 0 if unknown.
   std::uint64_t handle_of(std::uint32_t stream) const { return is_known(stream) ? handles_[stream] : 0; }
-  // Whether it is one of the default streams; where its handle is not known, the first one is.
+  // Whether it is one of the default streams. If the handle is unknown, stream 0 is.
   bool is_default(std::uint32_t stream) const {
     return is_known(stream) ? handles_[stream] <= kHighestDefault : stream == 0;
   }
@@ -49,7 +49,7 @@ class Trace {
   void set_streams(std::uint32_t count) { streams_ = std::max(streams_, count); }
 
  private:
-  static constexpr Bytes kEventCost = 96;  // an event that cannot be packed, and what readers keep beside it
+  static constexpr Bytes kEventCost = 96;  // an uncompressed event, and what readers keep for it
   void take_room(Bytes size);
 
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};

@@ -136,6 +136,9 @@ from traitlets.config import Config
 shell = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": sys.argv[1]}}))
 shell.run_cell("x = 1", store_history=True)
 assert "IPythonHistorySavingThread" in {thread.name for thread in threading.enumerate()}
+deadline = time.monotonic() + 20
+while shell.history_manager.db_input_cache and time.monotonic() < deadline:
+    time.sleep(0.01)  # until it has saved the cell
 time.sleep(0.05)
 """
     assert outcome(code, str(tmp_path / "history.sqlite")) == MOVED

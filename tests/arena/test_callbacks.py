@@ -82,56 +82,56 @@ def test_an_exception_in_a_callback_is_printed_and_changes_nothing(
 
 def test_pressure_fires_once_when_the_share_is_first_exceeded(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
-    told: list[int] = []
-    pool.on_pressure(0.5, lambda: told.append(pool.stats().reserved))
+    fired: list[int] = []
+    pool.on_pressure(0.5, lambda: fired.append(pool.stats().reserved))
     held: list[arena.Buffer] = []
     for _ in range(8):
         held.append(pool.allocate(2 * MIB))
-    assert told == []
+    assert fired == []
     held += [pool.allocate(2 * MIB) for _ in range(4)]
-    assert told == [18 * MIB]
+    assert fired == [18 * MIB]
 
 
 def test_pressure_can_watch_live_memory(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
-    told: list[int] = []
-    pool.on_pressure(0.5, lambda: told.append(pool.stats().live), of="live")
+    fired: list[int] = []
+    pool.on_pressure(0.5, lambda: fired.append(pool.stats().live), of="live")
     pool.allocate(14 * MIB).free()
     pool.allocate(15 * MIB).free()  # `reserved` stays
     held = [pool.allocate(4 * MIB) for _ in range(4)]
-    assert (pool.stats().reserved >= 16 * MIB, told) == (True, [])
+    assert (pool.stats().reserved >= 16 * MIB, fired) == (True, [])
     held.append(pool.allocate(512))  # from memory that is already reserved
     held.append(pool.allocate(4 * MIB))
-    assert told == [16 * MIB + 512]
+    assert fired == [16 * MIB + 512]
 
 
 def test_pressure_fires_again_only_after_usage_was_below_the_lower_mark(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
-    told: list[int] = []
-    pool.on_pressure(0.75, lambda: told.append(pool.stats().live >> 20), of="live", rearm=0.5)
+    fired: list[int] = []
+    pool.on_pressure(0.75, lambda: fired.append(pool.stats().live >> 20), of="live", rearm=0.5)
     held = [pool.allocate(2 * MIB) for _ in range(13)]
-    assert told == [26]
+    assert fired == [26]
     for _ in range(3):  # down to 18 MiB and up again: never below 16
         del held[9:]
         held += [pool.allocate(2 * MIB) for _ in range(4)]
-    assert told == [26]
+    assert fired == [26]
     del held[7:]  # 14 MiB
     held.append(pool.allocate(16 * MIB))  # at once: it has been below the mark
-    assert told == [26, 30]
+    assert fired == [26, 30]
     held.append(pool.allocate(MIB))
-    assert told == [26, 30]
+    assert fired == [26, 30]
 
 
 def test_pressure_of_reserved_memory_fires_again_after_a_trim(make: MakeArena) -> None:
     pool = make(cap="32MiB", growth="2MiB")
-    told: list[int] = []
-    pool.on_pressure(0.5, lambda: told.append(pool.stats().reserved >> 20), rearm=0.25)
+    fired: list[int] = []
+    pool.on_pressure(0.5, lambda: fired.append(pool.stats().reserved >> 20), rearm=0.25)
     for _ in range(3):
         pool.allocate(20 * MIB).free()
-    assert told == [20]
+    assert fired == [20]
     pool.trim()
     pool.reserve("18MiB")
-    assert told == [20, 18]
+    assert fired == [20, 18]
 
 
 def test_a_callback_that_sheds_load_and_allocates_is_not_called_recursively(make: MakeArena) -> None:
@@ -170,13 +170,13 @@ def test_an_invalid_mark_is_named(make: MakeArena, wrong: dict[str, Any], text: 
 
 def test_a_full_cap_and_a_reservation_count_as_pressure_too(make: MakeArena) -> None:
     pool = make(cap="32MiB")
-    told: list[str] = []
-    pool.on_pressure(0.5, lambda: told.append("half"))
-    pool.on_pressure(1, lambda: told.append("full"))
+    fired: list[str] = []
+    pool.on_pressure(0.5, lambda: fired.append("half"))
+    pool.on_pressure(1, lambda: fired.append("full"))
     pool.reserve("20MiB")
-    assert told == ["half"]
+    assert fired == ["half"]
     buffer = pool.allocate(32 * MIB)
-    assert (told, buffer.nbytes) == (["half", "full"], 32 * MIB)
+    assert (fired, buffer.nbytes) == (["half", "full"], 32 * MIB)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, "half", None])
@@ -204,11 +204,11 @@ def test_requests_made_in_a_callback_call_no_callbacks(make: MakeArena) -> None:
 
 def test_pressure_callbacks_may_allocate_and_close(make: MakeArena) -> None:
     pool = make(cap="16MiB", growth="2MiB")
-    told: list[str] = []
-    pool.on_pressure(0.2, lambda: (told.append("first"), pool.allocate(4 * MIB).free()))
-    pool.on_pressure(0.3, lambda: (told.append("second"), pool.close()))
+    fired: list[str] = []
+    pool.on_pressure(0.2, lambda: (fired.append("first"), pool.allocate(4 * MIB).free()))
+    pool.on_pressure(0.3, lambda: (fired.append("second"), pool.close()))
     buffer = pool.allocate(6 * MIB)
-    assert (sorted(told), buffer.nbytes) == (["first", "second"], 6 * MIB)
+    assert (sorted(fired), buffer.nbytes) == (["first", "second"], 6 * MIB)
     buffer.free()
 
 

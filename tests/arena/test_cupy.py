@@ -64,16 +64,16 @@ def test_memory_can_be_freed_before_its_array_is_dropped_as_in_cupys_pool(pool: 
 
 
 def test_live_memory_pressure_is_noticed_for_arrays_in_reserved_memory(pool: arena.Arena) -> None:
-    told: list[int] = []
+    fired: list[int] = []
     half = pool.stats().cap // 2
     size = half // 4
     del [cupy.empty(size, dtype="u1") for _ in range(6)][:]
-    pool.on_pressure(0.5, lambda: told.append(pool.used_bytes()), of="live")
+    pool.on_pressure(0.5, lambda: fired.append(pool.used_bytes()), of="live")
     arrays = []
     while pool.used_bytes() <= half:
-        assert told == []
+        assert fired == []
         arrays.append(cupy.empty(size, dtype="u1"))
-    assert told == [pool.used_bytes()]
+    assert fired == [pool.used_bytes()]
 
 
 def test_live_memory_pressure_is_noticed_by_arena_malloc_too() -> None:
@@ -187,7 +187,7 @@ def test_anything_with_an_index_is_a_size(quick: arena.Arena, size: Any) -> None
 def test_a_value_that_is_no_size_is_refused(pool: arena.Arena, size: Any, state: str) -> None:
     if state == "used":
         pool.malloc(1000)
-    with pytest.raises(TypeError, match="a size in bytes is an int, not"):
+    with pytest.raises(TypeError, match="a size in bytes must be an int, not"):
         pool.malloc(size)
     with pytest.raises(TypeError, match="takes exactly one argument"):
         pool.malloc()  # type: ignore[call-arg]

@@ -10,7 +10,7 @@ import pytest
 from ..programs import ROOT, run
 
 FOLDER = Path(sys.prefix) / "cupy13"
-FILES = ["test_cupy.py", "test_cupy_hooks.py", "test_cupy_ends.py", "test_cupy_internals.py"]
+FILES = ["test_cupy.py", "test_cupy_hooks.py", "test_cupy_lifetimes.py", "test_cupy_internals.py"]
 
 
 @pytest.mark.slow

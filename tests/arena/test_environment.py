@@ -33,7 +33,9 @@ def test_a_misspelled_variable_gives_a_warning_with_the_right_name(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch, name: str, meant: str
 ) -> None:
     monkeypatch.setenv(name, "1GiB")
-    with pytest.warns(RuntimeWarning, match=f"{name} is set, but arena has no such variable; did you mean {meant}\\?"):
+    with pytest.warns(
+        RuntimeWarning, match=f"{name} is set, but arena does not know this variable; did you mean {meant}\\?"
+    ):
         make()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -44,7 +46,9 @@ def test_a_variable_unlike_any_other_gives_a_warning_with_all_names(
     make: MakeArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARENA_ZZZ", "1GiB")
-    with pytest.warns(RuntimeWarning, match="no such variable; there are ARENA_CAP, .* and ARENA_VALIDATE"):
+    with pytest.warns(
+        RuntimeWarning, match="does not know this variable; known variables: ARENA_CAP, .* ARENA_VALIDATE"
+    ):
         make()
 
 
@@ -58,7 +62,7 @@ def test_empty_variables_and_those_of_others_are_ignored(make: MakeArena, monkey
 def test_the_command_line_warns_in_one_line() -> None:
     done = run("import arena._cli; arena._cli.main()", "info", ARENA_DRIVER="sim", ARENA_CAPP="1GiB")
     assert done.returncode == 0
-    assert done.stderr == "arena: ARENA_CAPP is set, but arena has no such variable; did you mean ARENA_CAP?\n"
+    assert done.stderr == "arena: ARENA_CAPP is set, but arena does not know this variable; did you mean ARENA_CAP?\n"
 
 
 def test_every_variable_that_the_code_reads_is_known() -> None:
@@ -69,4 +73,4 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     assert found == set(environment.KNOWN)
     tests = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
     used = {name for source in tests for name in reads.findall(source.read_text())}
-    assert used - found <= {f"ARENA_{name}" for name in environment._OF_TESTS}
+    assert used - found <= {f"ARENA_{name}" for name in environment._TEST_VARIABLES}

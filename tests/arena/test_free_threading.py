@@ -225,10 +225,10 @@ def test_an_arena_can_be_closed_by_several_threads_while_others_use_it(make: Mak
 
 def test_oom_and_pressure_callbacks_are_called_in_any_thread(make: MakeArena) -> None:
     pool = make(cap="16MiB", growth="2MiB", compact=False)
-    told: list[str] = []
+    fired: list[str] = []
     cache: list[arena.Buffer] = []
-    pool.on_pressure(0.5, lambda: told.append("half"))
-    pool.on_pressure(0.5, lambda: told.append("half again"))
+    pool.on_pressure(0.5, lambda: fired.append("half"))
+    pool.on_pressure(0.5, lambda: fired.append("half again"))
     pool.on_oom(lambda error: cache.clear())
 
     def use() -> None:
@@ -238,7 +238,7 @@ def test_oom_and_pressure_callbacks_are_called_in_any_thread(make: MakeArena) ->
 
     run_together(*[use] * THREADS)
     cache.clear()
-    assert sorted(told) == ["half", "half again"]
+    assert sorted(fired) == ["half", "half again"]
     assert check(pool).blocks == 0
 
 

@@ -108,13 +108,13 @@ if child == 0:
             print("made", call())
         except arena.UsageError as error:
             assert "before the process was forked" in str(error) and '"spawn"' in str(error), error
-    print("told", flush=True)
+    print("refused", flush=True)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 print(arena.Arena().allocate(1000).nbytes)
 """
     done = forked.run(code, imported=("arena",), ARENA_DRIVER="sim")
-    assert (done.stdout, done.stderr) == ("told\n1000\n", "")
+    assert (done.stdout, done.stderr) == ("refused\n1000\n", "")
 
 
 def test_a_forked_child_can_make_an_arena_if_its_parent_has_not_used_cuda() -> None:
@@ -243,7 +243,7 @@ interpreters.run_string(interpreters.create(), code)
 """
     done = run(code, timeout=30, ARENA_DRIVER="sim")
     # Python 3.12 refuses by itself, because of ctypes, which arena needs.
-    said = ("arena works in the main interpreter of a process only", "does not support loading in subinterpreters")
+    said = ("arena works only in the main interpreter of a process", "does not support loading in subinterpreters")
     assert any(text in done.stdout for text in said), done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 

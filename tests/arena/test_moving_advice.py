@@ -26,7 +26,7 @@ from .test_safe_point import LARGE, check_data, stranded
 
 OFF = r"Live data may not be moved: compact=False\."
 THREADS = r'Live data may not be moved: another thread may launch work \(compact="auto"\)\.'
-GAIN = r" Moving it would have set {:,} bytes free, and this request would have passed\."
+GAIN = r" Moving it would have freed {:,} bytes, and this request would have passed\."
 
 every_mode = pytest.mark.parametrize("compact", [True, False, "auto"])
 
@@ -69,7 +69,7 @@ def test_the_error_says_how_much_moving_would_have_freed(make: MakeArena, work: 
         assert (error.verdict, error.moving) == ("re-backing not allowed", "other threads")
         assert says(error, THREADS + GAIN.format(error.set_free_by_moving))
         assert says(error, r'Next: call pool\.safe_point\(budget="1s"\), or arena\.safe_point\(budget="1s"\)')
-        assert says(error, r"; or make the arena with compact=True, if you vouch")
+        assert says(error, r"; or create the arena with compact=True, if you can guarantee")
         assert (error.largest, error.largest_with_moving) == (6 * MIB, 48 * MIB)
         assert says(error, "would pass is 6 MiB without moving live data, 48 MiB with moving")
         check_gain(pool, error, before)
@@ -95,8 +95,8 @@ def test_where_moving_is_off_the_error_says_how_to_turn_it_on(make: MakeArena, w
     error = failed(pool)
     assert (error.verdict, error.moving) == ("re-backing not allowed", "switched off")
     assert says(error, OFF + GAIN.format(error.set_free_by_moving))
-    assert says(error, r'Next: make the arena with compact="auto" and call pool\.safe_point\(budget="1s"\), ')
-    assert says(error, r"; or with compact=True, if you vouch")
+    assert says(error, r'Next: create the arena with compact="auto" and call pool\.safe_point\(budget="1s"\), ')
+    assert says(error, r"; or with compact=True, if you can guarantee")
     assert error.set_free_by_moving == pool.stats().compactable
     check_data(work, kept)
     check(pool)
@@ -227,10 +227,10 @@ def test_pinned_memory_must_be_unpinned_and_may_then_still_need_moving(
         with pinned(pool, kept):
             error = failed(pool)
         assert (error.verdict, error.set_free_by_moving) == ("pinned memory kept", 0)
-        assert says(error, r"unpin\(\) what need not stay in its place")
+        assert says(error, r"unpin\(\) what does not have to stay in place")
         assert says(error, OFF) is (compact is False)
         assert says(error, THREADS) is (compact == "auto")
-        assert says(error, r"only both together would have made room.*safe_point") is (compact is not True)
+        assert says(error, r"both are needed to make room.*safe_point") is (compact is not True)
         if compact == "auto":
             failed(pool)  # unpinned, but nothing moves it
             pool.safe_point(budget="1s")
@@ -251,7 +251,7 @@ def test_during_a_capture_the_error_says_to_move_before_it(
     assert error.verdict == "a stream is being captured"
     assert says(error, r"Live data is not moved during a capture\." + GAIN.format(48 * MIB))
     assert says(error, r"before the capture begins\. Or make room before the capture begins: raise the cap")
-    assert says(error, 'make the arena with compact="auto"') is (compact is False)
+    assert says(error, 'create the arena with compact="auto"') is (compact is False)
     if compact is not False:
         assert pool.safe_point(budget="1s") == error.set_free_by_moving == 48 * MIB
         with pool.graph() as memory, graph.of(stream):

@@ -78,7 +78,7 @@ def test_a_request_that_finds_memory_but_no_contiguous_addresses_says_so(make: M
     kept = blocks.pop(16)
     for block in blocks:
         block.free()
-    with pytest.raises(OutOfMemoryError, match="Next: free what lies between") as caught:
+    with pytest.raises(OutOfMemoryError, match="Next: free the blocks between") as caught:
         pool.allocate(44 * MIB)
     assert (caught.value.verdict, caught.value.largest) == ("too few addresses", 38 * MIB)
     kept.free()

@@ -53,7 +53,7 @@ def needs_rebacking(pool: arena.Arena) -> list[arena.Buffer]:
 def test_rebacking_is_refused_when_it_is_turned_off(make: MakeArena) -> None:
     pool = make(cap="64MiB", compact=False)
     live = needs_rebacking(pool)
-    with pytest.raises(OutOfMemoryError, match=r"Moving it would have set 12,582,912 bytes free") as caught:
+    with pytest.raises(OutOfMemoryError, match=r"Moving it would have freed 12,582,912 bytes") as caught:
         pool.allocate(56 * MIB)
     assert caught.value.verdict == "re-backing not allowed"
     assert len(live) == 4
@@ -120,7 +120,7 @@ def test_pinned_memory_is_not_rebacked(make: MakeArena, work: Work) -> None:
         pool.pin(buffer)
     pool.pin(live[0])
     assert check(pool).compactable == 0
-    with pytest.raises(OutOfMemoryError, match=r"unpin\(\) what need not stay in its place") as caught:
+    with pytest.raises(OutOfMemoryError, match=r"unpin\(\) what does not have to stay in place") as caught:
         pool.allocate(56 * MIB)
     assert caught.value.verdict == "pinned memory kept"
     for buffer in live[1:]:
@@ -222,7 +222,7 @@ def test_a_pin_ends_with_its_buffer(make: MakeArena) -> None:
     assert check(pool).compactable > 0
     with pytest.raises(UsageError, match="this buffer was freed"):
         pool.pin(buffer)
-    with pytest.raises(UsageError, match="is not the beginning of a live block"):
+    with pytest.raises(UsageError, match="is not the start of a live block"):
         pool.unpin(buffer.ptr)
     with pytest.raises(UsageError, match="is not pinned"):
         pool.unpin(other)
@@ -315,7 +315,7 @@ def test_a_handle_that_can_be_neither_released_nor_mapped_is_reported_as_lost(ma
     with pytest.raises(arena.DriverError, match="cuMemRelease"):
         pool.allocate(56 * MIB)
     assert check(pool).live == 0
-    with pytest.raises(UsageError, match="has lost its data"):
+    with pytest.raises(UsageError, match="lost its data in a failed re-backing"):
         pool.pin(live[0])
     live.clear()
     pool.allocate(60 * MIB).free()

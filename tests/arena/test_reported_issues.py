@@ -204,6 +204,6 @@ def test_aws_2016_a_failed_request_says_why_and_what_to_do(make: MakeArena, take
         take(pool, 86_118_400)
     text = str(caught.value)
     assert "82.13 MiB requested, cap reached; the largest request that would pass is 24 MiB" in text
-    assert "41,943,040  what the program asked for" in text
-    assert "Next: 82.13 MiB can never pass under a cap of 64 MiB, whatever is freed: raise the cap" in text
+    assert "41,943,040  live data the program requested" in text
+    assert "Next: 82.13 MiB can never fit under a cap of 64 MiB, no matter what is freed: raise the cap" in text
     assert held is not None

@@ -128,7 +128,9 @@ def test_pinned_memory_stays_where_it_is(make: MakeArena, work: Work) -> None:
 def test_an_invalid_time_budget_is_named(make: MakeArena, budget: object) -> None:
     pool = make(cap="64MiB")
     for call in (pool.safe_point, arena.safe_point):
-        with pytest.raises(UsageError, match=r'budget=.* is not a time; write "5ms", "200us" or "0.1s", or seconds'):
+        with pytest.raises(
+            UsageError, match=r'budget=.* is not a duration; write "5ms", "200us" or "0.1s", or a number of seconds'
+        ):
             call(budget=budget)  # type: ignore[arg-type]
 
 

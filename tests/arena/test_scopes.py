@@ -60,7 +60,7 @@ def test_a_scope_lists_what_outlived_it(make: MakeArena) -> None:
     assert [piece.requested for piece in scope.outlived().pieces] == [1000, 2000]
     assert scope.outlived().bytes == scope.leaked == 3072
     kept.clear()
-    assert str(scope.outlived()) == "nothing was allocated in between that still lives"
+    assert str(scope.outlived()) == "nothing allocated in between is still live"
     assert (other.nbytes, outside.nbytes) == (5000, 4000)
 
 
@@ -99,7 +99,7 @@ def test_a_budget_error_names_the_budget_and_lists_what_its_scope_holds(make: Ma
     assert str(error).splitlines() == [
         "out of memory: 4 MiB requested, budget of scope load reached (8 of 10 MiB used); the largest request that "
         "would pass is 2 MiB",
-        "Held most in scope load by (by line with ARENA_LINES=1):",
+        "Largest holders in scope load (set ARENA_LINES=1 to see source lines):",
         "       5 MiB  in 1 block of 4 MiB and more",
         "       3 MiB  in 1 block of 2 MiB and more",
         "Next: raise budget= of scope load from 10 MiB to 12 MiB or more, or free what it holds first.",
@@ -127,8 +127,8 @@ def test_a_request_above_a_budget_can_never_pass_under_it(make: MakeArena) -> No
     with pool.scope("small", budget="1MiB"), pytest.raises(OutOfMemoryError) as caught:
         pool.allocate(2 * MIB)
     assert str(caught.value).splitlines()[-1] == (
-        "Next: 2 MiB can never pass under the budget of scope small, 1 MiB, whatever is freed: raise budget=, or ask "
-        "for less at a time."
+        "Next: 2 MiB can never fit under the budget of scope small (1 MiB), no matter what is freed: raise budget=, or "
+        "request less at a time."
     )
     assert caught.value.most == MIB
 

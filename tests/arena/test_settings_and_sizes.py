@@ -29,7 +29,7 @@ from .conftest import GIB, MIB, MakeArena, check
         ({"reserve": "2GiB", "cap": "1GiB"}, r"reserve=2147483648 is more than cap=1073741824"),
         ({"headroom": 1.0}, r"headroom=8589934592 leaves nothing"),
         ({"growth": "x"}, r"growth='x' is not a size"),
-        ({"device": 7}, r"device=7: there is no such device; there are 1"),
+        ({"device": 7}, "device=7 does not exist; this machine has 1 device"),
         ({"device": "gpu"}, r"device='gpu' is not accepted; write a number from 0 up, \"sim\", or \"sim:8GiB\""),
         ({"compact": "maybe"}, r"compact='maybe' is not accepted"),
         (
@@ -66,8 +66,8 @@ def test_settings_come_from_arguments_then_configure_then_the_environment(
 
 
 def test_an_arena_can_validate_itself_after_every_operation(make: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
-    def seconds(told: str) -> float:
-        monkeypatch.setenv("ARENA_VALIDATE", told)
+    def seconds(value: str) -> float:
+        monkeypatch.setenv("ARENA_VALIDATE", value)
         pool = make(cap="64MiB")
         blocks = [pool.allocate(512) for _ in range(1000)]
         begin = time.perf_counter()
@@ -75,7 +75,7 @@ def test_an_arena_can_validate_itself_after_every_operation(make: MakeArena, mon
             pool.allocate(512).free()
         took = time.perf_counter() - begin
         assert pool._core is not None
-        assert pool._core.validates == (told == "1")
+        assert pool._core.validates == (value == "1")
         del blocks
         return took
 
@@ -95,7 +95,7 @@ def test_invalid_sizes_are_refused(make: MakeArena, size: int) -> None:
 
 def test_a_size_that_is_no_number_is_a_type_error(make: MakeArena) -> None:
     for size in (1.5, None, True):
-        with pytest.raises(TypeError, match="a size in bytes is an int"):
+        with pytest.raises(TypeError, match="a size in bytes must be an int"):
             make(cap="8MiB").allocate(size)  # type: ignore[arg-type]
 
 
@@ -166,10 +166,10 @@ def test_a_zero_size_allocation_has_an_address_of_its_own(make: MakeArena) -> No
     assert (pool.stats().requested, pool.stats().live) == (0, 1024)
 
 
-def test_foreign_and_stale_addresses_are_told_apart(make: MakeArena) -> None:
+def test_foreign_and_stale_addresses_give_different_errors(make: MakeArena) -> None:
     pool = make(cap="8MiB")
     buffer = pool.allocate(1000)
-    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the beginning of a live")):
+    for address, text in ((4096, "is not an address of this arena"), (buffer.ptr + 512, "not the start of a live")):
         with pytest.raises(UsageError, match=text):
             pool._open.free(address)
     check(pool)
@@ -181,7 +181,7 @@ def test_a_freed_address_is_stale_even_while_its_block_is_cached(make: MakeArena
         with pool.allocate(1000) as buffer:
             address = buffer.ptr
     for call in (pool.pin, pool.unpin, lambda freed: pool._open.record_stream(freed, 0), pool._open.free):
-        with pytest.raises(UsageError, match="is not the beginning of a live block; was it freed twice"):
+        with pytest.raises(UsageError, match="is not the start of a live block; was it freed twice"):
             call(address)
     assert check(pool).blocks == 0
     assert pool.allocate(1000).ptr == address
@@ -242,6 +242,6 @@ def test_a_default_arena_belongs_to_a_numbered_device() -> None:
 def test_the_advice_does_not_blame_other_programs_that_are_not_there(make: MakeArena) -> None:
     pool = make()
     held = pool.allocate(5 * GIB)
-    with pytest.raises(OutOfMemoryError, match="all that the device has is in this arena") as caught:
+    with pytest.raises(OutOfMemoryError, match="this arena already holds all memory of the device") as caught:
         pool.allocate(5 * GIB)
     assert (caught.value.verdict, held.nbytes) == ("device full", 5 * GIB)

@@ -175,7 +175,7 @@ def test_a_capture_of_another_threads_own_stream_is_not_invalidated(make: MakeAr
     buffer = pool.allocate(4 * MIB, gone)
     work.fill(buffer, 1, gone)
     buffer.free()
-    cu.ok("cuStreamDestroy", gone)  # so that only the whole device could tell when it is done
+    cu.ok("cuStreamDestroy", gone)  # so that only the whole device knows when it is done
     thread = threading.Thread(target=capture)
     thread.start()
     begun.wait(20)

@@ -104,7 +104,7 @@ def test_an_upstream_that_returns_the_same_memory_twice_is_an_error(make: MakeAr
 
     pool = make(cap="256MiB", growth="2MiB", upstream=Same)
     first = pool.allocate(2 * MIB)
-    with pytest.raises(UsageError, match="overlaps what it gave before"):
+    with pytest.raises(UsageError, match="overlaps a segment it returned before"):
         pool.allocate(2 * MIB)
     assert len(given) == 1  # what was refused is dropped
     pool.validate()
@@ -155,12 +155,12 @@ def test_a_segment_on_its_way_back_is_not_returned_twice(make: MakeArena, cu: Cu
     buffers.clear()
     pool.snapshot()  # so that they are known to be done
 
-    def meanwhile() -> None:
+    def interfere() -> None:
         upstream.on_return = None
         pool.trim()
         buffers.extend(pool.allocate(2 * MIB) for _ in range(2))
 
-    upstream.on_return = meanwhile
+    upstream.on_return = interfere
     pool.trim()
     pool.validate()
     assert (pool.stats().live, pool.stats().reserved, sim.used()) == (4 * MIB, 4 * MIB, 4 * MIB)
@@ -174,11 +174,11 @@ def test_a_cap_lowered_while_a_segment_is_returned_holds(make: MakeArena, cu: Cu
     pool.allocate(60 * MIB).free()
     pool.snapshot()
 
-    def meanwhile() -> None:
+    def interfere() -> None:
         upstream.on_return = None
         pool.set_cap("16MiB")
 
-    upstream.on_return = meanwhile
+    upstream.on_return = interfere
     with pytest.raises(OutOfMemoryError, match="cap reached"):
         pool.allocate(62 * MIB)
     check(pool, highest_cap=64 * MIB)
@@ -189,11 +189,11 @@ def test_a_cap_lowered_while_memory_is_requested_holds(make: MakeArena, cu: Cu, 
     upstream = Upstream(cu)
     pool = make(cap="64MiB", growth="2MiB", upstream=upstream)
 
-    def meanwhile() -> None:
+    def interfere() -> None:
         upstream.on_request = None
         pool.set_cap("16MiB")
 
-    upstream.on_request = meanwhile
+    upstream.on_request = interfere
     with pytest.raises(OutOfMemoryError, match="cap reached"):
         pool.allocate(32 * MIB) if taken == "by a request" else pool.reserve("32MiB")
     assert check(pool, highest_cap=64 * MIB).reserved <= 16 * MIB
@@ -278,11 +278,11 @@ def test_an_arena_closed_while_it_is_compacted_keeps_none(make: MakeArena, cu: C
     held = [pool.allocate(8 * MIB) for _ in range(4)]
     held.clear()
 
-    def meanwhile() -> None:
+    def interfere() -> None:
         upstream.on_return = None
         pool.close()
 
-    upstream.on_return = meanwhile
+    upstream.on_return = interfere
     with pytest.raises(UsageError, match="the arena is closed"):
         pool.trim(compact=True)
     assert (upstream.live, sim.used()) == (0, 0)

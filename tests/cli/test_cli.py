@@ -42,7 +42,7 @@ def test_the_list_of_commands_matches_the_help_of_each() -> None:
 def test_info_says_in_one_line_that_the_device_is_simulated_unless_requested() -> None:
     shown = start_arena("info", ARENA_DRIVER="")
     assert shown.stdout == run_arena("info").stdout
-    assert re.fullmatch(r"arena: working on simulated memory, because no NVIDIA driver is installed .*\n", shown.stderr)
+    assert re.fullmatch(r"arena: running on simulated memory, because no NVIDIA driver is installed .*\n", shown.stderr)
 
 
 def test_a_replay_simulates_whatever_driver_is_installed(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_replay_says_whether_a_trace_fits(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (("replay", "/nowhere"), "arena: /nowhere cannot be read: No such file or directory"),
-        (("replay", "README.md"), "arena: README.md is no trace: it is neither"),
+        (("replay", "README.md"), "arena: README.md is not a trace: it is neither"),
         (("replay", TRACE, "--cap", "lots"), "arena: cap='lots' is not a size"),
         (("replay", TRACE, "--device", "gpu"), "arena: device='gpu' is not accepted"),
         (("report", "README.md"), "arena: README.md is not JSON"),
@@ -102,7 +102,7 @@ def test_files_are_overwritten_only_with_force(tmp_path: Path) -> None:
     target = tmp_path / "t.csv"
     assert "109,222 events" in run_arena("convert", TRACE, target).stdout
     again = run_arena("convert", TRACE, target)
-    assert (again.returncode, "exists; give another name" in again.stderr) == (1, True)
+    assert (again.returncode, "already exists; choose another name" in again.stderr) == (1, True)
     assert json.loads(run_arena("convert", TRACE, target, "--force", "--json").stdout)["events"] == 109_222
 
 
@@ -112,7 +112,7 @@ def test_a_saved_snapshot_becomes_a_report(tmp_path: Path) -> None:
         pool.report().save(tmp_path / "r.json")
     for name in ("s.json", "r.json"):
         shown = run_arena("report", tmp_path / name)
-        assert "of a cap of 64 MiB are reserved" in shown.stdout
+        assert "of a cap of 64 MiB is reserved" in shown.stdout
         assert json.loads(run_arena("report", tmp_path / name, "--json").stdout)["account"]["requested"] == 1000
     page = run_arena("report", tmp_path / "s.json", "--save", tmp_path / "p.html")
     assert page.stdout == f"wrote {tmp_path / 'p.html'}\nNext: open {tmp_path / 'p.html'}\n"
@@ -138,7 +138,7 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
 
 def test_a_trace_or_a_page_given_instead_of_a_report_is_recognised(tmp_path: Path) -> None:
     done = run_arena("report", TRACE)
-    instead = f"arena replay {TRACE} --save report.html makes a report of it"
+    instead = f"arena replay {TRACE} --save report.html makes a report from it"
     assert (done.returncode, done.stderr.startswith(f"arena: {TRACE} is a trace, not a report; {instead}")) == (1, True)
     page = tmp_path / "report.html"
     assert run_arena("replay", TRACE, "--save", page).returncode == 0

@@ -51,7 +51,7 @@ def test_two_traces_one_of_which_does_not_fit() -> None:
     assert found["caption"].startswith("Only A fits. B stopped: event ")
     shown = run_arena("replay", PIPELINE, VGG, "--cap", "480MiB")  # the names of the traces say it already
     assert shown.returncode == 3
-    assert "stopped: event 294 of 22,374 asked for 64 MiB: cap reached" in shown.stdout
+    assert "stopped: event 294 of 22,374, a request of 64 MiB: cap reached" in shown.stdout
     rows = {line[:20].strip(): line[20:].split() for line in shown.stdout.splitlines()}
     assert "*" not in rows["peak reserved"]  # only one fits, so there is nothing to compare it with
     assert "%" not in rows["peak reserved"]
@@ -59,7 +59,7 @@ def test_two_traces_one_of_which_does_not_fit() -> None:
 
 def test_virtual_memory_and_plain_segments(tmp_path: Path) -> None:
     done = run_arena("replay", PIPELINE, "--plain", "--vmm", "--save", tmp_path / "c.json")
-    assert done.stdout.endswith(f"wrote {tmp_path / 'c.json'}\nNext: the same with --save compare.html\n")
+    assert done.stdout.endswith(f"wrote {tmp_path / 'c.json'}\nNext: run it again with --save compare.html\n")
     runs = json.loads((tmp_path / "c.json").read_text())["runs"]
     assert [run["name"] for run in runs] == ["virtual memory", "plain"]
     assert [run["settings"]["vmm"] for run in runs] == [True, False]
@@ -69,9 +69,9 @@ def test_virtual_memory_and_plain_segments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--compare",), "there is nothing to compare; give two traces, or a setting twice"),
+        (("--compare",), "there is nothing to compare; give two traces, or two values of a setting"),
         (("--compare", "--cap", "1GiB"), "there is nothing to compare"),
-        (("--cap", "1GiB") + ("--growth", "2MiB") * 5, "5 runs do not fit side by side; 4 are the most"),
+        (("--cap", "1GiB") + ("--growth", "2MiB") * 5, "5 runs do not fit side by side; the limit is 4"),
         (("/nowhere",), "/nowhere cannot be read"),
         (("--cap", "1GiB", "--cap", "lots"), "cap='lots' is not a size"),
         (("--cap", "1GiB", "--cap", "2GiB", "--save", "x.pdf"), "'x.pdf' does not end with .html or .json or .txt"),
@@ -196,13 +196,13 @@ def test_unknown_times_cannot_be_chosen(chromium: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "Live data may be moved, as in programs of one thread."),
+        ((), "Live data may be moved, as in single-threaded programs."),
         (("--no-compact",), "Live data is never moved."),
     ],
 )
 def test_a_comparison_says_what_it_assumed_about_moving(options: tuple[str, ...], words: str) -> None:
     done = run_arena("replay", PIPELINE, "--cap", "480MiB", "--cap", "500MiB", *options)
-    assert words in done.stdout.replace("\n", " ")
+    assert words in " ".join(done.stdout.split())
     both = run_arena("replay", PIPELINE, "--cap", "480MiB", "--compact", "--no-compact")
     assert "with moving live data\n" in both.stdout
     assert "Live data" not in both.stdout

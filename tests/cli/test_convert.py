@@ -33,8 +33,8 @@ def test_a_trace_is_converted_from_format_to_format(tmp_path: Path) -> None:
 
 
 def test_to_chooses_the_format_that_the_name_does_not_say(tmp_path: Path) -> None:
-    told = run_arena("convert", TRACE, tmp_path / "log.csv.gz", "--to", "rmm", "--json")
-    assert json.loads(told.stdout) == {
+    done = run_arena("convert", TRACE, tmp_path / "log.csv.gz", "--to", "rmm", "--json")
+    assert json.loads(done.stdout) == {
         "events": 22374,
         "problem": "",
         "format": "rmm",
@@ -75,13 +75,13 @@ def test_pytorchs_snapshot_is_converted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("x.csv.gz",), "'x.csv.gz' could be RMM's log or arena-trace 1; tell which: rmm or text"),
-        (("x.arena", "--to", "juggle"), "to='juggle' is no format; write arena, text, rmm or perfetto"),
-        (("x.arena", "--cap", "1GiB"), "--cap is for perfetto"),
-        (("x.json.gz", "--to", "perfetto"), "only text and RMM's log are packed by gzip"),
-        (("no/x.arena",), "there is no folder no"),
+        (("x.csv.gz",), "'x.csv.gz' could be an RMM log or arena-trace 1; say which: rmm or text"),
+        (("x.arena", "--to", "juggle"), "to='juggle' is not a format; write arena, text, rmm or perfetto"),
+        (("x.arena", "--cap", "1GiB"), "--cap is only for perfetto"),
+        (("x.json.gz", "--to", "perfetto"), "only text and RMM logs are compressed with gzip"),
+        (("no/x.arena",), "the folder no does not exist"),
         (("x.json", "--cap", "lots"), "cap='lots' is not a size"),
-        (("README.md", "--to", "text"), "README.md exists"),
+        (("README.md", "--to", "text"), "README.md already exists"),
     ],
 )
 def test_invalid_conversions_are_refused_in_one_line(arguments: tuple[str, ...], text: str) -> None:

@@ -39,9 +39,9 @@ def test_the_demo_shows_both_allocators_and_writes_a_page_in_time(tmp_path: Path
     assert time.monotonic() - begin < 20
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())
-    assert "CuPy's pool dies at event" in words
-    assert "arena runs it to the end: never more than 448 MiB taken" in words
-    assert "426 MiB of a cap of 448 MiB are reserved" in words
+    assert "CuPy's pool fails at event" in words
+    assert "arena runs it to the end: at most 448 MiB reserved" in words
+    assert "426 MiB of a cap of 448 MiB is reserved" in words
     assert f"wrote {page}: this report as a page\nNext: " in done.stdout
     assert page.stat().st_size > 100_000
 
@@ -87,7 +87,10 @@ def test_the_page_gets_a_free_name_unless_one_is_given(tmp_path: Path) -> None:
     names = [json.loads(demo(*arguments).stdout)["report"] for arguments in ((), (), ("--force",))]
     assert names == ["arena-demo.html", "arena-demo-2.html", "arena-demo.html"]
     refused = demo("--save", "arena-demo.html")
-    assert (refused.returncode, refused.stderr) == (1, "arena: arena-demo.html exists; give another name, or --force\n")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "arena: arena-demo.html already exists; choose another name, or pass --force\n",
+    )
     assert demo("--save", "x.pdf").stderr.startswith("arena: 'x.pdf' does not end with .html")
 
 

@@ -32,7 +32,7 @@ def script(tmp_path: Path) -> Path:
         (("--find-batch", "1:many"), ("{}",), "--find-batch 1:many is not accepted"),
         (("--find-batch", "1:8"), ("--batch", "8"), "--find-batch needs {} in the program's arguments"),
         (("--report", "out.pdf"), (), "'out.pdf' does not end with .html or .json or .txt"),
-        (("--report", "missing/out.html"), (), "missing/out.html cannot be written: there is no folder missing"),
+        (("--report", "missing/out.html"), (), "missing/out.html cannot be written: the folder missing does not exist"),
         (("--record", "out.pickle"), (), "out.pickle' does not end with .arena, "),
     ],
 )
@@ -50,14 +50,14 @@ def test_files_that_exist_are_not_overwritten(script: Path, tmp_path: Path) -> N
     report = tmp_path / "report.html"
     report.write_text("precious")
     done = run_arena("dryrun", "--report", report, script)
-    assert "report.html exists; give another name, or --force" in done.stderr
+    assert "report.html already exists; choose another name, or pass --force" in done.stderr
     assert report.read_text() == "precious"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("missing.py",), "missing.py cannot be run: there is no such file; for a module write -m missing.py"),
+        (("missing.py",), "missing.py cannot be run: the file does not exist; to run a module, write -m missing.py"),
         (
             ("python", "train.py"),
             "python is not needed: arena runs Python programs itself; write arena dryrun",

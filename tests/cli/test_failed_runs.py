@@ -19,8 +19,8 @@ kept = [load(40) for _ in range(5)]
 load(294)
 """
 ENDED = (
-    "The recorded run did not finish: event 10 of 11 asked for 294 MiB from train.py:4 in load, and failed "
-    "(cap reached). 200 MiB were live, so it needs at least 494 MiB to go on. What it needs after that is not in the "
+    "The recorded run did not finish: event 10 of 11, a request of 294 MiB from train.py:4 in load, failed "
+    "(cap reached). 200 MiB was live, so it needs at least 494 MiB to continue. What it needs after that is not in the "
     "recording."
 )
 
@@ -61,8 +61,8 @@ def test_fit_judges_a_limit_by_what_is_known(died: Path, cap: str, code: int, ve
 @pytest.mark.parametrize(
     ("cap", "code", "first"),
     [
-        ("244MiB", 3, "does not fit under a cap of 244 MiB: event 10 asked for 294 MiB"),
-        ("600MiB", 4, "fits under a cap of 600 MiB as far as it was recorded; the rest is not known"),
+        ("244MiB", 3, "does not fit under a cap of 244 MiB: event 10, a request of 294 MiB, fails"),
+        ("600MiB", 4, "fits under a cap of 600 MiB as far as it was recorded; the rest is unknown"),
     ],
 )
 def test_replay_does_not_claim_that_it_fits(died: Path, cap: str, code: int, first: str) -> None:
@@ -78,7 +78,7 @@ def test_a_comparison_exits_with_4_if_it_is_not_known_whether_a_run_fits(died: P
     done = run_arena("replay", died, "--cap", "500MiB", "--cap", "600MiB")
     assert done.returncode == 4
     (row,) = (line for line in done.stdout.splitlines() if line.startswith("fits "))
-    assert row.split() == ["fits", "not", "known", "not", "known"]
+    assert row.split() == ["fits", "unknown", "unknown"]
 
 
 def test_convert_says_that_the_run_did_not_finish(died: Path, tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_convert_says_that_the_run_did_not_finish(died: Path, tmp_path: Path) ->
     assert done.stderr.startswith(f"arena: {ENDED}")
     again = run_arena("fit", tmp_path / "run.trace")
     assert again.returncode == 4
-    assert again.stdout.startswith("The recorded run ended with a failed request: event 5 of 6 asked for")
+    assert again.stdout.startswith("The recorded run ended with a failed request: event 5 of 6, a request of")

@@ -60,13 +60,13 @@ def test_a_replay_moves_live_data_only_if_allowed(smallest: int) -> None:
     cap = f"{smallest >> 20}MiB"
     moving, still = run_arena("replay", TRACE, "--cap", cap), run_arena("replay", TRACE, "--cap", cap, "--no-compact")
     assert (moving.returncode, still.returncode) == (0, 3)
-    assert "live data may be moved, as in programs of one thread (with more: --no-compact)" in moving.stdout
+    assert "live data may be moved, as in single-threaded programs (otherwise: --no-compact)" in moving.stdout
     assert "live data is never moved (--no-compact)" in still.stdout
     assert "0 re-backings" in still.stdout
     assert re.search(
         r"re-backing not allowed; the largest request that would have passed is [\d.]+ MiB\n"
-        r"without moving live data, that is; with moving it is [\d.]+ MiB\n"
-        r"moving would have set [\d.]+ MiB free, and this request would have passed\n",
+        r"that is without moving live data; with moving it is [\d.]+ MiB\n"
+        r"moving would have freed [\d.]+ MiB, and this request would have passed\n",
         still.stdout,
     )
     assert max(map(len, still.stdout.splitlines())) <= 80
@@ -81,9 +81,10 @@ def test_fit_shows_the_smallest_cap_and_what_larger_ones_save(smallest: int) -> 
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "42,484 events, 395.99 MiB live at the peak" in lines[0]
-    told = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
-    assert told in [" ".join(line.split()) for line in lines]
-    assert "cards that would do, with 600 MiB for all else: gtx1650 (3.81 GiB) and larger" in lines
+    row = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
+    assert row in [" ".join(line.split()) for line in lines]
+    cards = lines.index("cards that are large enough, with 600 MiB for everything else:")
+    assert lines[cards + 1] == "  gtx1650 (3.81 GiB) and larger"
     assert max(map(len, lines[:-1])) <= 80
     assert "…" not in done.stdout
     assert lines[-1].startswith(f"Next: arena replay {TRACE} --cap ")
@@ -129,11 +130,11 @@ def test_batches_are_predicted(recordings: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--batch-to", "32"), "one trace cannot tell what grows with the batch; record the program a second time"),
-        (("--batch-from", "8"), "one trace cannot tell what grows with the batch"),
-        ((TRACE,), "2 traces and 0 batch sizes"),
+        (("--batch-to", "32"), "one trace cannot show what grows with the batch; record the program a second time"),
+        (("--batch-from", "8"), "one trace cannot show what grows with the batch"),
+        ((TRACE,), "2 traces, but 0 batch sizes"),
         ((TRACE, "--batch-from", "8;16"), "--batch-from 8;16: write batch sizes with commas between them: 8,16"),
-        ((TRACE, "--batch-from", "8,8"), "all are of one batch"),
+        ((TRACE, "--batch-from", "8,8"), "two different batch sizes are needed"),
         (
             (TRACE, "--batch-from", "8,9", "--batch-to", f"{10**17}"),
             f"--batch-to={10**17} is not accepted; write batch",

@@ -19,7 +19,7 @@ from ..programs import ROOT, clean_environment, run
 from .command import DEFAULTS, TRACE, run_arena
 
 QUICK = ("--rounds", "4")
-TELLS = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
+MARKER = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_prices_are_shown_and_saved(tmp_path: Path) -> None:
     assert ["cuMemCreate", "193.0", "195.4", "205.0", "217.8", "0%"] in rows
     assert ["cuMemUnmap", "26.0", "26.0", "26.0", "26.0", "0%", "no"] in rows
     assert "cuMemSetAccess and cuMemUnmap never waited for queued work." in done.stdout
-    assert "simulated: these are the prices of its price table" in done.stdout
+    assert "simulated: these are prices from its price table" in done.stdout
     assert done.stdout.endswith(f"wrote {file}\nNext: arena fit TRACE --prices '{file}'\n")
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()[:-2]) <= 80
     assert (done.stderr, "\x1b" in done.stdout) == ("", False)
@@ -82,7 +82,10 @@ def test_files_are_overwritten_only_with_force_and_a_free_name_is_found(tmp_path
     file = tmp_path / "arena.prices"
     file.write_text("precious")
     done = run_arena("measure", *QUICK, "--save", file)
-    assert (done.returncode, done.stderr) == (1, f"arena: {file} exists; give another name, or --force\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"arena: {file} already exists; choose another name, or pass --force\n",
+    )
     environment = {**clean_environment(), **DEFAULTS, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "arena", "measure", *QUICK]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
@@ -96,11 +99,15 @@ def test_files_are_overwritten_only_with_force_and_a_free_name_is_found(tmp_path
     [
         (("--rounds", "2"), {}, "--rounds 2 is not accepted; write a number from 3 to 100000"),
         (("--seconds", "nan"), {}, "--seconds nan is not accepted; write a number from 0 to 86400"),
-        (("--device", "7"), {}, "device=7: there is no such device; there are 1"),
+        (("--device", "7"), {}, "device=7 does not exist; this machine has 1 device"),
         (("--device", "gpu"), {}, "device='gpu' is not accepted"),
-        (("--device", "sim:64MiB"), {}, "has 64 MiB free, and measuring needs 128 MiB; end other programs on it"),
-        (("--save", "/nowhere/p"), {}, "/nowhere/p cannot be written: there is no folder /nowhere"),
-        (QUICK, {"CUDASIM_FAIL": "cuMemUnmap:9:801"}, "measuring stopped, and nothing was written: cuMemUnmap failed"),
+        (("--device", "sim:64MiB"), {}, "has 64 MiB free, but measuring needs 128 MiB; stop other programs on it"),
+        (("--save", "/nowhere/p"), {}, "/nowhere/p cannot be written: the folder /nowhere does not exist"),
+        (
+            QUICK,
+            {"CUDASIM_FAIL": "cuMemUnmap:9:801"},
+            "the measurement stopped, and nothing was written: cuMemUnmap failed",
+        ),
         (QUICK, {"CUDASIM_ADDRESS_SPACE": "64MiB"}, "each round reserves 1 GiB of addresses"),
     ],
 )
@@ -132,7 +139,7 @@ def test_an_interrupt_is_reported_and_nothing_is_written(tmp_path: Path) -> None
 
 def test_a_driver_that_is_not_simulated_is_timed_by_the_hosts_clock(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
-    library.write_bytes(sim.library().read_bytes().replace(TELLS, TELLS.upper()))
+    library.write_bytes(sim.library().read_bytes().replace(MARKER, MARKER.upper()))
     file = tmp_path / "p.prices"
     settings = {"ARENA_DRIVER": str(library), "CUDASIM_DELAY": "500", "CUDASIM_SYNC_UNMAP": "1"}
     found = json.loads(run_arena("measure", *QUICK, "--save", file, "--json", **settings).stdout)
@@ -171,9 +178,9 @@ def test_runs_side_by_side_say_whose_prices_they_use(small: Path) -> None:
     found = json.loads(both.stdout)
     assert [run["name"] for run in found["runs"]] == ["prices a100", "prices small.prices"]
     assert found["runs"][0]["priced_ms"] > 2 * found["runs"][1]["priced_ms"]
-    assert "Driver time is by different price tables: A a100, B small.prices" in found["caption"]
+    assert "Driver time uses different price tables: A a100, B small.prices" in found["caption"]
     same = run_arena("replay", TRACE, "--cap", "600MiB", "--cap", "700MiB", "--prices", small)
-    assert "Driver time is by the price table small.prices" in " ".join(same.stdout.split())
+    assert "Driver time uses the price table small.prices" in " ".join(same.stdout.split())
 
 
 def test_a_table_without_the_needed_prices_is_refused(tmp_path: Path) -> None:
@@ -183,7 +190,7 @@ def test_a_table_without_the_needed_prices_is_refused(tmp_path: Path) -> None:
     for command in ("fit", "replay"):
         done = run_arena(command, TRACE, "--prices", file)
         assert done.returncode == 1
-        assert f"{file} has no price of cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease" in done.stderr
+        assert f"{file} has no price for cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease" in done.stderr
         assert "use --plain" in done.stderr
     assert run_arena("replay", TRACE, "--plain", "--prices", file).returncode == 0
 
@@ -207,6 +214,6 @@ def test_an_invalid_price_option_is_refused_in_one_line(tmp_path: Path, command:
 
 def test_a_real_device_has_no_prices(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
-    library.write_bytes(sim.library().read_bytes().replace(TELLS, TELLS.upper()))
+    library.write_bytes(sim.library().read_bytes().replace(MARKER, MARKER.upper()))
     done = run_arena("replay", TRACE, "--device", "0", "--prices", "small", ARENA_DRIVER=str(library))
     assert "arena: prices='small': only simulated devices have prices" in done.stderr

@@ -113,19 +113,19 @@ def test_without_cupy_the_program_runs_and_a_note_says_so(script: Any) -> None:
     code = "import sys; sys.modules['cupy'] = None\nimport arena; buffer = arena.default_arena().allocate(1 << 20)"
     done = script(code)
     assert done.returncode == 0
-    assert "arena: there is no CuPy here: only what was asked of arena itself is counted" in done.stderr
+    assert "arena: CuPy is not installed: only memory allocated from arena directly is counted" in done.stderr
     assert "at most 1 MiB live" in done.stderr
 
 
 def test_a_program_that_requests_nothing_gets_a_note(script: Any, tmp_path: Path) -> None:
     done = script("print(1)", options=("--report", tmp_path / "out.html", "--record", tmp_path / "run.arena"))
-    assert done.stderr.startswith("arena: the program asked for no GPU memory that arena sees")
+    assert done.stderr.startswith("arena: the program allocated no GPU memory that arena can see")
     assert not (tmp_path / "out.html").exists()
 
 
 def test_the_programs_own_allocator_wins_and_a_note_says_so(script: Any) -> None:
     code = "import cupy\ncupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)"
-    assert "arena: the program gave CuPy another allocator" in script(code).stderr
+    assert "arena: the program set another allocator for CuPy" in script(code).stderr
     assert facts_of(script(code, options=("--json",)))["cupy"] == "another"
 
 
@@ -243,9 +243,12 @@ def test_signals_end_the_program_as_they_end_python(tmp_path: Path, number: int,
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("nowhere.py",), "arena: nowhere.py cannot be run: there is no such file; for a module write -m nowhere.py"),
-        (("docs",), "arena: docs cannot be run: there is no __main__.py in this folder"),
-        (("-m", "no_such.module"), "arena: -m no_such.module cannot be run: there is no such module"),
+        (
+            ("nowhere.py",),
+            "arena: nowhere.py cannot be run: the file does not exist; to run a module, write -m nowhere.py",
+        ),
+        (("docs",), "arena: docs cannot be run: the folder has no __main__.py"),
+        (("-m", "no_such.module"), "arena: -m no_such.module cannot be run: the module does not exist"),
         (("-m", "json"), "arena: -m json cannot be run: it is a package without a __main__"),
         (("--cap", "lots", "docs/x.py"), "arena: docs/x.py cannot be run"),
         (("--cap", "lots", "examples/report.py"), "arena: cap='lots' is not a size"),
@@ -254,7 +257,7 @@ def test_signals_end_the_program_as_they_end_python(tmp_path: Path, number: int,
         (("--device", "1", "examples/report.py"), 'arena: device=1: ARENA_DRIVER=sim; write "sim", or the size'),
         (("--report", "x.pdf", "examples/report.py"), "arena: 'x.pdf' does not end with .html or .json or .txt"),
         (("--record", "x.txt", "--report", "x.txt", "examples/report.py"), "arena: x.txt cannot be both the report"),
-        (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: there is no folder no"),
+        (("--record", "no/x", "examples/report.py"), "arena: no/x cannot be written: the folder no does not exist"),
     ],
 )
 def test_an_invalid_command_line_is_refused_in_one_line(arguments: tuple[str, ...], text: str) -> None:

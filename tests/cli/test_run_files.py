@@ -46,7 +46,7 @@ def test_the_report_shows_the_moment_when_a_request_failed(script: Any, tmp_path
     assert "program.py:5 in step" in {holder["name"] for holder in report["lines"]}
     assert f"wrote {path}: the report of the moment when the last request failed" in done.stderr
     # It is written before the error is shown, and the error says where it is.
-    assert (f"The whole report: {path}" in done.stderr) is not caught
+    assert (f"Full report: {path}" in done.stderr) is not caught
 
 
 def test_a_program_that_fails_often_leaves_the_report_of_the_last_failure(script: Any, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ for i in range(100_000):
 """
     path = tmp_path / "run.arena"
     (problem,) = facts_of(script(code, options=("--record", path, "--json")))["problems"]
-    assert problem == f"{path} ends early: [Errno 27] File too large"
+    assert problem == f"{path} is incomplete: [Errno 27] File too large"
     path.unlink()
     assert f"arena: {problem}\n" in script(code, options=("--record", path)).stderr
 
@@ -140,7 +140,7 @@ def test_an_existing_file_is_refused_before_the_program_starts(script: Any, tmp_
     path.write_text("mine")
     done = script("print('began')", options=(option, path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"arena: {path} exists; give another name, or --force\n"
+    assert done.stderr == f"arena: {path} already exists; choose another name, or pass --force\n"
     assert path.read_text() == "mine"
     assert script(ALLOCATES, options=(option, path, "--force")).returncode == 0
     assert path.read_bytes() != b"mine"
@@ -178,21 +178,21 @@ def test_a_program_that_requests_no_memory_says_which_files_were_not_written_and
     done = script("print('done')", options=options)
     assert (done.returncode, done.stdout) == (0, "done\n")
     said = done.stderr.splitlines()
-    assert said[0].startswith("arena: the program asked for no GPU memory that arena sees: it did not import CuPy")
+    assert said[0].startswith("arena: the program allocated no GPU memory that arena can see: it did not import CuPy")
     assert said[1:3] == [
         f"arena: {tmp_path / 'run.arena'} was not written: there was nothing to record",
         f"arena: {tmp_path / 'out.html'} was not written: there was nothing to report",
     ]
-    assert said[3].startswith("Next: see that the program asks CuPy, or an arena of its own, for memory")
+    assert said[3].startswith("Next: make sure that the program allocates memory in this process")
     imported = script("import cupy").stderr
-    assert imported.startswith("arena: the program asked for no GPU memory: it imported CuPy, and made no array\n")
+    assert imported.startswith("arena: the program allocated no GPU memory: it imported CuPy, but created no array\n")
 
 
 @pytest.mark.parametrize("command", ["fit", "replay"])
 def test_a_recording_without_allocations_is_not_said_to_fit(script: Any, tmp_path: Path, command: str) -> None:
     path = tmp_path / "run.arena"
     made = script("import arena; pool = arena.Arena(device='sim:1GiB')", options=("--record", path))
-    assert made.stderr.splitlines()[-1].startswith("Next: see that the program asks CuPy")
+    assert made.stderr.splitlines()[-1].startswith("Next: make sure that the program allocates memory")
     done = run_arena(command, path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"arena: {path} has no allocations: the recorded arena was never asked for memory. ")
+    assert done.stderr.startswith(f"arena: {path} has no allocations: the recorded arena was not used. ")

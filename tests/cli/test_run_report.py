@@ -233,7 +233,7 @@ def test_sigusr1_says_why_nothing_was_written(tmp_path: Path) -> None:
     with begun(tmp_path, "", "--report", tmp_path / "out.json", code=code) as process:
         process.send_signal(signal.SIGUSR1)
         assert process.stderr is not None
-        assert process.stderr.readline() == "arena: SIGUSR1: nothing to write: no arena gave memory yet\n"
+        assert process.stderr.readline() == "arena: SIGUSR1: nothing to write: no memory was allocated yet\n"
     (tmp_path / "folder").mkdir()
     with begun(tmp_path, "sleeps", "--report", tmp_path / "folder/out.json") as process:
         (tmp_path / "folder").rmdir()

@@ -30,7 +30,9 @@ def test_a_program_that_needs_a_gpu_gets_an_explanation_and_a_next_step(script: 
     assert done.returncode == 1
     assert "CUDARuntimeError: cudaErrorInsufficientDriver" in done.stderr  # the program's own error comes first
     said, last = done.stderr.splitlines()[-2:]
-    assert said.startswith("arena: CuPy found no GPU (cudaErrorInsufficientDriver). Without one only memory works")
+    assert said.startswith(
+        "arena: CuPy found no GPU (cudaErrorInsufficientDriver). Without one, only memory allocation works"
+    )
     assert re.fullmatch(
         r"Next: on a machine with a GPU, arena run --record run\.arena /.*/program\.py; then, on any machine, "
         r"arena fit run\.arena",
@@ -67,7 +69,7 @@ CupyError.__module__ = "cupy_backends.cuda.api.runtime"
 
 @pytest.mark.parametrize(
     ("status", "why", "what"),
-    [(35, "this CuPy is for a newer CUDA", "update the driver"), (100, "has no device for CuPy", "nvidia-smi")],
+    [(35, "this CuPy needs a newer CUDA", "update the driver"), (100, "has no device for CuPy", "nvidia-smi")],
 )
 def test_where_there_is_a_driver_the_explanation_says_what_is_wrong_with_it(
     monkeypatch: pytest.MonkeyPatch, status: int, why: str, what: str

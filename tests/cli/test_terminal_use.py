@@ -94,7 +94,7 @@ def test_without_standard_error_messages_do_not_go_to_standard_output(tmp_path: 
 def test_a_removed_working_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     done = shell("rmdir ../gone; arena run --report x.html -m this", tmp_path / "gone")
-    assert (done.returncode, done.stderr) == (1, "arena: the current folder was removed; go to another one\n")
+    assert (done.returncode, done.stderr) == (1, "arena: the current folder was removed; change to another one\n")
 
 
 @pytest.mark.parametrize(

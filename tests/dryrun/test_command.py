@@ -1,16 +1,22 @@
-"""``arena dryrun``: whether a program fits, what it held, which cards would do, and the largest batch."""
+"""``arena dryrun``: whether a program fits, what it held, which cards are large enough, and the largest batch."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from arena import Trace, sim
+from arena import ArenaError, Trace, sim
+from arena._dryrun import libraries
+from arena._dryrun.environment import loadable
 
 from ..cli.test_cli import run_arena
+from ..programs import ROOT, clean_environment
 from .program import GIB, MIB, WITH_ARENA, WITH_RUNTIME, dry, facts_of
 
 
@@ -28,7 +34,7 @@ def test_a_program_that_fits_is_told_with_its_peak_its_lines_and_the_cards_that_
         "4 GiB train.py:9 in step",
         "64 MiB train.py:8 in step",
     ]
-    assert lines[5] == "cards that would do: gtx1660ti (5.81 GiB) and larger"
+    assert lines[5] == "cards that are large enough: gtx1660ti (5.81 GiB) and larger"
     assert sum(line.startswith("Note: ") for line in lines) == 2
     following = shlex.split(lines[-1].removeprefix("Next: "))
     assert following[:6] == ["arena", "dryrun", "--card", "t4", "--report", "report.html"]
@@ -108,16 +114,49 @@ def test_a_program_that_is_killed_is_said_to_be(tmp_path: Path) -> None:
     assert "arena: the program was killed (SIGKILL), and nothing is known of its memory" in done.stderr
 
 
+def test_a_program_that_is_ended_by_sigterm_reports_first(tmp_path: Path) -> None:
+    program, report = tmp_path / "train.py", tmp_path / "out.html"
+    program.write_text(f"{WITH_ARENA}\nsys.stdout.flush()\nimport time\ntime.sleep(60)")
+    command = [sys.executable, "-m", "arena", "dryrun", "--card", "t4", "--report", str(report), str(program), "64"]
+    environment = {**clean_environment(), "ARENA_DRIVER": "sim"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environment) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "the program is done\n"
+        started.terminate()
+        said = started.communicate(timeout=60)[1]
+    assert started.returncode == 128 + signal.SIGTERM
+    assert "arena: whether it fits on t4 is not known: the program ended early" in said
+    assert f"wrote {report}: the report of the peak" in said
+
+
+def test_libraries_are_preloaded_from_a_path_with_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "my libraries"
+    folder.mkdir()
+    files = [folder / name for name in ("libcudasim.so", "libcudart.so.13")]
+    for file in files:
+        file.write_bytes(b"")
+    links = loadable(files, tmp_path)
+    assert [link.name for link in links] == [file.name for file in files]
+    assert all(" " not in str(link) and link.samefile(file) for link, file in zip(links, files, strict=True))
+    assert loadable(links, tmp_path) == links
+
+
 def test_a_program_without_a_gpu_is_told_so(tmp_path: Path) -> None:
     done = dry(tmp_path, "print('hello')")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert "arena: the program used no GPU" in done.stderr
 
 
+def test_settings_of_the_math_libraries_are_not_refused_by_the_driver(tmp_path: Path) -> None:
+    variables = {"CUDASIM_WORKSPACE_CUDNN": "64MiB", "CUDASIM_CUDNN_VERSION": "93000"}
+    assert dry(tmp_path, WITH_ARENA, 64, options=("--card", "t4"), **variables).returncode == 0
+
+
 def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = run_arena("dryrun", "-m", "there_is_no_such_module")
     assert done.returncode == 1
-    assert done.stderr == "arena: -m there_is_no_such_module cannot be run: there is no such module\n"
+    assert done.stderr == "arena: -m there_is_no_such_module cannot be run: the module does not exist\n"
 
 
 def test_processes_that_the_program_starts_run_dry_too_and_do_not_report(tmp_path: Path) -> None:
@@ -177,9 +216,6 @@ def test_a_search_ends_when_something_else_than_memory_decides(tmp_path: Path) -
 
 
 def test_without_its_libraries_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arena import ArenaError
-    from arena._dryrun import libraries
-
     monkeypatch.setattr(libraries, "FOLDER", tmp_path)
     with pytest.raises(ArenaError, match=r"has no libcudart.so.12 or libcudart.so.13.*reinstall cuda-arena"):
         libraries.libraries()

@@ -27,7 +27,7 @@ def test_a_file_is_written_and_its_path_returned(tmp_path: Path) -> None:
 def test_an_existing_file_is_kept_unless_overwriting_is_requested(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
-    with pytest.raises(UsageError, match=rf"{target} exists; give another name, or overwrite=True"):
+    with pytest.raises(UsageError, match=rf"{target} already exists; choose another name, or pass overwrite=True"):
         files.write(target, [b"new"])
     assert target.read_bytes() == b"old"
     files.write(target, [b"new"], overwrite=True)
@@ -40,11 +40,11 @@ def test_a_file_that_appears_in_the_meantime_is_kept(tmp_path: Path) -> None:
 
     def chunks() -> Iterator[bytes]:
         yield b"new"
-        target.write_bytes(b"somebody else's")
+        target.write_bytes(b"another program's")
 
     with pytest.raises(UsageError, match="exists"):
         files.write(target, chunks())
-    assert target.read_bytes() == b"somebody else's"
+    assert target.read_bytes() == b"another program's"
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
@@ -102,12 +102,12 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [
-        ("", "'' is no path"),
-        (None, "None is no path"),
-        (7, "7 is no path"),
-        ("a\0b", "is no path"),
+        ("", "'' is not a path"),
+        (None, "None is not a path"),
+        (7, "7 is not a path"),
+        ("a\0b", "is not a path"),
         (".", r"\. is a folder; give the name of a file in it"),
-        ("none/such/a.bin", "none/such/a.bin cannot be written: there is no folder none/such"),
+        ("none/such/a.bin", "none/such/a.bin cannot be written: the folder none/such does not exist"),
         ("/dev/null", "/dev/null is not a regular file"),
     ],
 )

@@ -115,7 +115,7 @@ def test_figures_missing_from_a_sample_are_left_out() -> None:
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
 def test_an_invalid_time_is_refused_and_leaves_no_file(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(arena.UsageError, match="must be a number of seconds"):
+    with pytest.raises(arena.UsageError, match="must be a finite number of seconds"):
         perfetto.write(tmp_path / "counters.json", [(0, {"cap": 1}), (seconds, {"cap": 1})])
     assert os.listdir(tmp_path) == []
 

@@ -92,7 +92,7 @@ def test_an_error_in_the_with_statement_ends_the_thread_and_is_raised(make: Make
 
 def test_a_timeline_is_used_once_at_a_time(make: MakeArena) -> None:
     timeline = arena.Timeline(make(cap="64MiB"), interval=60)
-    with timeline, pytest.raises(arena.UsageError, match="in use already"), timeline:
+    with timeline, pytest.raises(arena.UsageError, match="already in use"), timeline:
         pass
     assert samplers() == []
 
@@ -123,7 +123,7 @@ def test_another_thread_still_keeps_live_data_in_place(make: MakeArena) -> None:
 
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), True, "0.1"])
 def test_an_invalid_interval_is_refused(make: MakeArena, interval: Any) -> None:
-    with pytest.raises(arena.UsageError, match=r"interval=.* is not accepted; write seconds above 0"):
+    with pytest.raises(arena.UsageError, match=r"interval=.* is not accepted; write a number of seconds above 0"):
         arena.Timeline(make(cap="64MiB"), interval=interval)
 
 
@@ -135,7 +135,7 @@ def test_a_timeline_saves_its_samples_and_overwrites_only_on_request(make: MakeA
     assert timeline.save(target) == target
     events = json.loads(target.read_text())["traceEvents"]
     assert events[0]["args"] == {"name": "arena on device 0"}
-    with pytest.raises(arena.UsageError, match=f"{target} exists"):
+    with pytest.raises(arena.UsageError, match=f"{target} already exists"):
         timeline.save(target)
     timeline.sample()
     timeline.save(target, overwrite=True)

@@ -213,7 +213,7 @@ def test_an_empty_arena_can_be_written(make: MakeArena, tmp_path: Path, memory_v
 def test_a_snapshot_overwrites_only_on_request(make: MakeArena, tmp_path: Path) -> None:
     snapshot, target = make(cap="64MiB").snapshot(), tmp_path / "s.pickle"
     assert snapshot.to_torch(target) == target
-    with pytest.raises(arena.UsageError, match=f"{target} exists"):
+    with pytest.raises(arena.UsageError, match=f"{target} already exists"):
         snapshot.to_torch(str(target))
     snapshot.to_torch(target, overwrite=True)
 

@@ -1,5 +1,5 @@
-// Bytes as operations on an arena over the simulated driver. After each one every invariant is checked, the account is
-// compared with what the target itself holds and with the driver's own count, and what lies in blocks must stay there.
+// Interprets bytes as operations on an arena over the simulated driver. After each operation it checks every invariant,
+// compares the account with its own list of blocks and with the driver's count, and checks the contents of blocks.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -19,14 +19,14 @@ constexpr const char* kFunctions[] = {"cuMemCreate",       "cuMemMap",      "cuM
                                       "cuStreamWaitEvent", "cuEventCreate", "cuMemAlloc",     "cuMemGetInfo"};
 constexpr const char* kErrors[] = {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN"};
 
-// Bytes, and zeros when there are no more.
+// Bytes, and zeros after their end.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : data_(data), end_(data + size) {}
   bool is_empty() const { return data_ == end_; }
   unsigned byte() { return is_empty() ? 0 : *data_++; }
   unsigned below(unsigned count) { return byte() % count; }
-  // Of all magnitudes up to a whole device and a little more.
+  // Of all magnitudes, up to a little more than a whole device.
   Bytes size() {
     const unsigned shift = below(20);
     return (Bytes{byte()} << shift) + below(4);
@@ -53,7 +53,8 @@ class Player {
   Player(Machine& machine, Input input) : machine_(machine), input_(input) {
     const unsigned first = input_.byte();
     cap_ = (8 + first % 56) * kMiB;
-    arena_ = machine_.sim.arena(cap_, first < 192, (first % 3) * 4 * kMiB + 1);
+    const Sim::Memory memory = first < 192 ? Sim::Memory::kVirtual : Sim::Memory::kPlain;
+    arena_ = machine_.sim.arena(cap_, memory, (first % 3) * 4 * kMiB + 1);
   }
 
   void play() {
@@ -66,7 +67,7 @@ class Player {
         CHECK(failing_);
       } catch (const UsageError&) {
         CHECK(closed_);
-      } catch (const Error&) {  // a device that refuses twice, in the midst of a re-backing, what it had just held
+      } catch (const Error&) {  // the device failed twice during a re-backing
         CHECK(failing_ && has_lost());
       }
       check();
@@ -114,8 +115,8 @@ class Player {
       return hold(*block, size);
     } catch (const OutOfMemory& error) {
       if (failing_ || closed_ || error.failure().largest == 0) return;
-      block =
-          &arena_->allocate(error.failure().largest, stream, {.moving = moving});  // which it says would have passed
+      // The error says that this would have passed.
+      block = &arena_->allocate(error.failure().largest, stream, {.moving = moving});
       hold(*block, error.failure().largest);
     }
   }
@@ -124,7 +125,7 @@ class Player {
     for (const Held& other : held_) {
       CHECK(block.address + block.size <= other.address || other.address + other.block->size <= block.address);
     }
-    held_.push_back({&block, block.address, size, ++marks_});
+    held_.push_back({.block = &block, .address = block.address, .size = size, .mark = ++marks_});
     for (std::uint64_t* word : words(held_.back())) *word = marks_;
   }
   void free_one() {

@@ -1,5 +1,5 @@
-// The compiled parts of the readers of files: a chunk of a trace is decoded, encoded again and replayed; and anything is
-// looked at as a pickle. Only TraceError may come out.
+// The compiled parts of the file readers: decodes a chunk of a trace, encodes it again and replays it; and checks the
+// input as a pickle. Only TraceError may be thrown.
 #include <optional>
 #include <vector>
 
@@ -18,7 +18,7 @@ std::shared_ptr<Trace> decode(const std::uint8_t* data, std::size_t size) {
   auto trace = std::make_shared<Trace>();
   try {
     trace->add_chunk(size > 0 ? data[0] : 0, 0, data, size);
-    trace->add_chunk(0, 0, data, size / 2);  // blocks that were there before
+    trace->add_chunk(0, 0, data, size / 2);  // reuses block numbers
   } catch (const TraceError&) {
   }
   CHECK(trace->events().size() <= 2 * size);
@@ -52,7 +52,7 @@ void replay(const test::Sim& sim, const std::shared_ptr<Trace>& trace, std::opti
   CHECK(arena->stats().live == 0);
 }
 
-// As if one of the requests that failed had ended the run.
+// As if one of the failed requests had ended the run.
 void replay_to_failure(const test::Sim& sim, const std::shared_ptr<Trace>& trace) {
   const std::vector<FailedRequest> failed = find_failures(*trace);
   if (!failed.empty()) replay(sim, trace, failed[failed.size() / 2].event);

@@ -1,9 +1,9 @@
-// Stands in for libFuzzer where there is no clang, with its command line as far as `make fuzz` uses it:
+// Replaces libFuzzer where there is no clang, with the part of its command line that `make fuzz` uses:
 //
 //     TARGET [-max_total_time=SECONDS] [-artifact_prefix=PREFIX] [-seed=N] FILE_OR_FOLDER ...
 //
-// Runs every file, and then, for so many seconds, inputs made from them by chance. It has no eye for coverage, so it finds
-// less. An input is written down before it runs, so that it is there when it crashes.
+// Runs every file, and then random mutations of them for the given time. It is not guided by coverage, so it finds
+// less. Writes each input to a file before it runs, so that it is there after a crash.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

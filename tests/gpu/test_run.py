@@ -17,7 +17,7 @@ from arena import sim
 from ..programs import ROOT, clean_environment, run
 
 NO_IPC = "test_memory.py::test_memory_of_the_arena_has_no_handle_for_other_processes"  # not simulated
-TELLS = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
+MARKER = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
 
 
 def make_test_gpu(file: Path, *flags: str, driver: str = "", **environment: str) -> tuple[int, str, dict[str, Any]]:
@@ -37,8 +37,8 @@ def make_test_gpu(file: Path, *flags: str, driver: str = "", **environment: str)
 def passing_for_nvidias(folder: Path) -> dict[str, str]:
     """An environment in which the simulated driver has NVIDIA's name, and does not call itself simulated."""
     library = Path(sim.library()).read_bytes()
-    assert library.count(TELLS) == 1
-    (folder / "libcuda.so.1").write_bytes(library.replace(TELLS, TELLS.upper()))
+    assert library.count(MARKER) == 1
+    (folder / "libcuda.so.1").write_bytes(library.replace(MARKER, MARKER.upper()))
     return {"LD_LIBRARY_PATH": str(folder)}
 
 

@@ -1,4 +1,4 @@
-// The arena on the simulated driver, from several threads at once. Under ThreadSanitizer this is the test of its locks.
+// The arena on the simulated driver, used by several threads at once. Under ThreadSanitizer this tests its locks.
 #include "core/arena/arena.hpp"
 
 #include <atomic>
@@ -18,7 +18,7 @@ using test::Sim;
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 
-// What a thread holds; each block has the holder's mark in its first and last word, which nobody else may change.
+// The blocks of a thread. Each has the thread's mark in its first and last word, which no other thread may change.
 class Holder {
  public:
   Holder(Arena& arena, cu::Stream own, cu::Stream other, unsigned seed)
@@ -91,14 +91,16 @@ class Holder {
   std::vector<Held> held_;
 };
 
-void work(Arena& arena, int threads, int steps, bool shared_stream) {
+enum class StreamUse { kOwn, kShared };
+
+void work(Arena& arena, int threads, int steps, StreamUse use) {
   std::vector<cu::Stream> streams;
   for (int i = 0; i < threads; ++i) streams.push_back(arena.device().new_stream());
   std::vector<std::thread> all;
   for (int i = 0; i < threads; ++i) {
     all.emplace_back([&, i] {
       const auto at = static_cast<std::size_t>(i);
-      Holder holder(arena, streams[shared_stream ? 0 : at], streams[(at + 1) % streams.size()],
+      Holder holder(arena, streams[use == StreamUse::kShared ? 0 : at], streams[(at + 1) % streams.size()],
                     1 + static_cast<unsigned>(i));
       for (int step = 0; step < steps; ++step) holder.step();
     });
@@ -107,18 +109,18 @@ void work(Arena& arena, int threads, int steps, bool shared_stream) {
   for (const cu::Stream stream : streams) arena.device().delete_stream(stream);
 }
 
-// After all threads are done.
+// For when all threads are done.
 void check_empty(Arena& arena) {
   arena.validate();
   const Stats stats = arena.stats();
   CHECK(stats.live == 0 && stats.blocks == 0 && stats.peak_reserved <= 64 * kMiB);
 }
 
-void work_on_a_new_machine(bool virtual_memory, bool shared_stream) {
+void work_on_a_new_machine(Sim::Memory memory, StreamUse use) {
   const Sim sim;
   {
-    const auto arena = sim.arena(64 * kMiB, virtual_memory);
-    work(*arena, 3, 1'500, shared_stream);
+    const auto arena = sim.arena(64 * kMiB, memory);
+    work(*arena, 3, 1'500, use);
     check_empty(*arena);
     CHECK(arena->reserved() == sim.used());
     arena->trim();
@@ -127,9 +129,9 @@ void work_on_a_new_machine(bool virtual_memory, bool shared_stream) {
   sim.check_all_returned();
 }
 
-TEST(threads_on_streams_of_their_own) { work_on_a_new_machine(true, false); }
-TEST(threads_on_one_stream) { work_on_a_new_machine(true, true); }
-TEST(threads_on_plain_segments) { work_on_a_new_machine(false, false); }
+TEST(threads_on_streams_of_their_own) { work_on_a_new_machine(Sim::Memory::kVirtual, StreamUse::kOwn); }
+TEST(threads_on_one_stream) { work_on_a_new_machine(Sim::Memory::kVirtual, StreamUse::kShared); }
+TEST(threads_on_plain_segments) { work_on_a_new_machine(Sim::Memory::kPlain, StreamUse::kOwn); }
 
 TEST(threads_while_the_cap_changes_and_a_recording_begins_and_ends) {
   const Sim sim;
@@ -152,7 +154,7 @@ TEST(threads_while_the_cap_changes_and_a_recording_begins_and_ends) {
         CHECK(arena->cap() <= 64 * kMiB && arena->reserved() <= 64 * kMiB);
       }
     });
-    work(*arena, 2, 1'500, false);
+    work(*arena, 2, 1'500, StreamUse::kOwn);
     over = true;
     other.join();
     check_empty(*arena);
@@ -181,11 +183,11 @@ TEST(an_arena_is_closed_while_threads_work_in_it) {
   sim.check_all_returned();
 }
 
-// A thread gives the device more work than it gets done, and frees memory behind it; a request lacks some of that.
-TEST(a_request_does_not_wait_for_ever_for_what_others_go_on_freeing) {
+// A thread gives the device work faster than it can finish it, and frees memory after it that a request needs.
+TEST(a_request_does_not_wait_forever_while_others_keep_freeing) {
   const Sim sim;
   {
-    const auto arena = sim.arena(64 * kMiB, true, 4 * kMiB);
+    const auto arena = sim.arena(64 * kMiB, Sim::Memory::kVirtual, 4 * kMiB);
     Block& warm = arena->allocate(32 * kMiB, nullptr);
     Block& fence = arena->allocate(4 * kMiB, nullptr);
     arena->free(warm);
@@ -224,18 +226,18 @@ TEST(a_request_does_not_wait_for_ever_for_what_others_go_on_freeing) {
   sim.check_all_returned();
 }
 
-// A function in a stream, which the re-backing waits for, has another thread free a block that is then lost.
-TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
+// The re-backing waits for a host function, which makes another thread free a block whose data is then lost.
+TEST(a_block_freed_while_its_data_is_lost_is_counted_once_and_not_reused) {
   const Sim sim;
   {
-    const auto arena = sim.arena(64 * kMiB, true, 64 * kMiB);
+    const auto arena = sim.arena(64 * kMiB, Sim::Memory::kVirtual, 64 * kMiB);
     std::vector<Block*> blocks;
     for (int i = 0; i < 8; ++i) blocks.push_back(&arena->allocate(2 * kMiB, nullptr));
     for (std::size_t i = 1; i < blocks.size(); i += 2) arena->free(*blocks[i]);
     std::atomic<bool> ready = false, go = false, done = false;
     std::thread other([&] {
       Block& first = arena->allocate(512, nullptr);
-      Block& second = arena->allocate(512, nullptr);  // from now on this size is kept
+      Block& second = arena->allocate(512, nullptr);  // from now on this size is cached
       ready = true;
       while (!go) std::this_thread::yield();
       arena->free(first);
@@ -273,7 +275,7 @@ TEST(what_is_freed_while_its_data_is_lost_is_counted_once_and_not_handed_out) {
 TEST(pointers_and_bytes_stay_while_an_arena_is_compacted) {
   const Sim sim;
   {
-    const auto arena = sim.arena(128 * kMiB, true, 64 * kMiB);
+    const auto arena = sim.arena(128 * kMiB, Sim::Memory::kVirtual, 64 * kMiB);
     std::vector<Block*> blocks;
     for (int i = 0; i < 12; ++i) blocks.push_back(&arena->allocate(3 * kMiB, nullptr));
     for (std::size_t i = 0; i < blocks.size(); i += 2) arena->free(*blocks[i]);
@@ -293,14 +295,14 @@ TEST(pointers_and_bytes_stay_while_an_arena_is_compacted) {
   sim.check_all_returned();
 }
 
-// That validate() says nothing elsewhere is worth something only if it would say it.
-TEST(validate_notices_a_block_that_is_not_as_it_was_counted) {
+// The silence of validate() in other tests means something only if it notices errors.
+TEST(validate_notices_a_block_that_differs_from_its_counts) {
   const Sim sim;
   {
     const auto arena = sim.arena(64 * kMiB);
     Block& one = arena->allocate(1000, nullptr);
     Block& two = arena->allocate(1000, nullptr);
-    const auto is_told = [&](const std::string& what) {
+    const auto reports = [&](const std::string& what) {
       try {
         arena->validate();
       } catch (const Error& error) {
@@ -310,12 +312,12 @@ TEST(validate_notices_a_block_that_is_not_as_it_was_counted) {
     };
     const auto check = [&](auto& field, auto wrong, const char* what) {
       const auto right = std::exchange(field, wrong);
-      CHECK(is_told(what));
+      CHECK(reports(what));
       field = right;
       arena->validate();
     };
-    check(one.requested, Bytes{999}, "running counts");
-    check(one.live, false, "running counts");
+    check(one.requested, Bytes{999}, "running totals");
+    check(one.live, false, "running totals");
     check(one.size, one.size + kAlignment, "pieces overlap");
     check(two.address, two.address + kAlignment, "a block's address");
     check(two.offset, 32 * kMiB, "a block's address");

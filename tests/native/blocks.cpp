@@ -1,4 +1,4 @@
-// The table of blocks against std::map, and the marks of streams against another.
+// The table of blocks against std::map, and the marks of streams against another one.
 #include "core/blocks/blocks.hpp"
 
 #include <map>
@@ -24,7 +24,7 @@ TEST(blocks_are_found_by_address_however_many_come_and_go) {
       Block& block = blocks.add(address);
       CHECK(block.address == address && block.cacheable && block.others.empty() && block.pins == 0 && !block.live);
       block.serial = address;
-      if (chance() % 2 == 0) {  // others have to do with it
+      if (chance() % 2 == 0) {  // uncacheable blocks are reset on removal
         block.cacheable = false;
         block.others.push_back(1);
         block.pins = 1;

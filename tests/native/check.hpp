@@ -1,4 +1,4 @@
-// Tests of the compiled parts, without Python: named functions, and conditions that say where they do not hold.
+// A small framework for tests without Python: named functions, and checks that print where they fail.
 #pragma once
 
 #include <cstdio>
@@ -22,8 +22,8 @@ struct Register {
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const char* what) {
-  std::fprintf(stderr, "%s:%d: this does not hold: %s\n", file, line, what);
-  std::abort();  // with the stack, under a sanitizer or a fuzzer
+  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, what);
+  std::abort();  // prints the stack under a sanitizer or a fuzzer
 }
 
 }  // namespace arena::test

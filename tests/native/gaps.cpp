@@ -1,4 +1,4 @@
-// The index of gaps against a list that is searched from end to end.
+// The tree of gaps against a list that is searched exhaustively.
 #include "core/space/gaps.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr Bytes kGranule = 8 * kAlignment;
 constexpr Granules kGranules = 32;
 constexpr Offset kEnd = kGranules * kGranule;
 
-// The same by trying every place.
+// The same by brute force.
 class Model {
  public:
   void add(Offset begin, Offset end) {
@@ -44,7 +44,7 @@ class Model {
     }
     return count;
   }
-  // The fewest new granules that a request can touch, and the lowest gap in which it does; all ones if there is no room.
+  // The fewest new granules that a request can touch, and the lowest gap where it does; ~0 if there is no room.
   std::pair<Granules, Offset> best(Bytes size) const {
     std::pair<Granules, Offset> found{~Granules{0}, 0};
     for (const auto& [begin, end] : free_) {
@@ -59,7 +59,7 @@ class Model {
     for (const auto& [begin, end] : free_) largest = std::max(largest, end - begin);
     return largest;
   }
-  // Where a request fits, a smaller one does.
+  // By bisection: where a request fits, so does a smaller one.
   Bytes largest(Granules new_ones) const {
     Bytes low = 0, high = kEnd + kAlignment;
     while (high - low > kAlignment) {
@@ -69,7 +69,7 @@ class Model {
     return low;
   }
   // How many granules of a range cost something.
-  using Costly = std::vector<bool>;  // by granule; those beyond its end all cost
+  using Costly = std::vector<bool>;  // by granule; all beyond its end cost
   static Granules cost(Offset begin, Offset end, const Costly& costly) {
     Granules count = 0;
     for (Granules g = begin / kGranule; g * kGranule < end; ++g) count += g >= costly.size() || costly[g];
@@ -150,7 +150,7 @@ struct Run {
     model.add(begin, end);
     blocks.pop_back();
   }
-  // What was added for those who look is taken out again, and nothing has changed.
+  // As inspections do: adds a range, undoes that, and nothing has changed.
   void add_and_restore() {
     const auto [begin, end] = some_block();
     const Gaps::Adjacent adjacent = gaps.adjacent_to(begin, end);
@@ -180,7 +180,7 @@ TEST(gaps_finds_the_lowest_place_with_the_fewest_new_granules) {
   }
 }
 
-// Which granules cost is up to who asks: here, any of them at random, also those that blocks touch.
+// The caller decides which granules cost: here a random choice, including touched ones.
 void check_cheapest(Run& run) {
   Model::Costly costly(run.chance() % kGranules);
   const unsigned share = 1 + run.chance() % 4;
@@ -199,7 +199,7 @@ void check_cheapest(Run& run) {
   CHECK(run.gaps.largest(budget, costly.size(), costs) == run.model.largest(budget, costly));
 }
 
-TEST(gaps_finds_the_cheapest_place_and_the_largest_that_is_within_a_budget) {
+TEST(gaps_finds_the_cheapest_place_and_the_largest_request_within_a_budget) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     Run run(seed);
     for (int step = 0; step < 150; ++step) {
@@ -216,7 +216,7 @@ TEST(gaps_finds_the_cheapest_place_and_the_largest_that_is_within_a_budget) {
 TEST(gaps_that_meet_join_their_marks) {
   Gaps gaps(kGranule, [](Mark mark) { return mark.number == 9; });
   gaps.add({0, 512}, Marks({0, 1}));
-  gaps.add({1024, 1536}, Marks({1, 9}));  // which was reached
+  gaps.add({1024, 1536}, Marks({1, 9}));  // reached
   gaps.add({512, 1024}, Marks({2, 3}));
   CHECK(gaps.count() == 1);
   std::map<StreamIndex, std::uint64_t> marks;

@@ -1,4 +1,4 @@
-// native_tests [PART OF A NAME]: runs the tests whose names have it, or all.
+// native_tests [SUBSTRING]: runs the tests whose names contain it, or all.
 #include <cstring>
 
 #include "native/check.hpp"

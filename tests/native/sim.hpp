@@ -1,4 +1,4 @@
-// The simulated driver for tests in C++: opened where it was built, with its own functions at hand.
+// The simulated driver for C++ tests, opened from the build directory, with its cudasim functions.
 #pragma once
 
 #include <cudasim/cudasim.h>
@@ -19,7 +19,7 @@ namespace arena::test {
 
 class Sim {
  public:
-  // A new machine, whatever there was before.
+  // Resets the machine.
   explicit Sim(const std::string& memory = "256MiB") : library_(open()) {
     CHECK(call<decltype(cudasimReset)>("cudasimReset") == 0);
     set("memory", memory);
@@ -35,7 +35,7 @@ class Sim {
   void fail(const char* function, unsigned long long nth, unsigned long long times, const char* error) const {
     CHECK(call<decltype(cudasimFail)>("cudasimFail", function, nth, times, error) == 0);
   }
-  // Has a function called by a stream, which must outlive that.
+  // Makes a stream call a function, which must outlive the call.
   template <typename Function>
   void launch(cu::Stream stream, const Function& function) const {
     const PrimaryContext context(*driver_, 0);
@@ -52,7 +52,7 @@ class Sim {
     return library_.function<Function>(name);
   }
   Bytes used() const { return call<decltype(cudasimUsed)>("cudasimUsed", 0); }
-  // How much of each kind the driver has given, and not got back.
+  // How many objects of each kind exist.
   std::map<std::string, std::uint64_t> census() const {
     char text[1024];
     call<decltype(cudasimCensus)>("cudasimCensus", text, sizeof text);
@@ -61,7 +61,7 @@ class Sim {
     for (std::pair<std::string, std::uint64_t> line; lines >> line.first >> line.second;) counts.insert(line);
     return counts;
   }
-  // What an arena takes, and nobody else.
+  // Checks the kinds that only arenas create.
   void check_all_returned() const {
     CHECK(used() == 0);
     const auto counts = census();
@@ -69,11 +69,12 @@ class Sim {
       CHECK(counts.at(kind) == 0);
   }
 
-  std::unique_ptr<Arena> arena(Bytes cap, bool virtual_memory = true, Bytes growth = Bytes{8} << 20) const {
+  enum class Memory { kVirtual, kPlain };
+  std::unique_ptr<Arena> arena(Bytes cap, Memory memory = Memory::kVirtual, Bytes growth = Bytes{8} << 20) const {
     ArenaSettings settings;
     settings.cap = cap;
     settings.growth = growth;
-    settings.virtual_memory = virtual_memory;
+    settings.virtual_memory = memory == Memory::kVirtual;
     return std::make_unique<Arena>(driver_, 0, settings);
   }
 
@@ -94,7 +95,7 @@ class Sim {
   std::shared_ptr<const Driver> driver_;
 };
 
-// A context beside the primary one of device 0, with a stream of its own.
+// A context of device 0 that is not its primary one, with a stream.
 class OtherContext {
  public:
   explicit OtherContext(const Sim& sim) : sim_(sim) {

@@ -1,4 +1,5 @@
-// StreamCaches and tracker by themselves: what is kept, and that the highest sums are exact although each thread counts alone.
+// Stream caches and the peak tracker on their own: what is cached, and that peaks are exact although each thread has
+// its own counters.
 #include "core/blocks/stream_cache.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct Counted {
   Bytes requested, size;
 };
 
-TEST(a_stream_cache_hands_out_what_it_keeps_for_exactly_its_size) {
+TEST(a_stream_cache_serves_only_requests_of_exactly_its_block_sizes) {
   StreamCaches caches;
   PeakTracker tracker(1);
   ThreadCounters& counters = tracker.of_this_thread();
@@ -41,7 +42,7 @@ TEST(a_stream_cache_hands_out_what_it_keeps_for_exactly_its_size) {
   CHECK(cache.may_have(1024) && !cache.may_have(512));
   CHECK(cache.take(key(16), 500, 512, 0, counters) == nullptr);
   CHECK(cache.take(key(17), 1000, 1024, 0, counters) == nullptr);
-  CHECK(cache.take(key(16), 1010, 1024, 0, counters) == nullptr);  // a new height, which only the arena counts
+  CHECK(cache.take(key(16), 1010, 1024, 0, counters) == nullptr);  // a new peak, which only the arena may count
   CHECK(cache.take(key(16), 900, 1024, 7, counters) == &block);
   CHECK(block.live && block.requested == 900 && block.line == 7);
   CHECK(block.serial == 1 && cache.allocations() == 2 && cache.hits() == 1);
@@ -49,7 +50,7 @@ TEST(a_stream_cache_hands_out_what_it_keeps_for_exactly_its_size) {
   CHECK(caches.find(key(16)) == nullptr && !cache.give(block, counters));
 }
 
-TEST(a_stream_cache_keeps_small_blocks_only_when_told_so) {
+TEST(a_stream_cache_admits_blocks_by_its_policy) {
   StreamCache cache(0);
   cache.serve(key(16));
   Block small, large;
@@ -61,26 +62,26 @@ TEST(a_stream_cache_keeps_small_blocks_only_when_told_so) {
   CHECK(!cache.would_admit(small));
 }
 
-TEST(a_stream_cache_keeps_sizes_that_come_again) {
+TEST(a_stream_cache_keeps_sizes_that_recur) {
   using enum StreamCache::Push;
   StreamCache cache(0);
   cache.serve(key(16));
   cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
   Block block;
   block.size = 4096;
-  CHECK(cache.push(block) == kRefused);  // which nobody has asked for
+  CHECK(cache.push(block) == kRefused);  // never requested
   cache.miss(4096);
-  CHECK(cache.push(block) == kRefused);  // once
+  CHECK(cache.push(block) == kRefused);  // requested once
   cache.miss(4096);
   CHECK(cache.push(block) == kCached && cache.pop(4096) == &block);
   CHECK(cache.push(block) == kCached);
-  cache.pop_all(StreamCache::Which::kAll, [&](Block& kept) { CHECK(&kept == &block); });  // in vain
+  cache.pop_all(StreamCache::Which::kAll, [&](Block& kept) { CHECK(&kept == &block); });  // halves the score
   CHECK(cache.push(block) == kCached);
   cache.pop_all(StreamCache::Which::kAll, [](Block&) {});
   CHECK(cache.push(block) == kRefused);
 }
 
-TEST(a_stream_cache_gives_up_what_is_large_and_keeps_what_is_small) {
+TEST(a_stream_cache_can_flush_large_blocks_and_keep_small_ones) {
   StreamCache cache(0);
   cache.serve(key(16));
   cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
@@ -97,7 +98,7 @@ TEST(a_stream_cache_gives_up_what_is_large_and_keeps_what_is_small) {
   CHECK(!cache.has_large() && !cache.is_empty() && cache.pop(small.size) == &small && cache.is_empty());
 }
 
-// Among many others that come once, in a cache that has far fewer bins.
+// Among many sizes that occur once, in a cache with far fewer bins.
 TEST(a_stream_cache_learns_a_size_among_many) {
   StreamCache cache(0);
   cache.serve(key(16));
@@ -130,7 +131,7 @@ TEST(a_stream_cache_learns_a_size_among_many) {
 }
 
 // Sizes that are no longer requested make room for others, and their blocks are evicted.
-TEST(a_stream_cache_forgets_sizes_that_come_no_more) {
+TEST(a_stream_cache_forgets_sizes_that_do_not_recur) {
   using enum StreamCache::Push;
   StreamCache cache(0);
   cache.serve(key(16));
@@ -161,8 +162,8 @@ TEST(a_stream_cache_forgets_sizes_that_come_no_more) {
   CHECK(kept > 40);
 }
 
-// Each thread counts for itself, in turns that the lock decides, as with all caches' locks held.
-TEST(the_highest_sums_over_several_threads_are_exact) {
+// Each thread has its own counters; a mutex stands for the caches' locks.
+TEST(the_peaks_over_several_threads_are_exact) {
   PeakTracker tracker(2);
   std::mutex mutex;
   std::int64_t requested = 0, size = 0, most_requested = 0, most_live = 0;
@@ -182,7 +183,7 @@ TEST(the_highest_sums_over_several_threads_are_exact) {
         live.push_back({asked, rounded});
         requested += static_cast<std::int64_t>(asked);
         size += static_cast<std::int64_t>(rounded);
-      } else {  // perhaps another thread's
+      } else {  // may be another thread's
         std::swap(live[chance() % live.size()], live.back());
         counters.remove(live.back().requested, live.back().size);
         requested -= static_cast<std::int64_t>(live.back().requested);
@@ -205,7 +206,7 @@ TEST(the_highest_sums_over_several_threads_are_exact) {
   }
 }
 
-TEST(a_thread_has_a_tally_for_each_arena) {
+TEST(a_thread_has_counters_for_each_arena) {
   PeakTracker first(3), second(4);
   CHECK(first.find() == nullptr);
   ThreadCounters& mine = first.of_this_thread();
@@ -215,7 +216,7 @@ TEST(a_thread_has_a_tally_for_each_arena) {
   CHECK(other != &mine);
 }
 
-TEST(serials_are_never_given_twice) {
+TEST(serials_are_never_reused) {
   std::mt19937 chance(4);
   StreamCaches caches;
   StreamCache* all[] = {&caches.of(0, key(16), 1), &caches.of(1, key(32), 1)};
@@ -229,7 +230,7 @@ TEST(serials_are_never_given_twice) {
   }
 }
 
-// The way without the arena's lock, from two threads at one cache: each block is in one pair of hands.
+// Two threads use one cache without the arena's lock.
 TEST(a_stream_cache_gives_no_block_to_two_threads) {
   StreamCaches caches;
   caches.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
@@ -245,7 +246,7 @@ TEST(a_stream_cache_gives_no_block_to_two_threads) {
   cache.miss(kAlignment);
   cache.miss(kAlignment);
   for (Block& block : blocks) CHECK(cache.give(block, tracker.of_this_thread()));
-  std::mutex arena;  // of the arena, for what a thread does not do alone
+  std::mutex arena;  // stands for the arena's lock
   std::atomic<int> taken = 0;
   const auto work = [&](Line line) {
     ThreadCounters* counters = nullptr;
@@ -253,7 +254,7 @@ TEST(a_stream_cache_gives_no_block_to_two_threads) {
       const std::lock_guard held(arena);
       counters = &tracker.of_this_thread();
       const StreamCaches::AllLocked all(caches);
-      tracker.add(*counters, 4, 4 * kAlignment);  // a share of the highest sums
+      tracker.add(*counters, 4, 4 * kAlignment);  // gives the thread a share of the peak
       counters->remove(4, 4 * kAlignment);
     }
     for (int i = 0; i < 20'000; ++i) {

@@ -1,4 +1,4 @@
-// Streams by themselves: which handles are used when, and who has to wait for whom.
+// Streams on their own: which handles are used when, and which stream has to wait for which.
 #include "core/streams/streams.hpp"
 
 #include <memory>
@@ -12,16 +12,16 @@ namespace {
 
 using test::Sim;
 
-const Streams::Listener kNobody{[](StreamIndex) {}, [](StreamIndex, std::uint64_t) {}};
+const Streams::Listener kNoListener{[](StreamIndex) {}, [](StreamIndex, std::uint64_t) {}};
 const auto kUnused = [](StreamIndex) { return false; };
 
-// The next stream gets the number of the last one that was destroyed.
-TEST(a_stream_with_the_number_of_another_is_another_and_has_to_wait) {
+// A new stream reuses the handle of the last one destroyed.
+TEST(a_stream_with_a_reused_handle_is_another_stream_and_has_to_wait) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
     std::vector<StreamIndex> forgotten;
-    Streams streams(device, {[&](StreamIndex index) { forgotten.push_back(index); }, kNobody.advance});
+    Streams streams(device, {[&](StreamIndex index) { forgotten.push_back(index); }, kNoListener.advance});
     const cu::Stream first = device.new_stream();
     const StreamIndex old = streams.index(first);
     const Mark mark = streams.mark(old);
@@ -32,7 +32,7 @@ TEST(a_stream_with_the_number_of_another_is_another_and_has_to_wait) {
     const StreamIndex now = streams.index(second);
     CHECK(now != old && forgotten == std::vector{old});
     CHECK(streams.must_wait(now, Marks(mark)));
-    streams.poll(Marks(mark), EventScope::kContexts);  // through the context: the old one cannot be named
+    streams.poll(Marks(mark), EventScope::kContexts);  // through the context: the old stream cannot be used
     CHECK(streams.reached(mark));
     device.delete_stream(second);
   }
@@ -43,7 +43,7 @@ TEST(a_borrowed_handle_is_used_only_during_the_call_that_passed_it) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, kNobody);
+    Streams streams(device, kNoListener);
     const cu::Stream stream = device.new_stream();
     const StreamIndex index = streams.index(stream);
     sim.reset_counts();
@@ -59,11 +59,11 @@ TEST(a_borrowed_handle_is_used_only_during_the_call_that_passed_it) {
   sim.check_all_returned();
 }
 
-TEST(the_owner_of_a_stream_is_kept_until_all_that_was_freed_on_it_is_done) {
+TEST(the_owner_of_a_stream_is_kept_until_everything_freed_on_it_is_done) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, kNobody);
+    Streams streams(device, kNoListener);
     const std::shared_ptr<cu::StreamTag> owner(device.new_stream(), [&](cu::Stream s) { device.delete_stream(s); });
     streams.keep(owner.get(), owner);
     const StreamIndex index = streams.index(owner.get());
@@ -72,7 +72,7 @@ TEST(the_owner_of_a_stream_is_kept_until_all_that_was_freed_on_it_is_done) {
     CHECK(owner.use_count() == 2 && streams.index(owner.get()) == index);
     streams.poll_all(EventScope::kStreams);
     CHECK(streams.reached(mark) && streams.are_done());
-    streams.drop_idle([&](StreamIndex used) { return used == index; });  // by a block that will be freed on it
+    streams.drop_idle([&](StreamIndex used) { return used == index; });  // a block will be freed on it
     CHECK(owner.use_count() == 2);
     streams.drop_idle(kUnused);
     CHECK(streams.take_released().size() == 1);
@@ -85,7 +85,7 @@ TEST(a_borrowed_stream_that_is_kept_from_now_on_stays_the_same_stream) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, kNobody);
+    Streams streams(device, kNoListener);
     const std::shared_ptr<cu::StreamTag> owner(device.new_stream(), [&](cu::Stream s) { device.delete_stream(s); });
     const StreamIndex index = streams.index(owner.get());
     streams.keep(owner.get(), owner);
@@ -94,12 +94,12 @@ TEST(a_borrowed_stream_that_is_kept_from_now_on_stays_the_same_stream) {
   sim.check_all_returned();
 }
 
-// But only when its work is done: what it freed is known by its index until then.
-TEST(the_own_stream_of_a_thread_that_has_ended_makes_room_for_another) {
+// But only when its work is done: until then, its marks refer to its index.
+TEST(the_index_of_an_ended_threads_stream_is_reused) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, kNobody);
+    Streams streams(device, kNoListener);
     Mark mark;
     std::thread([&] { mark = streams.mark(streams.index(cu::per_thread_stream())); }).join();
     streams.drop_idle(kUnused);
@@ -114,12 +114,12 @@ TEST(the_own_stream_of_a_thread_that_has_ended_makes_room_for_another) {
   sim.check_all_returned();
 }
 
-// It would have to be ordered by events of that context, which may end while they are needed.
+// It would need events of that context, which may be destroyed while they are needed.
 TEST(a_stream_of_a_context_that_is_not_primary_is_refused) {
   const Sim sim;
   {
     const Device device(sim.driver(), 0);
-    Streams streams(device, kNobody);
+    Streams streams(device, kNoListener);
     const test::OtherContext other(sim);
     CHECK_THROWS(UsageError, streams.index(other.stream()));
     CHECK(streams.count() == 0);

@@ -1,4 +1,4 @@
-// Traces as bytes: what is written is read again, what is no trace is refused, and threads record into one recorder.
+// Encoding and decoding of traces: round trips, malformed input, and threads that share a recorder.
 #include "trace/trace.hpp"
 
 #include <iterator>
@@ -55,13 +55,13 @@ TEST(a_trace_is_read_as_it_was_written) {
   for (std::size_t i = 0; i < trace.events().size(); ++i) CHECK(again.events()[i] == trace.events()[i]);
 }
 
-TEST(events_are_stored_whole_whatever_their_neighbours_are) {
+TEST(packed_events_are_lossless) {
   std::mt19937_64 chance(6);
   const std::uint64_t highest[] = {0, 1, 0xff, 0x100, 0xffff, 0x10000, 0xffffffff, 0x100000000, ~std::uint64_t{0}};
   std::vector<TraceEvent> events;
   EventStore store;
   for (std::size_t i = 0; i < 30'000; ++i) {
-    // Which values there are changes from page to page: so does the width of every column.
+    // The range of values changes from page to page, and so does the width of every column.
     const auto number = [&](std::size_t field) {
       const std::uint64_t most = highest[(i / 4096 + field) % std::size(highest)];
       return most == ~std::uint64_t{0} ? chance() : chance() % (most + 1);
@@ -82,13 +82,17 @@ TEST(events_are_stored_whole_whatever_their_neighbours_are) {
   CHECK(at == events.size() && store.at(29'999) == events.back());
 }
 
-// As the format says of chunks: each names its streams anew.
-TEST(the_streams_of_a_chunk_are_known_without_those_before) {
+// The format requires that every chunk describes its own streams.
+TEST(the_streams_of_a_chunk_are_known_without_earlier_chunks) {
   Trace trace;
   trace.set_handle(0, 100);
   trace.set_handle(1, 200);
   for (std::uint64_t i = 0; i < 200'000; ++i) {
-    trace.add({EventKind::kAllocate, 0, static_cast<std::uint32_t>(i % 2), 0, i, i, 512});
+    trace.add({.kind = EventKind::kAllocate,
+               .stream = static_cast<std::uint32_t>(i % 2),
+               .time = i,
+               .block = i,
+               .size = 512});
   }
   Encoder encoder;
   int chunks = 0;
@@ -101,8 +105,8 @@ TEST(the_streams_of_a_chunk_are_known_without_those_before) {
   CHECK(chunks > 1);
 }
 
-// Any change of a byte gives another trace, or an error that says where; never more than the bytes could hold.
-TEST(a_chunk_that_was_changed_is_read_or_refused) {
+// Changing any byte gives another trace, or an error that says where; never more events than the bytes can hold.
+TEST(a_corrupt_chunk_is_read_or_refused) {
   std::mt19937 chance(6);
   Trace trace;
   std::uint64_t next_block = 0;
@@ -126,7 +130,7 @@ TEST(a_chunk_that_was_changed_is_read_or_refused) {
   CHECK(refused > 100);
 }
 
-TEST(the_name_of_a_scope_is_text) {
+TEST(the_name_of_a_scope_must_be_utf8) {
   const auto read = [](const std::string& name) {
     const std::string bytes = std::string("\x0a\x00\x01\x00", 4) + static_cast<char>(name.size()) + name;
     Trace trace;
@@ -140,7 +144,7 @@ TEST(the_name_of_a_scope_is_text) {
   }
 }
 
-TEST(a_pickle_that_names_more_than_it_has_is_refused) {
+TEST(a_pickle_with_a_length_beyond_its_end_is_refused) {
   const auto check = [](const std::string& text) {
     check_pickle(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
   };
@@ -163,14 +167,19 @@ TEST(threads_record_into_one_recorder) {
     }
   });
   std::atomic<std::uint64_t> blocks = 0;
-  std::mutex arena;  // an arena tells one event at a time
+  std::mutex arena;  // an arena emits one event at a time
   std::vector<std::thread> writers;
   for (int thread = 0; thread < kThreads; ++thread) {
     writers.emplace_back([&, thread] {
       for (int i = 0; i < kEvents; ++i) {
         const std::lock_guard held(arena);
         const std::uint64_t block = blocks++;
-        recorder.on_event({EventKind::kAllocate, block, 512, static_cast<StreamIndex>(thread), 7, 3});
+        recorder.on_event({.kind = EventKind::kAllocate,
+                           .block = block,
+                           .size = 512,
+                           .stream = static_cast<StreamIndex>(thread),
+                           .cu_stream = 7,
+                           .line = 3});
       }
     });
   }
@@ -182,10 +191,12 @@ TEST(threads_record_into_one_recorder) {
   for (std::size_t i = 0; i < trace.events().size(); ++i) CHECK(trace.events()[i].block == i);
 }
 
-TEST(a_recording_that_nobody_takes_ends_by_itself) {
+TEST(a_recording_whose_chunks_are_not_taken_ends_by_itself) {
   Recorder recorder;
   const std::string name(1 << 18, 'x');
-  for (std::uint64_t i = 0; i < 300; ++i) recorder.on_event({EventKind::kScopeBegin, 0, 0, 0, 0, 0, i, name});
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    recorder.on_event({.kind = EventKind::kScopeBegin, .scope = i, .name = name});
+  }
   CHECK(recorder.overflowed() && recorder.events() < 300);
   int chunks = 0;
   while (recorder.next(std::chrono::milliseconds(0))) ++chunks;

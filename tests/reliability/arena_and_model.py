@@ -42,7 +42,7 @@ class ArenaAndModel(RuleBasedStateMachine):
     )
     def start(self, growth: int, headroom: int, reserve: int) -> None:
         self.configure()
-        self.spare_the_collector()
+        self.freeze_live_objects()
         self.cu = Cu()
         self.cu.start()
         self.queue = Queue(self.cu)
@@ -63,7 +63,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         self.used = sim.used()
 
     # Every failing request collects garbage, and Hypothesis keeps many live objects.
-    def spare_the_collector(self) -> None:
+    def freeze_live_objects(self) -> None:
         type(self).runs += 1
         if self.runs % 50 == 0:
             gc.unfreeze()
@@ -88,7 +88,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         room = max(0, self.total - self.other - self.headroom)
         return min(self.cap_granules, room // self.granule * self.granule)
 
-    def tell(self, block: Held, user: int) -> None:
+    def record_use(self, block: Held, user: int) -> None:
         self.buffers[block.ptr].record_stream(user)
 
     def next_value(self) -> int:
@@ -112,7 +112,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         except ArenaError as error:
             if not fault and not (fails and isinstance(error, OutOfMemoryError)):
                 raise
-            self.find_lost(error)
+            self.drop_lost_blocks(error)
             return False
         return True
 
@@ -135,7 +135,7 @@ class ArenaAndModel(RuleBasedStateMachine):
             self.buffers[block.ptr] = buffer
             self.queue.fill(block.ptr, size, block.value, stream)
             return True
-        self.find_lost(error)
+        self.drop_lost_blocks(error)
         if not fault:
             assert must is not True, f"{size} bytes: {error}"
             assert not self.fits_after_all(size), f"{size} bytes: {error}"
@@ -145,7 +145,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         return False
 
     def must_pass(self, size: int) -> bool | None:
-        """Whether a request has to pass or to fail; None if only the outcome can tell."""
+        """Whether a request has to pass or to fail; None if that depends on more than the model knows."""
         if not all(room.has(rounded(size)) for _, room in self.scopes):
             return False
         needed = len(self.model.touched()) + self.model.fewest_new(min(rounded(size), 4 * self.total), self.base)
@@ -164,7 +164,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         needed = len(self.model.touched()) + self.model.fewest_new(min(rounded(size), 4 * self.total), self.base)
         return (needed + beside) * self.granule <= self.least_limit
 
-    def find_lost(self, error: ArenaError) -> None:
+    def drop_lost_blocks(self, error: ArenaError) -> None:
         """A re-backing that fails halfway may lose data. The error says so, and those blocks are no longer live."""
         live = {piece.address for piece in self.pool.snapshot().pieces if piece.state == "live"}
         for block in [block for block in self.model.blocks if block.ptr not in live]:
@@ -172,7 +172,7 @@ class ArenaAndModel(RuleBasedStateMachine):
             self.model.remove(block)
             self.buffers.pop(block.ptr).free()
 
-    def give(self, block: Held, fault: Fault | None) -> None:
+    def free_block(self, block: Held, fault: Fault | None) -> None:
         self.queue.read_block(block)
         buffer = self.buffers.pop(block.ptr)
         self.model.remove(block)
@@ -235,7 +235,7 @@ class ArenaAndModel(RuleBasedStateMachine):
         while self.scopes:
             self.leave_last_scope()
         for block in list(self.model.blocks):
-            self.give(block, None)
+            self.free_block(block, None)
         self.queue.check()
         self.queue.close()
         self.everything_holds()

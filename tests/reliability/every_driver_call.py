@@ -109,7 +109,7 @@ class Program:
         after_each: Callable[[Program], None] = lambda program: None,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Run all steps. If told to stop early, repeat the last step, and run the final ones."""
+        """Run all steps. If `goes_on` returns False, repeat the last step, and run the final ones."""
         for step in self.steps():
             self.attempt(step)
             if self.pool is not None:

@@ -59,7 +59,7 @@ class Steps(ArenaAndModel):
                 self.request(chance.randrange(8 * self.granule), self.streams[stream % len(self.streams)], None)
                 and i % 2
             ):
-                self.give(self.model.blocks[-1], None)
+                self.free_block(self.model.blocks[-1], None)
 
     @rule(several=st.lists(st.deferred(lambda: sizes), min_size=1, max_size=3), seed=picks, stream=picks)
     def use_again(self, several: list[int], seed: int, stream: int) -> None:
@@ -67,7 +67,7 @@ class Steps(ArenaAndModel):
         chance, mine = random.Random(seed), list[Held]()
         for _ in range(24):
             if mine and chance.random() < 0.5:
-                self.give(mine.pop(chance.randrange(len(mine))), None)
+                self.free_block(mine.pop(chance.randrange(len(mine))), None)
             elif self.request(chance.choice(several), self.streams[stream % len(self.streams)], None):
                 mine.append(self.model.blocks[-1])
 
@@ -81,13 +81,13 @@ class Steps(ArenaAndModel):
     @rule(which=picks, fault=faults)
     def free(self, which: int, fault: Fault | None) -> None:
         if block := self.pick(which):
-            self.give(block, fault)
+            self.free_block(block, fault)
 
     @rule(seed=picks, share=st.sampled_from([0.3, 0.6, 1]))
     def free_many(self, seed: int, share: float) -> None:
         blocks = random.Random(seed).sample(self.model.blocks, int(share * len(self.model.blocks)))
         for block in blocks:
-            self.give(block, None)
+            self.free_block(block, None)
 
     @rule(which=picks)
     def free_what_is_not_live(self, which: int) -> None:
@@ -118,7 +118,7 @@ class Steps(ArenaAndModel):
         user = self.streams[stream % len(self.streams)]
         for block in filter(None, (self.pick(which + i) for i in range(3))):
             if block.stream is not None:
-                self.tell(block, user)
+                self.record_use(block, user)
                 if user != block.stream:
                     self.queue.share(block, user)
                     block.users.add(user)
@@ -267,7 +267,10 @@ class Plain(Steps):
     def fits_after_all(self, size: int) -> bool:
         if not all(room.has(rounded(size)) for _, room in self.scopes):
             return False
-        return self.model.fits_plain(rounded(size), self.pool.snapshot().segments, self.least_limit)
+        # While others use the headroom, segments that go back could not be taken again, so none is exchanged.
+        is_crowded = self.total - self.other - sim.used() < self.headroom
+        limit = 0 if is_crowded else self.least_limit
+        return self.model.fits_plain(rounded(size), self.pool.snapshot().segments, limit)
 
 
 class FromUpstream(Plain):

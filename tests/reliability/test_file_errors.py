@@ -120,7 +120,7 @@ import arena._cli
 arguments = sys.argv
 sys.argv = ["arena", "report", "nowhere.json"]
 with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
-    arena._cli.main()  # all that is needed is imported: nobody may not be allowed to read that
+    arena._cli.main()  # imports everything needed, which the user `nobody` may not be allowed to read
 sys.argv = arguments
 os.setuid(65534)
 for read in (arena.load, arena.Trace.read):

@@ -94,7 +94,7 @@ assert os.waitpid(process, 0)[1] == 0
 """
     done = run(code, str(tmp_path), ARENA_DRIVER="sim")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "this arena was made before the process was forke\n" * 2
+    assert done.stdout == "this arena was created before the process was fo\n" * 2
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("there.arena", "precious")]
 
 

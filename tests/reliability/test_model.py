@@ -84,7 +84,7 @@ class Careless(random_programs.Stitched):
 
     says = "is not ordered after|CUDA_ERROR_ILLEGAL_ADDRESS|bytes are not all"
 
-    def tell(self, block: random_programs.Held, user: int) -> None:
+    def record_use(self, block: random_programs.Held, user: int) -> None:
         pass
 
 
@@ -93,10 +93,10 @@ class Forgetful(random_programs.Stitched):
 
     says = "bytes are not all"
 
-    def give(self, block: random_programs.Held, fault: random_programs.Fault | None) -> None:
+    def free_block(self, block: random_programs.Held, fault: random_programs.Fault | None) -> None:
         if block.nbytes and block.stream is not None:
             self.queue.fill(block.ptr + block.nbytes - 1, 1, 0, block.stream)
-        super().give(block, fault)
+        super().free_block(block, fault)
 
 
 @pytest.mark.findings("race", "removed")

@@ -43,15 +43,15 @@ class ThreadWorkload:
                 (mine if stream == PER_THREAD or self.chance.random() < 0.5 else self.shared).append((block, buffer))
             self.do_something_else(mine)
         while mine:
-            self.give(*mine.pop())
+            self.free_block(*mine.pop())
 
     def do_something_else(self, mine: list[tuple[Held, arena.Buffer]]) -> None:
         what = self.chance.random()
         if what < 0.3 and mine:
-            self.give(*mine.pop(self.chance.randrange(len(mine))))
+            self.free_block(*mine.pop(self.chance.randrange(len(mine))))
         elif what < 0.5:
             with contextlib.suppress(IndexError):
-                self.give(*self.shared.pop())
+                self.free_block(*self.shared.pop())
         elif what < 0.6:
             self.pool.trim()
         elif what < 0.65:
@@ -59,7 +59,7 @@ class ThreadWorkload:
         elif what < 0.75:
             self.pool.stats()
 
-    def give(self, block: Held, buffer: arena.Buffer) -> None:
+    def free_block(self, block: Held, buffer: arena.Buffer) -> None:
         assert block.stream is not None
         self.queue.read(block.ptr, block.nbytes, block.value, block.stream)
         buffer.free()

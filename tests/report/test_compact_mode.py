@@ -103,7 +103,7 @@ def test_the_report_of_a_failed_request_says_how_to_allow_moving(
     assert isinstance(report, Report)
     assert (report.why, report.notes) == (why, [advice.removeprefix("Next: ")])
     shown = " ".join(str(report).split())
-    assert f"{caught.value.line} failed: re-backing not allowed. L{words[1:]}. Moving it would have set" in shown
+    assert f"{caught.value.line} failed: re-backing not allowed. L{words[1:]}. Moving it would have freed" in shown
     assert advice in shown
     kept.clear()
 

@@ -159,9 +159,9 @@ def test_the_report_of_a_budget_error_shows_the_budget_and_what_the_scope_holds(
     with show(report) as tab:
         banner = tab.page.inner_text(".verdict")
     assert "failed: budget of scope load reached. 8 of 10 MiB used." in banner
-    assert "Held most in scope load by" in banner
+    assert "Largest holders in scope load" in banner
     assert "32 MiB" not in banner
-    assert "Held most in scope load by" in str(report)
+    assert "Largest holders in scope load" in str(report)
     kept.clear()
 
 
@@ -199,12 +199,16 @@ def test_a_replay_that_does_not_fit_says_the_same_in_its_error_and_its_report(ma
 @pytest.mark.parametrize(
     ("settings", "size", "words"),
     [
-        ({"cap": "64MiB"}, 65 * MIB, "65 MiB can never pass under a cap of 64 MiB, whatever is freed: raise the cap"),
-        ({"cap": "64MiB"}, 64 * MIB + 1, "67,108,865 bytes can never pass under a cap of 67,108,864 bytes, whatever"),
-        ({"cap": "65MiB"}, 65 * MIB, "65 MiB can never pass under a cap of 65 MiB, which is 64 MiB in whole granules"),
-        ({"cap": "64MiB"}, 9 << 30, "9 GiB can never pass on this device, which has 8 GiB in all: ask for less"),
-        ({}, 9 << 30, "9 GiB can never pass on this device, which has 8 GiB in all: ask for less"),
-        ({"headroom": "7GiB"}, 2 << 30, "2 GiB can never pass under a headroom of 7 GiB, which leaves 1 GiB of the"),
+        (
+            {"cap": "64MiB"},
+            65 * MIB,
+            "65 MiB can never fit under a cap of 64 MiB, no matter what is freed: raise the cap",
+        ),
+        ({"cap": "64MiB"}, 64 * MIB + 1, "67,108,865 bytes can never fit under a cap of 67,108,864 bytes, no matter"),
+        ({"cap": "65MiB"}, 65 * MIB, "65 MiB can never fit under a cap of 65 MiB, which is 64 MiB in whole granules"),
+        ({"cap": "64MiB"}, 9 << 30, "9 GiB can never fit on this device, which has 8 GiB in total: request less"),
+        ({}, 9 << 30, "9 GiB can never fit on this device, which has 8 GiB in total: request less"),
+        ({"headroom": "7GiB"}, 2 << 30, "2 GiB can never fit under a headroom of 7 GiB, which leaves 1 GiB of the"),
     ],
 )
 def test_a_request_that_can_never_pass_names_the_limit(
@@ -228,5 +232,5 @@ def test_a_failed_reservation_reads_like_any_other_failed_request(make: MakeAren
         pool.reserve("80MiB")
     assert (caught.value.moving, caught.value.most) == ("switched off", 64 * MIB)
     assert "16 MiB  in 1 block of 16 MiB and more" in str(caught.value)
-    assert "80 MiB can never pass under a cap of 64 MiB" in str(caught.value)
+    assert "80 MiB can never fit under a cap of 64 MiB" in str(caught.value)
     kept.free()

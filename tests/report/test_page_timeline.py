@@ -48,7 +48,7 @@ def test_the_timeline_shows_the_peak_first_and_says_so(report: Report, show: Ope
     with show(report) as tab:
         assert figures(tab) == expected(report, peak)
         assert when(tab) == f"event {round(report.timeline.at[peak]):,}, the peak of live bytes"
-        assert tab.page.inner_text("#timeline-about").startswith("The most was live at event ")
+        assert tab.page.inner_text("#timeline-about").startswith("Live memory peaked at event ")
         assert tab.page.inner_text(".moment") == report.moment
         assert report.account["live"] == report.timeline.figures["live"][peak]
 

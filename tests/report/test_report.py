@@ -250,9 +250,9 @@ def test_a_reservation_counts_for_the_peak(make: MakeArena) -> None:
 
 def test_a_snapshot_of_another_arena_is_not_accepted_as_an_earlier_one(make: MakeArena) -> None:
     one, two = make(cap="64MiB"), make(cap="64MiB")
-    with pytest.raises(UsageError, match="no earlier snapshot of the same arena"):
+    with pytest.raises(UsageError, match="not an earlier snapshot of the same arena"):
         two.snapshot().since(one.snapshot())
-    with pytest.raises(UsageError, match="None is no snapshot"):
+    with pytest.raises(UsageError, match="None is not a snapshot"):
         one.snapshot().since(None)  # type: ignore[arg-type]
 
 
@@ -305,12 +305,12 @@ def test_live_allocations_since_an_earlier_snapshot_are_listed_by_line(
     since = pool.snapshot().since(before)
     assert (since.bytes, len(since.pieces)) == (3 * 1024, 3)
     assert [holder.blocks for holder in since.lines] == [3]
-    assert "3 blocks, 3 KiB, were allocated in between and still live" in str(since)
+    assert "3 blocks (3 KiB) allocated in between are still live" in str(since)
     assert small_line() in str(since)
     before_all.clear()
     leaked.clear()
-    assert str(pool.snapshot().since(before)) == "nothing was allocated in between that still lives"
-    with pytest.raises(UsageError, match="no earlier snapshot of the same arena"):
+    assert str(pool.snapshot().since(before)) == "nothing allocated in between is still live"
+    with pytest.raises(UsageError, match="not an earlier snapshot of the same arena"):
         before.since(pool.snapshot())
 
 
@@ -328,7 +328,7 @@ def test_reports_and_snapshots_are_saved_and_read_back(
     assert arena.load(tmp_path / "s.json") == snapshot
     assert (tmp_path / "r.txt").read_text() == str(report)
     assert pickle.loads(pickle.dumps(report)).blocks == report.blocks
-    with pytest.raises(UsageError, match=r"r\.json exists; give another name, or overwrite=True"):
+    with pytest.raises(UsageError, match=r"r\.json already exists; choose another name, or pass overwrite=True"):
         report.save(tmp_path / "r.json")
     report.save(tmp_path / "r.json", overwrite=True)
     with pytest.raises(UsageError, match=r"does not end with \.html or \.json or \.txt"):
@@ -351,10 +351,10 @@ def test_the_json_matches_its_schema(busy: tuple[arena.Arena, list[arena.Buffer]
         ("", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("[1]", "is neither a report nor a snapshot"),
-        ('{"format": "arena-report", "version": 99}', "of version 99; this arena reads 1"),
+        ('{"format": "arena-report", "version": 99}', "has version 99; this arena reads version 1"),
         ('{"format": "arena-report", "version": 1}', "report should have the fields made, "),
         ('{"format": "arena-snapshot", "version": 1}', "snapshot should have the fields device, "),
-        ('{"format": "arena-snapshot", "version": "x"}', "of version 'x'"),
+        ('{"format": "arena-snapshot", "version": "x"}', "has version 'x'"),
     ],
 )
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, content: str, text: str) -> None:
@@ -383,7 +383,7 @@ def test_all_open_arenas_are_reported_together(make: MakeArena, tmp_path: Path) 
     pools[0].close()
     assert len(arena.report()) == 1
     assert arena.report().save(tmp_path / "one.json") == [tmp_path / "one.json"]
-    assert "There is no open arena" in str(arena.Reports())
+    assert "No arena is open" in str(arena.Reports())
 
 
 def test_an_error_says_who_holds_the_most_in_25_lines(make: MakeArena, traced: None) -> None:
@@ -405,9 +405,9 @@ def test_a_failed_request_saves_its_report_to_the_given_folder(
 ) -> None:
     monkeypatch.setenv("ARENA_OOM_DIR", str(tmp_path / "new" / "folder"))
     pool = make(cap="8MiB")
-    with pytest.raises(arena.OutOfMemoryError, match="The whole report: ") as caught:
+    with pytest.raises(arena.OutOfMemoryError, match="Full report: ") as caught:
         pool.allocate(9 * MIB)
-    page = Path(str(caught.value).split("The whole report: ")[1].splitlines()[0])
+    page = Path(str(caught.value).split("Full report: ")[1].splitlines()[0])
     assert sorted(path.suffix for path in page.parent.iterdir()) == [".html", ".json", ".json"]
     report = arena.load(page.with_suffix(".json"))
     assert isinstance(report, Report)

@@ -132,13 +132,14 @@ def test_every_public_class_has_a_repr(things: Things) -> None:
         ("Comparison", "<arena.Comparison of 2 runs: A (cap 32MiB) fits, B (cap 4MiB) does not fit>"),
         (
             "Fit",
-            "<arena.Fit: works with a cap of 8 MiB, with ease from 36 MiB; 8 MiB live at the peak; fits in 24 MiB>",
+            "<arena.Fit: smallest cap 8 MiB, comfortable from 36 MiB; 8 MiB live at the peak; fits in 24 MiB>",
         ),
         ("LargestBatch", "<arena.LargestBatch: 56 passes, with 56 MiB live at its peak; 8 tried>"),
         ("Replayed", "<arena.Replayed: fits; at most 8 MiB live and 8 MiB reserved>"),
         (
             "does not fit",
-            "<arena.Replayed: does not fit: event 1 asked for 5 MiB, cap reached; at most 0 B live and 0 B reserved>",
+            "<arena.Replayed: does not fit: event 1, a request of 5 MiB, fails (cap reached); at most 0 B live and "
+            "0 B reserved>",
         ),
         ("Scope", "<arena.Scope 'load', ended: 5 MiB live, 5 MiB at the peak, budget 20 MiB>"),
         ("Timeline", "<arena.Timeline of device 0: 3 samples, at most 8 MiB live>"),
@@ -159,7 +160,7 @@ def test_a_notebook_shows_a_table_by_line(things: Things, name: str) -> None:
 
 def test_stats_show_the_account_in_a_notebook(things: Things) -> None:
     shown = things["Stats"]._repr_html_()
-    assert "what the program asked for" in shown
+    assert "live data the program requested" in shown
     assert f"{8 * MIB:,}" in shown
 
 

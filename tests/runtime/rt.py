@@ -28,7 +28,12 @@ class PointerAttributes(ctypes.Structure):
 
 
 class FatBinaryWrapper(ctypes.Structure):
-    _fields_ = [("magic", ctypes.c_int), ("version", ctypes.c_int), ("data", ctypes.c_void_p), ("more", ctypes.c_void_p)]
+    _fields_ = [
+        ("magic", ctypes.c_int),
+        ("version", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("more", ctypes.c_void_p),
+    ]
 
 
 class Rt:
@@ -104,7 +109,9 @@ class Program:
         register("__cudaRegisterFunction")(
             self.binary, self.kernel, self.names[0], self.names[0], -1, none, none, none, none, none
         )
-        register("__cudaRegisterVar")(self.binary, self.variable, self.names[1], self.names[1], 0, ctypes.c_size_t(64), 0, 0)
+        register("__cudaRegisterVar")(
+            self.binary, self.variable, self.names[1], self.names[1], 0, ctypes.c_size_t(64), 0, 0
+        )
         register("__cudaRegisterFatBinaryEnd")(self.binary)
 
     @property

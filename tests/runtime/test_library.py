@@ -79,6 +79,11 @@ def test_a_program_in_c_runs_on_it(tmp_path: Path, major: int) -> None:
         [binary],
         capture_output=True,
         text=True,
-        env={**clean_environment(), "LD_PRELOAD": str(sim.library()), "LD_LIBRARY_PATH": str(FOLDER), "CUDASIM_MEMORY": "3GiB"},
+        env={
+            **clean_environment(),
+            "LD_PRELOAD": str(sim.library()),
+            "LD_LIBRARY_PATH": str(FOLDER),
+            "CUDASIM_MEMORY": "3GiB",
+        },
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 hello 3\n", "")

@@ -6,6 +6,8 @@ import ctypes
 import threading
 import time
 
+import pytest
+
 from arena import sim
 
 from ..simulated.cu import Cu
@@ -64,14 +66,21 @@ def test_not_ready_is_remembered_like_an_error(rt: Rt) -> None:
     rt.ok("cudaStreamSynchronize", stream)
 
 
-def test_an_error_of_the_device_stays_with_its_context(rt: Rt) -> None:
-    data, stream = rt.malloc(4 * MIB), rt.stream()
-    with sim.temporarily(delay=20_000):
-        rt.ok("cudaMemsetAsync", data, 1, 512, stream)
-        rt.ok("cudaFree", 0)
-    sim.fail("cuStreamSynchronize", error="CUDA_ERROR_ILLEGAL_ADDRESS")
-    assert rt.cudaStreamSynchronize(stream) == "cudaErrorIllegalAddress"
-    rt.ok("cudaDeviceSynchronize")
+@pytest.mark.findings("removed")
+def test_an_error_of_the_device_stays_until_the_device_is_reset(rt: Rt) -> None:
+    cu, stream = Cu(), rt.stream()
+    address, handle = cu.reserve(2 * MIB), cu.create()
+    cu.map(address, handle)
+    cu.allow(address)
+    with sim.temporarily(delay=50_000):
+        rt.ok("cudaMemsetAsync", address, 1, 512, stream)
+        cu.ok("cuMemUnmap", address, 2 * MIB)
+        assert rt.cudaStreamSynchronize(stream) == "cudaErrorIllegalAddress"
+    assert rt.cudaGetLastError() == "cudaErrorIllegalAddress"
+    assert rt.cudaMalloc(ctypes.byref(ctypes.c_uint64()), 512) == "cudaErrorIllegalAddress"
+    rt.ok("cudaDeviceReset")
+    rt.cudaGetLastError()
+    rt.ok("cudaFree", rt.malloc(512))
 
 
 def test_the_first_call_that_needs_one_makes_the_primary_context(rt: Rt) -> None:

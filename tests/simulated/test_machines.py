@@ -363,7 +363,7 @@ def test_a_capture_is_refused_before_any_wait(cu: Cu) -> None:
     [
         ({"peers": [(0, 1, 2)]}, "peers: '0-1-2' is not accepted; write all, none, or pairs of devices"),
         ({"exclusive": [99]}, "exclusive: '99' is not accepted; write numbers of devices"),
-        ({"exclusive": 1.5}, "exclusive: 1.5 is a float; a number or a text, or a list of them, is accepted"),
+        ({"exclusive": 1.5}, "exclusive: 1.5 is a float; write a number or a string, or a list of them"),
         ({"dead": "ignore"}, "dead: 'ignore' is not accepted; write report, print"),
     ],
 )

@@ -104,7 +104,7 @@ def test_the_facts_say_what_was_measured(machine: None) -> None:
 
 def test_too_little_memory_is_reported_before_anything_is_done(machine: None) -> None:
     sim.configure(memory="1GiB", other="900MiB")
-    with pytest.raises(arena.UsageError, match="has 124 MiB free, and measuring needs 128 MiB"):
+    with pytest.raises(arena.UsageError, match="has 124 MiB free, but measuring needs 128 MiB"):
         quick()
     nothing_is_left()
     sim.configure(other="896MiB")

@@ -17,7 +17,7 @@ from .cu import Cu
 MIB = 1 << 20
 TABLE = """arena-prices 1
 # a comment, and facts
-device: A card of somebody's
+device: A test card
 measured: 2026-11-18T10:00:00Z
 
 cuMemCreate     2MiB  10
@@ -83,8 +83,8 @@ def test_the_current_table_is_shown_with_its_facts(machine: None, table: Path) -
     sim.configure(prices=str(table))
     found = sim.prices()
     assert found.name == sim.settings().prices == str(table)
-    assert found.facts == {"device": "A card of somebody's", "measured": "2026-11-18T10:00:00Z"}
-    assert found.label == "card.prices (A card of somebody's, 2026-11-18)"
+    assert found.facts == {"device": "A test card", "measured": "2026-11-18T10:00:00Z"}
+    assert found.label == "card.prices (A test card, 2026-11-18)"
     assert found.calls["cuMemCreate"] == ((2 * MIB, 10.0), (8 * MIB, 16.0), (64 * MIB, 72.0))
     sim.configure(prices="free")
     assert (sim.prices().calls, sim.price("cuMemCreate", MIB)) == ({}, 0)
@@ -115,7 +115,7 @@ def test_a_file_is_read_again_each_time_it_is_set(machine: None, table: Path) ->
 def test_the_environment_can_name_a_file(table: Path) -> None:
     code = "from arena import sim; print(sim.prices().label, sim.price('cuMemUnmap'))"
     done = run(code, check=True, CUDASIM_PRICES=str(table))
-    assert done.stdout == "card.prices (A card of somebody's, 2026-11-18) 5.25\n"
+    assert done.stdout == "card.prices (A test card, 2026-11-18) 5.25\n"
     table.write_text("arena-prices 1\ncuMemCreate 2MiB ten\n")
     done = run(
         "from arena import sim\ntry: sim.settings()\nexcept sim.UsageError as e: print(e)", CUDASIM_PRICES=str(table)
@@ -164,8 +164,8 @@ def test_the_environment_can_name_a_file(table: Path) -> None:
             "'create 2MiB 1' is neither a fact nor a price; write 'device: NAME', or 'cuMemCreate 2MiB 193'",
         ),
         ("{}", "'{}' is neither a fact nor a price"),
-        ("device: a\ndevice: b", "the fact 'device' is there twice; write it once"),
-        ("Device: a", "the fact 'Device' is not accepted; write its name in small letters"),
+        ("device: a\ndevice: b", "the fact 'device' appears twice; write it once"),
+        ("Device: a", "the fact 'Device' is not accepted; write its name in lower-case letters"),
         (": a", "the fact '' is not accepted"),
         ("device: \x1b[2J", "it has a control character"),
         ("cuMemMap\0 2MiB 1", "it has a control character"),
@@ -189,7 +189,7 @@ def test_an_error_in_a_file_is_reported_with_its_line(machine: None, tmp_path: P
         (os.urandom(3000), "is not a price file"),
         (
             b"arena-prices 2\ncuMemMap - 1\n",
-            "is a price file of version '2', and this arena reads version 1; update arena",
+            "is a price file of version '2', but this arena reads version 1; update arena",
         ),
         (b"arena-prices 1", "has no prices; write a line for each call and size"),
         (b"arena-prices 1\ndevice: x\n", "has no prices"),
@@ -207,7 +207,7 @@ def test_a_special_file_is_refused_without_waiting_for_it(machine: None, tmp_pat
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         assert f"{path} is not a regular file" in refusal(path)
     assert "'cheap' is not accepted; write a100, small, free, or the path of a file" in refusal("cheap")
-    assert "there is no file of that name" in refusal(tmp_path / "nothing")
+    assert "there is no file with that name" in refusal(tmp_path / "nothing")
     assert "..." in refusal("x" * 3000)
     for wrong in ("", "a\0b", 7.5, b"a100", ["a100"]):
         refusal(wrong)
@@ -224,7 +224,7 @@ def test_file_names_need_not_be_text(machine: None, tmp_path: Path) -> None:
     path.write_text(TABLE.replace("\n", "\r\n"))
     sim.configure(prices=path)
     assert sim.settings().prices == sim.prices().name == str(path)
-    assert sim.prices().facts["device"] == "A card of somebody's"
+    assert sim.prices().facts["device"] == "A test card"
 
 
 @pytest.mark.parametrize(

@@ -253,16 +253,16 @@ def test_stream_flags_are_checked(cu: Cu) -> None:
 
 def test_a_callback_is_called_after_a_fault_with_its_error(cu: Cu) -> None:
     sim.configure(races=False)
-    stream, told = cu.stream(), []
+    stream, received = cu.stream(), []
     address, _ = cu.mapped()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
     def callback(stream: int | None, status: int, data: int | None) -> None:
-        told.append(status)
+        received.append(status)
 
     with sim.temporarily(delay=SLOW):
         cu.ok("cuMemsetD8Async", address, 1, 64, stream)
         cu.ok("cuStreamAddCallback", stream, callback, 0, 0)
         cu.ok("cuMemUnmap", address, 2 * MIB)
         assert cu.cuStreamSynchronize(stream) == ILLEGAL_ADDRESS
-    assert told == [700]
+    assert received == [700]

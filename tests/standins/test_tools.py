@@ -8,6 +8,7 @@ import pytest
 
 from arena import sim
 
+from ..simulated.cu import Cu
 from .library import OK, Library, ints, out
 
 
@@ -36,6 +37,33 @@ def test_one_process_makes_communicators_for_several_devices() -> None:
     assert lib.ncclCommInitAll(made, 3, ints(0, 2, 1)) == OK
     assert [out(lib, "ncclCommUserRank", c, kind=ctypes.c_int) for c in made] == [0, 1, 2]
     assert [out(lib, "ncclCommCuDevice", c, kind=ctypes.c_int) for c in made] == [0, 2, 1]
+
+
+def test_collectives_copy_as_if_all_ranks_had_the_same_data() -> None:
+    sim.configure(memory="1GiB")
+    sim.enable()
+    cu = Cu()
+    cu.start()
+    lib, made, float32 = Library("libnccl.so.2"), (ctypes.c_size_t * 2)(), 7
+    assert lib.ncclCommInitAll(made, 2, ints(0, 0)) == OK
+    stream, source, target = cu.stream(), cu.alloc(64), cu.alloc(64)
+
+    def after(call: str, *arguments: int) -> list[int]:
+        """The first bytes of the four floats that a collective leaves in the target."""
+        for i in range(4):
+            cu.ok("cuMemsetD8Async", source + 4 * i, i + 1, 4, stream)
+        cu.ok("cuMemsetD8Async", target, 0, 64, stream)
+        assert getattr(lib, call)(source, target, *arguments, stream) == OK
+        cu.ok("cuStreamSynchronize", stream)
+        return list(cu.read(target, 16)[::4])
+
+    first, second = made
+    assert after("ncclAllReduce", 4, float32, 0, first) == [1, 2, 3, 4]
+    assert after("ncclReduce", 4, float32, 0, 1, first) == [0, 0, 0, 0]
+    assert after("ncclBroadcast", 4, float32, 1, second) == [1, 2, 3, 4]
+    assert after("ncclReduceScatter", 2, float32, 0, second) == [3, 4, 0, 0]
+    assert after("ncclAllGather", 2, float32, first) == [1, 2, 1, 2]
+    assert after("ncclAlltoAll", 2, float32, first) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("version", "major"), [("13", 13), ("12", 12)])

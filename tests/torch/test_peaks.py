@@ -29,7 +29,7 @@ def _no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
 def rounded(size: int) -> int:
     """What one allocation counts: multiples of 512 bytes.
 
-    Blocks are cut from segments of 2 MiB (requests up to 1 MiB), 20 MiB (below 10 MiB) or the size in multiples of 2 MiB.
+    Blocks are cut from segments of 2 MiB (requests up to 1 MiB), 20 MiB (below 10 MiB) or multiples of 2 MiB.
     What is left is cut off if it is at least 512 bytes in the first, and more than 1 MiB in the others: so large sizes
     here are multiples of 2 MiB, or stay below 1 MiB.
     """
@@ -54,7 +54,9 @@ def test_one_tensor(size: int) -> None:
     assert peak_during(lambda: torch.empty(size, dtype=torch.uint8, device="cuda")) == rounded(size)
 
 
-@pytest.mark.parametrize(("size", "counted"), [(11 * MIB, 12 * MIB), (21 * MIB // 2, 21 * MIB // 2), (15 * MIB + 1, 16 * MIB)])
+@pytest.mark.parametrize(
+    ("size", "counted"), [(11 * MIB, 12 * MIB), (21 * MIB // 2, 21 * MIB // 2), (15 * MIB + 1, 16 * MIB)]
+)
 def test_what_is_left_of_a_large_segment_counts_if_it_is_at_most_1_mib(size: int, counted: int) -> None:
     assert peak_during(lambda: torch.empty(size, dtype=torch.uint8, device="cuda")) == counted
 
@@ -109,8 +111,8 @@ def test_an_attention_block(length: int) -> None:
     before = torch.cuda.memory_allocated()
     out = attend()
     assert torch.cuda.memory_allocated() - before == square + one
-    # Backward: the gradients of weights and of v; then that of the scores, beside a product (gradient times weights) that
-    # PyTorch's softmax makes for it; then those of q and k, when weights and their gradient are gone.
+    # Backward: the gradients of weights and of v; then that of the scores, beside a product of both that PyTorch's
+    # softmax makes for it; then those of q and k, when weights and their gradient are gone.
     dout = torch.zeros_like(out)
     to_weights = square + one
     to_scores = to_weights + 2 * square

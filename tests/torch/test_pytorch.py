@@ -41,7 +41,9 @@ def test_every_allocation_is_one_of_the_driver_and_cached_memory_is_returned() -
 
 
 def test_out_of_memory_is_pytorchs_error_and_it_goes_on() -> None:
-    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 100.00 GiB. GPU 0 has a total capacity of 14.74"):
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"Tried to allocate 100.00 GiB. GPU 0 has a total capacity of 14.74"
+    ):
         torch.empty(100 << 30, dtype=torch.uint8, device="cuda")
     assert torch.empty(8 << 30, dtype=torch.uint8, device="cuda").numel() == 8 << 30
 
@@ -234,7 +236,7 @@ def test_torch_compile_says_what_is_missing() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    with pytest.raises(Exception, match="libcuda.so"):
+    with pytest.raises(Exception, match=r"libcuda\.so"):
         double(torch.zeros(10, device="cuda"))
 
 

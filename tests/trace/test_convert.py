@@ -109,9 +109,9 @@ def test_blocks_of_any_number_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_truncated_trace_is_still_incomplete_after_conversion(recorded: Trace, tmp_path: Path) -> None:
-    recorded.problem = "byte 77: the file ends in a chunk"
+    recorded.problem = "byte 77: the file ends within a chunk"
     again = Trace.read(recorded.save(tmp_path / "again.arena"))
-    assert again.problem == "the recording was not ended: the last events may be missing"
+    assert again.problem == "the recording has no end: the last events may be missing"
     assert raw(again) == raw(recorded)
 
 
@@ -157,14 +157,14 @@ def test_rmms_log_keeps_threads_times_streams_and_failures(recorded: Trace, tmp_
 
 
 def test_a_compressed_csv_is_an_rmm_log_only_if_requested(recorded: Trace, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"run\.csv\.gz' could be RMM's log or arena-trace 1; tell which"):
+    with pytest.raises(UsageError, match=r"run\.csv\.gz' could be an RMM log or arena-trace 1; say which"):
         recorded.save(tmp_path / "run.csv.gz")
     packed = recorded.save(tmp_path / "run.csv.gz", to="rmm")
     assert raw(Trace.read(packed)) == raw(Trace.read(recorded.save(tmp_path / "run.csv")))
-    for name, to, text in (("x.arena.gz", "arena", "only text and RMM"), ("x.y", "json", "to='json' is no format")):
+    for name, to, text in (("x.arena.gz", "arena", "only text and RMM"), ("x.y", "json", "to='json' is not a format")):
         with pytest.raises(UsageError, match=text):
             recorded.save(tmp_path / name, to=to)
-    with pytest.raises(UsageError, match="cap= is for perfetto"):
+    with pytest.raises(UsageError, match="cap= is only for perfetto"):
         recorded.save(tmp_path / "x.arena", cap="1GiB")
     with pytest.raises(UsageError, match="exists"):
         recorded.save(packed, to="rmm")
@@ -243,18 +243,18 @@ def test_an_address_that_is_allocated_again_was_freed(tmp_path: Path) -> None:
 def test_an_invalid_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     path.write_bytes(container.header({"device": 5}))
-    with pytest.raises(TraceError, match="has no whole header"):
+    with pytest.raises(TraceError, match="has no complete header"):
         Trace.read(path)
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"# arena-trace 1\na,1,5,0\na,1,5,0\n", "line 3: 'a,1,5,0' cannot be read: block 1 is live already"),
+        (b"# arena-trace 1\na,1,5,0\na,1,5,0\n", "line 3: 'a,1,5,0' cannot be read: block 1 is already live"),
         (b"# arena-trace 1\na,1,5,0\nf,1\nf,1\n", "line 4: 'f,1' cannot be read: block 1 is not live"),
-        (b"# arena-trace 1\n\xff\xfe\n", "line 2: .* is no text"),
+        (b"# arena-trace 1\n\xff\xfe\n", "line 2: .* is not UTF-8 text"),
         (b"# arena-trace 1\n" + b"a" * 70_000, "line 2: a line of more than 65536 bytes"),
-        (gzip.compress(b"# arena-trace 1\n" + b"a,1,5,0\nf,1\n" * 10_000, mtime=0)[:-30], "cannot be unpacked"),
+        (gzip.compress(b"# arena-trace 1\n" + b"a,1,5,0\nf,1\n" * 10_000, mtime=0)[:-30], "cannot be decompressed"),
         (gzip.compress(b"ARENATRC", mtime=0), "its first line is not"),
         (gzip.compress(b"x" * (1 << 26), mtime=0), "line 1: a line of more than"),
         (b"Thread,Time,Action\n1,2,3\n", "its first line is not"),

@@ -53,7 +53,7 @@ def test_a_recording_truncated_in_its_last_chunk_says_so_and_commands_need_some_
     Path(path).write_bytes(data[:-3])
     trace = Trace.read(path)
     assert len(trace) == chunks - 1
-    assert trace.problem.endswith(": the file ends in a chunk")
+    assert trace.problem.endswith(": the file ends within a chunk")
     for command in (
         ["replay", path],
         ["replay", "--compare", path, path],
@@ -62,7 +62,7 @@ def test_a_recording_truncated_in_its_last_chunk_says_so_and_commands_need_some_
     ):
         code, said = call(*command)
         if chunks == 1:
-            assert (code, said) == (1, f"arena: {path} has no events that could be read: {trace.problem}\n")
+            assert (code, said) == (1, f"arena: {path} has no readable events: {trace.problem}\n")
         else:
             assert (code, said) == (0, f"arena: {path}: {trace.problem}\n")
 
@@ -97,16 +97,16 @@ def test_random_records_are_refused_with_their_position(seed: int) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "is no trace: it is empty"),
-        (b"PK\3\4 something else", "is no trace: it is neither"),
-        (b"ARENATRC\x02\0\0\0\0\0\0\0", "is of version 2; this arena reads 1"),
-        (b"ARENATRC\x01\0\0\0\xff\xff\xff\xff{}", "has no whole header"),
+        (b"", "is not a trace: it is empty"),
+        (b"PK\3\4 something else", "is not a trace: it is neither"),
+        (b"ARENATRC\x02\0\0\0\0\0\0\0", "has version 2; this arena reads version 1"),
+        (b"ARENATRC\x01\0\0\0\xff\xff\xff\xff{}", "has no complete header"),
         (b"# arena-trace 1\na,1,x,0\n", "line 2: 'a,1,x,0' cannot be read"),
         (b"# arena-trace 1\na,1,5,99999999\n", "line 2"),
         (b"# arena-trace 1\na,-1,5,0\n", "line 2"),
-        (b"# arena-trace 1\nq\n", "not a, f, x or s"),
+        (b"# arena-trace 1\nq\n", "it does not start with a, f, x or s"),
         (b"# arena-trace 9\n", "its first line is not"),
-        (b"\x1f\x8b broken", "cannot be unpacked"),
+        (b"\x1f\x8b broken", "cannot be decompressed"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_with_the_reason(tmp_path: Path, content: bytes, text: str) -> None:
@@ -136,8 +136,8 @@ def test_reading_stops_before_a_file_unpacks_to_more_than_the_free_memory(
     monkeypatch.setattr(read, "memory_left", lambda: 96 * 1000)
     trace = Trace.read(path)
     assert (len(trace), len(whole)) == (1000, 6001)
-    assert trace.problem == "chunk at event 1000: all of it would take more than the 93.75 KiB of memory left"
-    with pytest.raises(TraceError, match="line 1002: 'a,500,512,0' cannot be read: all of it would take more than"):
+    assert trace.problem == "chunk at event 1000: the trace would take more than the 93.75 KiB of memory left"
+    with pytest.raises(TraceError, match="line 1002: 'a,500,512,0' cannot be read: the trace would take more than"):
         Trace.read(tmp_path / "run.trace.gz")
 
 

@@ -64,7 +64,7 @@ def test_a_failed_run_does_not_fit_where_it_failed_and_elsewhere_only_as_far_as_
     assert died.replay(cap="492MiB").fits is False
     above = died.replay(cap="496MiB")
     assert (above.fits, above.error, above.peak_live) == (None, None, 494 * MIB)
-    assert "failed in the recorded run, and passed here" in above.report.moment
+    assert "failed in the recorded run, but passed here" in above.report.moment
     assert above.ended_by == died.ended_by
 
 
@@ -87,12 +87,12 @@ def test_batches_are_not_predicted_from_a_failed_run(make: MakeArena, died: Trac
 def test_a_comparison_does_not_claim_that_a_failed_run_fits(died: Trace, tmp_path: Path) -> None:
     found = arena.compare(died, cap=["496MiB", "600MiB"])
     assert found.fits is None
-    assert [run.verdict for run in found.runs] == ["not known", "not known"]
+    assert [run.verdict for run in found.runs] == ["unknown", "unknown"]
     assert found.caption.startswith("A and B fit as far as they were recorded. The recorded run did not finish: event ")
     assert [run["fits"] for run in found.to_dict()["runs"]] == [None, None]
     assert "Both fit" not in str(found)
     page = found.save(tmp_path / "compare.html").read_text()
-    assert page.count("<td>not known</td>") == 2
+    assert page.count("<td>unknown</td>") == 2
     assert page.count('"fits": true') + page.count('"fits":true') == 2  # no cross where nothing failed
     assert arena.compare(died, cap=["256MiB", "600MiB"]).fits is False
 
@@ -110,7 +110,7 @@ def test_the_request_that_ended_a_run_is_known_in_other_formats(died: Trace, tmp
 
 
 def test_counters_for_perfetto_mark_where_the_run_failed(died: Trace, tmp_path: Path) -> None:
-    assert '"the recorded run failed: 294 MiB asked for"' in died.save(tmp_path / "run.json").read_text()
+    assert '"the recorded run failed: a request of 294 MiB"' in died.save(tmp_path / "run.json").read_text()
 
 
 @pytest.mark.parametrize("handles", [False, True])

@@ -280,9 +280,9 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
     [
         ({"batch_to": 32}, "record the program a second time"),
         ({"batch_from": 8}, "record the program a second time"),
-        ({"traces": 2}, "2 traces and 0 batch sizes"),
-        ({"traces": 2, "batch_from": [8]}, "2 traces and 1 batch sizes"),
-        ({"traces": 2, "batch_from": [8, 8]}, "all are of one batch"),
+        ({"traces": 2}, "2 traces, but 0 batch sizes"),
+        ({"traces": 2, "batch_from": [8]}, "2 traces, but 1 batch sizes"),
+        ({"traces": 2, "batch_from": [8, 8]}, "two different batch sizes are needed"),
         ({"traces": 2, "batch_from": [8, 0]}, "batch_from=0 is not accepted"),
         ({"traces": 2, "batch_from": [8, 16], "batch_to": [True]}, "batch_to=True is not accepted"),
         ({"traces": 2, "batch_from": [8, 16], "batch_to": "64"}, "batch_to='64' is not accepted"),
@@ -290,10 +290,10 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
         ({"traces": 0}, "no trace was given"),
         ({"cap": "lots"}, "cap='lots' is not a size"),
         ({"cap": 0}, "cap=0 leaves nothing"),
-        ({"cap": "80%"}, "say of which with device="),
+        ({"cap": "80%"}, "name the device with device="),
         ({"device": "gpu"}, "there is no card 'gpu'"),
-        ({"device": 77}, "there is no such device"),
-        ({"device": "1GiB", "outside": "2GiB"}, "leaves nothing of device='1GiB'"),
+        ({"device": 77}, r"device=77 does not exist; this machine has \d devices?"),
+        ({"device": "1GiB", "outside": "2GiB"}, "leaves no memory of device='1GiB'"),
         ({"vmm": "yes"}, "vmm='yes' is not accepted"),
         ({"outside": "much"}, "outside='much' is not a size"),
     ],
@@ -325,6 +325,6 @@ def test_an_empty_trace_is_an_error() -> None:
 
 
 def test_progress_counts_the_replays() -> None:
-    told: list[int] = []
-    found: Fit = fit(random_trace(1), progress=lambda done, text: told.append(done))
-    assert told == list(range(found.replays))
+    seen: list[int] = []
+    found: Fit = fit(random_trace(1), progress=lambda done, text: seen.append(done))
+    assert seen == list(range(found.replays))

@@ -72,7 +72,7 @@ def test_another_cupy_allocator_is_neither_replaced_nor_measured(
     give_cupy(theirs.malloc)
     called: list[int] = []
     with pytest.raises(
-        UsageError, match=r"comes from cupy\.cuda\.memory\.MemoryPool, not from an arena, .* or say with pool="
+        UsageError, match=r"allocates from cupy\.cuda\.memory\.MemoryPool, not from an arena, .* as pool="
     ):
         largest_batch(called.append, 1, 8)
     assert called == []
@@ -99,7 +99,7 @@ except arena.UsageError as error:
     )
     assert done.stdout.splitlines() == [
         f"(64, {64 * MIB})",
-        "2 arenas are open; say with pool= which one the function uses",
+        "2 arenas are open; pass the one that the function uses as pool=",
     ]
 
 
@@ -121,7 +121,7 @@ def test_other_errors_of_the_function_are_passed_on(make: MakeArena) -> None:
     ("low", "high", "text"),
     [
         (-1, 5, "low=-1 is not accepted"),
-        (5, 1, "low=5 is more than high=1"),
+        (5, 1, "low=5 is greater than high=1"),
         (1.5, 2, r"low=1\.5 is not"),
         (True, 2, "low=True is not"),
         (1, None, "high=None is not"),

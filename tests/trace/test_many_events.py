@@ -87,7 +87,7 @@ def test_rows_in_an_unusual_notation_are_read_all_the_same(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ("a,1,5,0", "block 1 is live already"),
+        ("a,1,5,0", "block 1 is already live"),
         ("f,9", "block 9 is not live"),
         ("f,-9", "block -9 is not live"),
         ("a,-1,5,0", "block -1 is below 0"),
@@ -96,7 +96,7 @@ def test_rows_in_an_unusual_notation_are_read_all_the_same(tmp_path: Path) -> No
         ("a,2,5", "not enough values"),
         ("x,2", "not enough values"),
         ("x,5,1048576", "stream 1048576 of at most"),
-        ("y,2", "not a, f, x or s"),
+        ("y,2", "it does not start with a, f, x or s"),
     ],
 )
 def test_an_invalid_row_is_named(tmp_path: Path, row: str, text: str) -> None:

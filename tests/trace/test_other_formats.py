@@ -115,7 +115,7 @@ class Evil:
     [
         (Evil(), "only plain data is read from a pickle"),
         ({"device_traces": [[Evil()]]}, "only plain data is read from a pickle"),
-        ([1, 2], "is no snapshot of PyTorch"),
+        ([1, 2], "is not a PyTorch snapshot"),
         ({"segments": []}, "it has no device_traces"),
         ({"device_traces": [[], []]}, "has no history"),
         ({"device_traces": [[{"action": "alloc"}]]}, "entry 0 of device 0 cannot be read"),

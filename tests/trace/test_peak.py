@@ -160,7 +160,7 @@ def test_a_trace_that_does_not_fit_is_reported_where_it_failed(make: MakeArena, 
     assert done.report is done.end
     assert (done.report.verdict, done.report.account["live"]) == ("cap reached", live[-1])
     assert f"event {done.events - 1} of {len(trace)}" in done.report.moment
-    assert "it asked for 2 MiB from test_peak.py:" in done.report.moment
+    assert "a request of 2 MiB from test_peak.py:" in done.report.moment
     assert done.report.timeline is not None
     assert done.report.timeline.at[-1] == pytest.approx(trace[done.events - 1].time)
 
@@ -203,8 +203,8 @@ def test_the_command_shows_the_peak_and_its_largest_holders(make: MakeArena, tmp
     shown = run_arena("replay", path, "--save", tmp_path / "r.json").stdout
     lines = shown.splitlines()
     assert lines[0].startswith("fits: ")
-    assert "the most was live then." in lines[1]
-    assert "18 MiB were live then:" in lines[2]
+    assert "the peak of live bytes." in lines[1]
+    assert "18 MiB was live:" in lines[2]
     assert lines[3].split()[:3] == ["18", "MiB", "100%"]
     assert "test_peak.py:" in lines[3]
     assert lines[3].endswith(", 9 blocks")
@@ -227,6 +227,6 @@ def test_the_command_says_where_and_why_the_trace_does_not_fit(make: MakeArena, 
     assert done.returncode == 3
     assert lines[0].startswith("does not fit under a cap of 12 MiB: event ")
     assert lines[1].startswith("cap reached; ")
-    assert "into the run: it asked for 2 MiB from test_peak.py:" in lines[2]
+    assert "into the run: a request of 2 MiB from test_peak.py:" in lines[2]
     facts = json.loads(run_arena("replay", tmp_path / "run.arena", "--cap", "12MiB", "--json").stdout)
     assert facts["moment"] == lines[2]

@@ -116,7 +116,7 @@ def test_a_pickle_that_takes_long_to_hash_is_refused_before_it_is_read(kind: str
 def test_a_pickle_index_consists_of_digits_alone() -> None:
     _core.check_pickle(b"\x80\x04}p5\n.")
     for text in (b"+5", b" 5", b"5_0", b"-1"):
-        with pytest.raises(TraceError, match="byte 3: an index that is no number"):
+        with pytest.raises(TraceError, match="byte 3: an index that is not a number"):
             _core.check_pickle(b"\x80\x04}p" + text + b"\n.")
 
 
@@ -143,7 +143,7 @@ def test_segments_do_not_share_their_blocks(tmp_path: Path) -> None:
     data["segments"] = [{**data["segments"][0]}, {**data["segments"][0]}]
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(data))
-    with pytest.raises(TraceError, match="two segments have the same list of blocks"):
+    with pytest.raises(TraceError, match="two segments share a list of blocks"):
         Trace.read(path)
 
 

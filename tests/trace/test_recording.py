@@ -58,14 +58,14 @@ def test_every_event_is_recorded_and_read_back(make: MakeArena, cu: Cu, tmp_path
 def test_nothing_is_overwritten_unless_requested(make: MakeArena, tmp_path: Path) -> None:
     pool, path = make(cap="8MiB"), tmp_path / "run.arena"
     path.write_text("precious")
-    with pytest.raises(UsageError, match=r"run\.arena exists"):
+    with pytest.raises(UsageError, match=r"run\.arena already exists"):
         pool.record(path)
     assert path.read_text() == "precious"
     with pool.record(path, overwrite=True) as recording:
         pass
     recording.stop()
     assert Trace.read(path).problem == ""
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match=r"the folder .* does not exist"):
         pool.record(tmp_path / "no" / "run.arena")
 
 
@@ -73,7 +73,10 @@ def test_a_second_recording_is_refused_while_one_is_running(make: MakeArena, tmp
     pool = make(cap="8MiB")
     with pool.record(tmp_path / "run.arena"):
         pool.allocate(1000).free()
-        with pytest.raises(UsageError, match=r"other\.arena cannot be recorded: the arena is, to .*run\.arena; stop"):
+        with pytest.raises(
+            UsageError,
+            match=r"other\.arena cannot be recorded: the arena is already being recorded to .*run\.arena; stop",
+        ):
             pool.record(tmp_path / "other.arena")
         pool.allocate(2000).free()
     assert not (tmp_path / "other.arena").exists()
@@ -120,7 +123,7 @@ print(pool.stats().blocks)
 """
     done = run(code, ARENA_DRIVER="sim")
     assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert f"RuntimeWarning: the recording {path} ended: [Errno 27]" in done.stderr
+    assert f"RuntimeWarning: the recording {path} stopped: [Errno 27]" in done.stderr
     trace = Trace.read(path)
     assert trace.problem
     assert len(trace) < 200_000
@@ -151,7 +154,7 @@ time.sleep(60)
     child.wait()
     child.stdout.close()
     trace = Trace.read(path)
-    assert trace.problem == "the recording was not ended: the last events may be missing"
+    assert trace.problem == "the recording has no end: the last events may be missing"
     assert len(trace) >= 4000
 
 
@@ -205,4 +208,4 @@ pools[0].close()
         assert sum(event.kind == "allocate" for event in Trace.read(tmp_path / name)) == 1
         assert Trace.read(tmp_path / name).problem == ""
     again = run(code, ARENA_DRIVER="sim", ARENA_RECORD=str(tmp_path / "run.arena"))
-    assert "run.arena exists; give another name" in again.stderr.splitlines()[-1]
+    assert "run.arena already exists; choose another name" in again.stderr.splitlines()[-1]

@@ -54,13 +54,13 @@ def test_a_replay_says_whether_where_and_why_it_does_not_fit(make: MakeArena, tm
     assert (done.fits, done.error, done.peak_live) == (True, None, 32 * MIB)
     assert done.priced_ms is not None
     assert done.samples[-1][1].live == 32 * MIB
-    told: list[tuple[int, int]] = []
-    done = trace.replay(cap="20MiB", progress=lambda played, total: told.append((played, total)))
+    seen: list[tuple[int, int]] = []
+    done = trace.replay(cap="20MiB", progress=lambda played, total: seen.append((played, total)))
     assert not done.fits
     assert done.error is not None
     assert (done.error.verdict, done.report.verdict, done.error.requested) == ("cap reached", "cap reached", 4 * MIB)
     assert done.peak_live == 20 * MIB
-    assert told[-1] == (done.events, len(trace))
+    assert seen[-1] == (done.events, len(trace))
     assert len(kept) == 8
 
 

@@ -1,1 +1,1 @@
-"""Answers from recorded and repeated runs: replay, compare, fit, the largest batch, and the prices of the driver."""
+"""Analyses of recorded and repeated runs: replay, compare, fit, the largest batch, and the cost of driver calls."""

@@ -1,4 +1,4 @@
-"""The largest batch that fits, found by trying."""
+"""Finds the largest batch that fits, by trying."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ __all__ = ["LargestBatch", "largest_batch"]
 
 class _Found(NamedTuple):
     batch: int
-    """The largest that passes."""
+    """The largest batch that passes."""
     peak: int
-    """The most bytes that were live in it."""
+    """Its peak of live bytes."""
     tried: dict[int, int | None]
-    """Every batch that was tried, with its peak, or none if it did not pass."""
+    """Every batch that was tried and its peak; ``None`` if it failed."""
 
 
 class LargestBatch(Shown, _Found):
-    """What :func:`largest_batch` found."""
+    """The result of :func:`largest_batch`."""
 
     __slots__ = ()
 
 
 def largest_batch(function: Callable[[int], object], low: int, high: int, *, pool: Arena | None = None) -> LargestBatch:
-    """Call ``function(batch)`` with batches from ``low`` to ``high`` until the largest is known that passes.
+    """Find the largest batch from ``low`` to ``high`` for which ``function(batch)`` passes, by bisection.
 
-    A batch passes if no request fails. If one does, all larger ones are taken to fail as well, so few are tried. What
-    a call leaves behind is collected before the next. If not even ``low`` passes, its :class:`OutOfMemoryError` is
-    raised.
+    A batch passes if no request fails. If it fails, larger ones are assumed to fail as well, so only a few are tried.
+    Garbage is collected before each call. If even ``low`` fails, its :class:`OutOfMemoryError` is raised.
 
-    ``pool`` is the arena that the memory comes from; CuPy's arrays are allocated from it while the function runs.
-    Without it, it is the arena that CuPy uses now; if CuPy uses another allocator, that is a :class:`UsageError`,
-    because the answer would be of another program. Without CuPy it is the arena that is open, or the default arena.
+    ``pool`` is the arena to use; CuPy's arrays are allocated from it while the function runs. The default is the arena
+    that CuPy uses; if CuPy uses another allocator, a :class:`UsageError` is raised, because the answer would not apply
+    to it. Without CuPy, the default is the open arena or, if none is open, the default arena.
 
     >>> import arena
     >>> pool = arena.Arena(cap="64MiB", device="sim:1GiB")
@@ -53,13 +52,13 @@ def largest_batch(function: Callable[[int], object], low: int, high: int, *, poo
     """
     for name, value in (("low", low), ("high", high)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise UsageError(f"{name}={value!r} is not accepted; write a batch size, an int from 0")
+            raise UsageError(f"{name}={value!r} is not accepted; write a batch size, an int from 0 up")
     if low > high:
-        raise UsageError(f"low={low} is more than high={high}")
+        raise UsageError(f"low={low} is greater than high={high}")
     if pool is None:
         pool = _pool_in_force()
     if not isinstance(pool, Allocator):
-        raise UsageError(f"pool={pool!r} is no arena.Arena")
+        raise UsageError(f"pool={pool!r} is not an arena.Arena")
     tried: dict[int, int | None] = {}
     tried[low] = best = _peak_of(function, low, pool)
     below, above = low, high + 1
@@ -81,16 +80,16 @@ def _pool_in_force() -> Arena:
         return arena_in_force(allocator)
     if allocator is not None:
         raise UsageError(
-            f"CuPy's memory comes from {_whose(allocator)}, not from an arena, and what fits there is not known here; "
-            "give CuPy an arena first, cupy.cuda.set_allocator(arena.malloc), or say with pool= which one to try"
+            f"CuPy allocates from {_owner_of(allocator)}, not from an arena, so arena cannot know what fits there; "
+            "call cupy.cuda.set_allocator(arena.malloc) first, or pass the arena to try as pool="
         )
     pools = [pool for pool in open_arenas() if pool._core is not None]
     if len(pools) > 1:
-        raise UsageError(f"{len(pools)} arenas are open; say with pool= which one the function uses")
+        raise UsageError(f"{len(pools)} arenas are open; pass the one that the function uses as pool=")
     return pools[0] if pools else default_arena()
 
 
-def _whose(allocator: Any) -> str:
+def _owner_of(allocator: Any) -> str:
     owner = getattr(allocator, "__self__", None)
     if owner is None or isinstance(owner, ModuleType):
         return repr(allocator)
@@ -105,7 +104,7 @@ def _peak_of(function: Callable[[int], object], batch: int, pool: Arena) -> int:
 
 
 def _cupys_allocator(pool: Arena) -> contextlib.AbstractContextManager[Any]:
-    """CuPy's arrays come from the arena, if CuPy is there."""
+    """Allocate CuPy's arrays from the arena, if CuPy is imported."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Reading back what was saved."""
+"""Reads back saved reports and snapshots."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["load"]
 
 
 def load(path: str | Path) -> Report | Snapshot:
-    """Return the report or the snapshot that was saved in a ``.json`` file."""
-    with no_collection():  # throughout: switched on in between, it would look through all that was read
+    """Return the report or snapshot saved in a ``.json`` file."""
+    with no_collection():  # throughout: a collection in between would traverse everything read so far
         return _load(path)
 
 
@@ -28,7 +28,7 @@ def _load(path: str | Path) -> Report | Snapshot:
     if is_trace(content):
         raise UsageError(
             f"{path} is a trace, not a report; {arena_command('replay', path, '--save', 'report.html')} makes a report "
-            "of it, and arena.Trace.read() reads it"
+            "from it, and arena.Trace.read() reads it"
         )
     if content[:200].lstrip().lower().startswith(b"<!doctype html"):
         raise UsageError(f"{path} is a page to open in a browser; reports are read from .json")
@@ -41,4 +41,4 @@ def _load(path: str | Path) -> Report | Snapshot:
         return Report.from_dict(data)
     if kind == SNAPSHOT:
         return Snapshot._from_dict(data)
-    raise UsageError(f"{path} is neither a report nor a snapshot of arena")
+    raise UsageError(f"{path} is neither a report nor a snapshot from arena")

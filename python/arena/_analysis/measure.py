@@ -1,4 +1,4 @@
-"""What calls of the driver really cost on this machine: many rounds, idle and while another stream works."""
+"""Measures the cost of driver calls on this machine: many rounds, idle and while another stream is busy."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ __all__ = ["ROUNDS", "SECONDS", "Measured", "Progress", "measure"]
 SIZES = tuple(size << 20 for size in (2, 8, 32, 64))
 ROUNDS = 100  # idle; a quarter of that under load
 SECONDS = 60.0
-FEWEST = 3  # rounds, however little time there is
+FEWEST = 3  # rounds, no matter how little time there is
 WARM_UP = 2  # rounds that do not count: the first calls of a driver take longer
 LOAD = 32 << 20  # bytes that the queued work writes to
 LOAD_MS, MOST_LOAD_MS = 10.0, 100.0  # of queued work
-LONGER = 4  # times the slowest call: one that waits must stand out from one that is slow
-SPARE = 32 << 20  # bytes that a driver may need besides
-DELAY = 1000  # microseconds that a simulated operation takes under load, where it would take no time
+LONGER = 4  # times the slowest call, so that a call that waits stands out from one that is slow
+SPARE = 32 << 20  # bytes that the driver itself may need
+DELAY = 1000  # microseconds per simulated operation under load, which would otherwise take no time
 
 Progress = Callable[[str, int, int], object]
-"""Called with ``"idle"`` or ``"under load"``, the number of rounds that are done, and how many there will be."""
+"""Called with ``"idle"`` or ``"under load"``, the number of finished rounds, and their total number."""
 Key = tuple[str, int]
 Sample = tuple[float, bool, bool]  # microseconds, loaded, waited
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What :func:`measure` found."""
+    """The result of :func:`measure`."""
 
     facts: dict[str, str]
-    """Which device, driver and platform it was, and when: see docs/prices.md."""
+    """The device, driver and platform, and the date: see docs/prices.md."""
     rows: tuple[Row, ...]
     sizes: tuple[int, ...]
     virtual_memory: bool
@@ -53,22 +53,19 @@ class Measured:
     """Whether the times are the simulated driver's prices."""
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the price file, and return its path."""
+        """Write the price file and return its path."""
         return write(path, [text_of(self.facts, self.rows).encode()], overwrite=overwrite)
 
 
 def measure(
     device: int | str = 0, *, rounds: int = ROUNDS, seconds: float = SECONDS, progress: Progress | None = None
 ) -> Measured:
-    """Measure what calls of the driver cost on a device, a number or ``"sim:8GiB"``.
+    """Measure the cost of driver calls on a device: a number or ``"sim:8GiB"``.
 
-    Takes at most about ``seconds``, with fewer ``rounds`` if it must. Needs some 130 MiB of free memory, and leaves
-    nothing behind.
+    Takes at most about ``seconds``, with fewer ``rounds`` if necessary. Needs about 130 MiB of free memory, and frees
+    all of it.
     """
     driver, number = find_device(device)
-    count = _core.device_count(driver)
-    if number >= count:
-        raise UsageError(f"device={device!r}: there is no such device; there are {count}")
     info = _core.device_info(driver, number)
     sizes = tuple(size for size in SIZES if not info.granularity or size % info.granularity == 0)
     sizes = sizes or (info.granularity,)
@@ -86,7 +83,7 @@ def measure(
         raise _explained(error, info, max(sizes)) from error
     finally:
         timer.close()
-    calls = list(dict.fromkeys(call for call, _ in idle))  # in the order in which they are made
+    calls = list(dict.fromkeys(call for call, _ in idle))  # in the order they were made
     keys = sorted(idle, key=lambda key: (calls.index(key[0]), key[1]))
     rows = tuple(_row(key, idle[key], load[key]) for key in keys)
     return Measured(
@@ -99,7 +96,7 @@ def measure(
 
 
 class _Rounds:
-    """Rounds of all calls, each size in turn, so that what changes over time changes all of them."""
+    """Rounds of all calls, with each size in turn, so that drift over time affects all of them alike."""
 
     def __init__(self, timer: _core.CallTimer, sizes: tuple[int, ...], virtual: bool, progress: Progress) -> None:
         self._timer, self._sizes, self._virtual, self._progress = timer, sizes, virtual, progress
@@ -116,7 +113,7 @@ class _Rounds:
         return found
 
     def _round(self, number: int) -> Iterator[tuple[str, int, float, bool, bool]]:
-        """Begins with another size each time: the first calls after a wait take longer."""
+        """Start with a different size each time: the first calls after a wait take longer."""
         first = number % len(self._sizes)
         for size in self._sizes[first:] + self._sizes[:first]:
             if self._virtual:
@@ -127,7 +124,7 @@ class _Rounds:
 
 def _row(key: Key, idle: list[Sample], load: list[Sample]) -> Row:
     busy = [sample for sample in load if sample[1]]
-    # The least is asked for of both: a few lucky rounds are not what the device does under load.
+    # At least half of the rounds must be busy: a few lucky ones do not show how the device behaves under load.
     under_load = _spread(busy) if len(busy) >= max(FEWEST, len(load) // 2) else None
     return Row(*key, _spread(idle), under_load, sum(waited for _, _, waited in busy) if under_load else 0)
 
@@ -153,24 +150,24 @@ def _check_room(info: _core.DeviceInfo, largest: int) -> None:
         raise UsageError(f"device {info.number} ({info.name}) is unavailable: {info.problem}")
     if info.free < _needed(largest):
         raise UsageError(
-            f"device {info.number} ({info.name}) has {format_size(info.free)} free, and measuring needs "
-            f"{format_size(_needed(largest))}; end other programs on it, or choose another device"
+            f"device {info.number} ({info.name}) has {format_size(info.free)} free, but measuring needs "
+            f"{format_size(_needed(largest))}; stop other programs on it, or choose another device"
         )
 
 
 def _explained(error: DriverError, info: _core.DeviceInfo, largest: int) -> DriverError:
-    """The driver's refusal, with what it means for the measurement."""
-    text = f"measuring stopped, and nothing was written: {str(error).partition(chr(10))[0]}"
+    """The driver's error, with what it means for the measurement."""
+    text = f"the measurement stopped, and nothing was written: {str(error).partition(chr(10))[0]}"
     if error.call == "cuMemAddressReserve":
-        text += "; each round reserves 1 GiB of addresses, and no memory"
+        text += "; each round reserves 1 GiB of addresses, but no memory"
     elif error.name == "CUDA_ERROR_OUT_OF_MEMORY":
-        text += f"; {format_size(_needed(largest))} must stay free on device {info.number} all the time"
+        text += f"; {format_size(_needed(largest))} must stay free on device {info.number} the whole time"
     return DriverError(text, call=error.call, code=error.code, name=error.name)
 
 
 @contextlib.contextmanager
 def _taking_time(driver: _core.Driver) -> Iterator[None]:
-    """On the simulated driver: operations that take time, if they take none, or no stream would ever be busy."""
+    """Make simulated operations take time if they take none, because no stream would ever be busy otherwise."""
     if _is_ours(driver) and sim.settings().delay == 0:
         with sim.temporarily(delay=DELAY):
             yield
@@ -179,7 +176,7 @@ def _taking_time(driver: _core.Driver) -> Iterator[None]:
 
 
 def _is_ours(driver: _core.Driver) -> bool:
-    """Whether it is the simulated driver that arena.sim is about, and not a copy of it."""
+    """Whether this is the simulated driver that ``arena.sim`` controls, and not a copy of it."""
     return driver.is_simulated and Path(driver.path).samefile(sim.library())
 
 
@@ -208,7 +205,7 @@ def _facts(driver: _core.Driver, info: _core.DeviceInfo, rows: tuple[Row, ...]) 
 
 
 def _kernel_module() -> str:
-    """The version of NVIDIA's kernel module, where it can be read: 550.54.14."""
+    """The version of NVIDIA's kernel module, if it can be read: ``550.54.14``."""
     with contextlib.suppress(OSError):
         found = re.search(r"Kernel Module(?: for \S+)?\s+(\S+)", Path("/proc/driver/nvidia/version").read_text())
         return found[1] if found else ""
@@ -216,6 +213,6 @@ def _kernel_module() -> str:
 
 
 def _platform() -> str:
-    """WSL2 has another driver below it than Linux, and other costs."""
+    """The platform. WSL2 is named because its driver, and so its costs, differ from Linux."""
     text = f"{platform.system()} {platform.release()} {platform.machine()}"
     return text + (", WSL2" if "microsoft" in platform.release().lower() else "")

@@ -1,4 +1,4 @@
-"""Price files as they are written, and the price table that a replay uses. The simulated driver reads the files."""
+"""Writes price files, and selects the price table for a replay. The simulated driver reads the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import UsageError
 __all__ = ["Prices", "Row", "Spread", "text_of", "using"]
 
 Prices = str | os.PathLike[str]
-"""What a price table is given as: the name of a built-in one, or the path of a file."""
+"""A price table: the name of a built-in one, or the path of a file."""
 
 TITLE = "arena-prices 1"
 COLUMNS = ("call", "size", "idle", "p25", "p75", "rounds", "load", "p25", "p75", "rounds", "waited")
@@ -24,28 +24,28 @@ PLAIN = ("cuMemAlloc",)
 
 @dataclass(frozen=True)
 class Spread:
-    """Several measurements of the same, in microseconds."""
+    """Several measurements of one call, in microseconds."""
 
     median: float
     low: float
-    """A quarter took less."""
+    """The 25th percentile."""
     high: float
-    """A quarter took more."""
+    """The 75th percentile."""
     rounds: int
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a call costs, for memory of one size."""
+    """The cost of a call for memory of one size."""
 
     call: str
     size: int
     """Bytes; 0 if the cost does not depend on a size."""
     idle: Spread
     load: Spread | None
-    """While another stream works; none if it could not be kept busy."""
+    """The cost while another stream is busy; ``None`` if it could not be kept busy."""
     waited: int
-    """In how many of those rounds the call returned only when the queued work was done."""
+    """The number of those rounds in which the call waited for the queued work."""
 
 
 def text_of(facts: dict[str, str], rows: Iterable[Row]) -> str:
@@ -74,21 +74,21 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _printable(text: str) -> str:
-    """A driver could call a device anything, and a line is a line."""
+    """Replace everything that could break a line: a driver may give a device any name."""
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
 @contextlib.contextmanager
 def using(prices: Prices | None, *, vmm: bool) -> Iterator[sim.PriceTable]:
-    """Use a price table for replays on a simulated device; without one, that which is set already.
+    """Use a price table for replays on a simulated device; by default the one already set.
 
-    A file that has no prices of the calls in question is refused: they would seem to be free.
+    A file without prices for the calls that a replay makes is refused: they would seem to cost nothing.
     """
     with sim.temporarily(prices=prices) if prices is not None else contextlib.nullcontext():
         table = sim.prices()
         missing = [call for call in (VIRTUAL if vmm else PLAIN) if call not in table.calls]
-        if missing and table.calls:  # with the table "free" everything is meant to be
+        if missing and table.calls:  # the table "free" is empty on purpose
             kind = "virtual memory" if vmm else "plain allocations"
             hint = "; use --plain, or vmm=False" if vmm and all(call in table.calls for call in PLAIN) else ""
-            raise UsageError(f"{table.name} has no price of {', '.join(missing)}, which {kind} need{hint}")
+            raise UsageError(f"{table.name} has no price for {', '.join(missing)}, which {kind} need{hint}")
         yield table

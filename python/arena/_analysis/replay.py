@@ -1,4 +1,4 @@
-"""Replaying a trace through an arena, on a simulated device or a real one."""
+"""Replays a trace in an arena, on a simulated device or a real one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from .prices import Prices, using
 
 __all__ = ["Peak", "Replayed", "replay"]
 
-BUCKETS = timeline.BUCKETS  # of the whole trace, each with up to three samples of the account
+BUCKETS = timeline.BUCKETS  # in the whole trace, each with up to three samples of the account
 Sample = tuple[int, int, _core.Stats]  # event, nanoseconds, account
-STEP = 100_000  # events between two looks at the progress
+STEP = 100_000  # events between two updates of the progress
 
 
 @dataclass(frozen=True, repr=False)
 class Peak(Shown):
-    """When live bytes were at their highest, of all that was played."""
+    """The peak of live bytes in the replayed part of the trace."""
 
     event: int
-    """The number of the allocation in the trace, from 0."""
+    """The index of the allocation in the trace, from 0."""
     time: float
     """Its time, in seconds of the recorded run."""
     live: int
@@ -44,51 +44,51 @@ class Peak(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Replayed(Shown):
-    """What came of a replay."""
+    """The result of a replay."""
 
     fits: bool | None
-    """Whether every allocation was met; none if it is not known: all that was recorded fits, but the recorded run ended
-    by a request that failed."""
+    """Whether every allocation succeeded. ``None`` if that is unknown: everything recorded fits, but the recorded run
+    ended with a failed request."""
     events: int
-    """How many were played: all, or up to the one that did not fit, or that ended the recorded run."""
+    """The number of events replayed: all, or up to the one that did not fit or that ended the recorded run."""
     error: OutOfMemoryError | None
     """Why it did not fit, if it did not."""
     stats: _core.Stats
     """The account at the end."""
     samples: list[tuple[float, _core.Stats]]
-    """The account over time, in seconds of the recorded run: no more than 2,000, and none of the peaks is missing."""
+    """The account over time, in seconds of the recorded run: at most 2,000 samples, including all peaks."""
     priced_ms: float | None
-    """Driver time by the simulated device's price table, in milliseconds; none on a real device."""
+    """Driver time by the simulated device's price table, in milliseconds; ``None`` on a real device."""
     prices: str | None
-    """Which price table that was: ``a100``, or the name of a file and what it was measured on."""
+    """The price table: ``a100``, or the name of a file and what it was measured on."""
     compact: bool
-    """Whether live data was moved where nothing else made room."""
+    """Whether live data could be moved if nothing else made room."""
     peak: Peak
     ended_by: Failure | None
-    """The failed request that ended the recorded run, if one did. It was tried, and nothing after it."""
+    """The failed request that ended the recorded run, if any. The replay tries it, and nothing after it."""
     survived: Survived
-    """The failed requests of the recorded run after which the program went on. They were not tried."""
+    """The failed requests after which the recorded program continued. The replay skips them."""
     _report: Callable[[], Report] = dataclasses.field(repr=False)
     _end: Callable[[], Report] = dataclasses.field(repr=False)
 
     @functools.cached_property
     def report(self) -> Report:
-        """What was held at the peak of live bytes or, if the trace does not fit, when the request failed."""
+        """The report of the peak of live bytes or, if the trace does not fit, of the failed request."""
         return self._report()
 
     @functools.cached_property
     def end(self) -> Report:
-        """What was held at the end."""
+        """The report of the end."""
         return self.report if self._end is self._report else self._end()
 
     @property
     def peak_live(self) -> int:
-        """The highest value of live bytes."""
+        """The peak of live bytes."""
         return self.stats.peak_live
 
     @property
     def peak_reserved(self) -> int:
-        """The highest value of reserved bytes."""
+        """The peak of reserved bytes."""
         return self.stats.peak_reserved
 
 
@@ -99,9 +99,9 @@ def replay(
     prices: Prices | None = None,
     **settings: Any,
 ) -> Replayed:
-    """Run a trace; ``progress`` is called with the events played and their number."""
+    """Replay a trace. ``progress`` is called with the number of events replayed and their total."""
     if settings.get("compact", "auto") == "auto":
-        settings["compact"] = True  # nobody but the replay gives its device work
+        settings["compact"] = True  # only the replay launches work on its device
     settings.setdefault("device", f"sim:{trace.facts.get('device', {}).get('total', 80 << 30)}")
     pool = Arena(**settings)
     try:
@@ -109,7 +109,7 @@ def replay(
             with using(prices, vmm=pool.vmm) as table:
                 return Run(trace, pool, progress, table.label).whole()
         if prices is not None:
-            raise UsageError(f"prices={str(prices)!r}: only simulated devices have prices; leave it out on a real one")
+            raise UsageError(f"prices={str(prices)!r}: only simulated devices have prices; omit it for a real device")
         return Run(trace, pool, progress, None).whole()
     finally:
         pool.close()
@@ -134,9 +134,9 @@ class Run:
         begin = self._clock()
         at_peak = None
         if len(self._trace) and self._go_to(self._core.highest + 1):
-            begin_of_look = self._clock()
+            before = self._clock()
             at_peak = self._snapshot()
-            begin += self._clock() - begin_of_look  # to look at it is no part of the run
+            begin += self._clock() - before  # the snapshot is not part of the run
         self._go_to(self._core.end)
         priced = self._clock() - begin
         error, at_end = self._end()
@@ -161,7 +161,7 @@ class Run:
         )
 
     def _go_to(self, event: int) -> bool:
-        """Whether all before that event fitted."""
+        """Replay up to an event, and return whether everything before it fits."""
         while self._core.done < event and self._core.misfit is None:
             self._core.step(min(STEP, event - self._core.done))
             if self._progress is not None:
@@ -172,21 +172,21 @@ class Run:
         return sim.clock() if self._pool.is_simulated else 0.0
 
     def _end(self) -> tuple[OutOfMemoryError | None, Snapshot]:
-        """Why it ended early, if it did, and what there was then."""
+        """The error that ended the replay early, if any, and a snapshot of that moment."""
         misfit = self._core.misfit
         if misfit is None:
             return None, self._snapshot()
         moving = mode(self._compact, is_plain=self._pool._open.is_plain, is_allowed=self._compact)
         snapshot = self._snapshot(snapshot_of(self._pool, misfit, moving))
         held = held_in_words(who_held(snapshot, None), "")
-        return misfit.error(moving=moving, line=self._asker(), holders=tuple(held)), snapshot
+        return misfit.error(moving=moving, line=self._failed_line(), holders=tuple(held)), snapshot
 
-    def _asker(self) -> str:
-        """The line of the recorded program that asked for what failed."""
+    def _failed_line(self) -> str:
+        """The line of the recorded program that made the failed request."""
         return line_text(self._trace.lines.get(self._trace[self._core.done - 1].line, ()))
 
     def _snapshot(self, taken: Snapshot | None = None) -> Snapshot:
-        """What there is, or was, with the streams and, if they are known, the times of the recorded run."""
+        """A snapshot with the streams and, if known, the times of the recorded run."""
         snapshot = taken or self._pool.snapshot()
         origins = iter(self._core.origins([piece.address for piece in snapshot.live]))
         now = round(self._trace[self._core.done - 1].time * 1e9) if self._core.done else 0
@@ -206,23 +206,23 @@ class Run:
     def _at_peak(self) -> str:
         highest = self._core.highest
         if self._ended_by and self._ended_by.event == highest:
-            return f"Replayed up to {self._place(highest)}, which failed in the recorded run, and passed here."
-        return f"Replayed up to {self._place(highest)}: the most was live then."
+            return f"Replayed up to {self._place(highest)}, which failed in the recorded run, but passed here."
+        return f"Replayed up to {self._place(highest)}: the peak of live bytes."
 
     def _at_end(self, error: OutOfMemoryError | None) -> str:
         if not self._core.done:
             return "Replayed: the trace has no events."
         last = self._core.done - 1
         if error is None:
-            end = "where the recorded run ended by a failed request" if self._ended_by else "the end"
+            end = "the failed request that ended the recorded run" if self._ended_by else "the end"
             return f"Replayed up to {end}, {self._place(last)}."
-        asker = f" from {error.line}" if error.line else ""
-        return f"Replayed up to {self._place(last)}: it asked for {format_size(error.requested)}{asker}."
+        origin = f" from {error.line}" if error.line else ""
+        return f"Replayed up to {self._place(last)}: a request of {format_size(error.requested)}{origin}."
 
     def _reporter(
         self, snapshot: Snapshot, samples: list[Sample], moment: str, error: OutOfMemoryError | None
     ) -> Callable[[], Report]:
-        """Reports take longer than many a replay, so they are made when they are asked for."""
+        """A function that builds the report. Reports take longer than many replays, so they are built on demand."""
         return functools.partial(
             _report_of,
             snapshot,

@@ -1,7 +1,7 @@
-"""The command line: ``arena COMMAND``, or ``python -m arena COMMAND``. One file for each command.
+"""The command line: ``arena COMMAND``, or ``python -m arena COMMAND``. One module per command.
 
-Exit codes: 0 done, 1 an error, told in one line, 2 wrong usage, 3 a trace that does not fit, 4 one that ends in the
-midst of its program; ``arena run`` has the program's.
+Exit codes: 0 success, 1 an error (printed on one line), 2 wrong usage, 3 a trace does not fit, 4 a trace ends before
+its program did. ``arena run`` exits with the program's code.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def show_version(asked: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """GPU memory for Python, under a cap, with an account of every byte.
+    """A caching GPU memory allocator for Python with a cap that holds and a
+    report that explains every byte.
 
     \b
     Examples:
@@ -51,40 +52,40 @@ def options(
         os.environ["ARENA_DEBUG"] = "1"
     for text in unknown_variables():
         typer.echo(f"arena: {text}", err=True)
-    if context.invoked_subcommand != "run":  # there they are the program's
-        write_anything()
+    if context.invoked_subcommand != "run":  # there, output and warnings are the program's
+        replace_unprintable()
         warnings.showwarning = show_warning
 
 
-# What Python calls by another name.
+# Names in messages for Python, and the options that they are on the command line.
 OPTIONS = {"overwrite=True": "--force", "batch_from": "--batch-from", "batch_to": "--batch-to"}
 
 
 def main() -> None:
-    """Run the command line; errors are told in one line."""
-    if os.environ.get("COLUMNS") == "0":  # of somebody who does not know: rich would write nothing
+    """Run the command line. Errors are printed on one line."""
+    if os.environ.get("COLUMNS") == "0":  # means unknown, but rich would print nothing
         del os.environ["COLUMNS"]
     try:
         try:
             app(prog_name="arena")
         finally:
             flush()
-    except BrokenPipeError:  # of a reader who has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe, like head
         discard_output()
         sys.exit(1)
     except (ArenaError, OSError) as error:
         if os.environ.get("ARENA_DEBUG"):
             raise
-        if isinstance(error, OSError) and error.filename is None:  # it was standard output
+        if isinstance(error, OSError) and error.filename is None:  # an error of standard output
             discard_output()
-        if sys.stderr is not None:  # or it would go to standard output
+        if sys.stderr is not None:  # otherwise print() would write to standard output
             print(f"arena: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
 
 
 def one_line(error: ArenaError | OSError) -> str:
     if isinstance(error, FileNotFoundError) and error.filename is None:
-        return "the current folder was removed; go to another one"
+        return "the current folder was removed; change to another one"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'standard output'}: {error.strerror}"
     text = str(error).partition("\n")[0]
@@ -93,8 +94,8 @@ def one_line(error: ArenaError | OSError) -> str:
     return text
 
 
-def write_anything() -> None:
-    """What a terminal has no letter for, such as a mark of a picture or a byte in a file's name, is a question mark."""
+def replace_unprintable() -> None:
+    """Print characters that the terminal cannot show, such as those of a chart, as question marks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
@@ -107,19 +108,19 @@ def show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Without the line of code, which is none of the user's."""
+    """Print a warning without the line of code, which is arena's own."""
     if sys.stderr is not None:
         print(f"arena: {message}", file=sys.stderr)
 
 
 def flush() -> None:
-    """Not only at the very end, where nothing could be said."""
-    with contextlib.suppress(ValueError, AttributeError):  # a program may have closed it, or never had it
+    """Flush standard output while an error can still be reported."""
+    with contextlib.suppress(ValueError, AttributeError):  # it may be closed or missing
         sys.stdout.flush()
 
 
 def discard_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
+    """Discard what could not be written, so that the interpreter does not try again at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

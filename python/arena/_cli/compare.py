@@ -27,7 +27,7 @@ Play = Callable[[Trace, dict[str, Any], Console], Replayed]
 def compare(
     play: Play, traces: list[Path], settings: dict[str, Any], save: Path | None, force: bool, as_json: bool
 ) -> None:
-    """Replay all, show them side by side, and exit with 3 if any does not fit, with 4 if that is not known of one."""
+    """Replay all and show them side by side; exit with 3 if one does not fit, with 4 if that is unknown for one."""
     if save:
         check(save, overwrite=force, endings=REPORTS)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -43,6 +43,6 @@ def compare(
         if written:
             shown.print(f"wrote {written}", soft_wrap=True)
         to_see = written if written and written.suffix != ".json" else None
-        then = next_after(to_see) if to_see else "the same with --save compare.html"
+        then = next_after(to_see) if to_see else "run it again with --save compare.html"
         shown.print(f"Next: {then}", soft_wrap=True)
     raise typer.Exit(exit_code(found.fits))

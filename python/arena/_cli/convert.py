@@ -1,4 +1,4 @@
-"""``arena convert``: a trace for other programs."""
+"""``arena convert``: converts a trace for other tools."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from .._util.next_step import arena_command
 from .._words.format import counted
 from ..errors import UsageError
 from .codes import EXIT_MISFIT
+from .options import FORCE, JSON, TRACE
 from .reading import read_trace
 
 __all__ = ["convert"]
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A recording, arena-trace 1 text, RMM's log, or PyTorch's snapshot.")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help=TRACE)],
     target: Annotated[
-        Path, typer.Argument(help="A .arena, .trace, .trace.gz, .csv (RMM's log) or .json (Perfetto) file.")
+        Path,
+        typer.Argument(metavar="TARGET", help="A .arena, .trace, .trace.gz, .csv (RMM) or .json (Perfetto) file."),
     ],
-    to: Annotated[str | None, typer.Option(help=f"If the name does not say it: {', '.join(FORMATS)}.")] = None,
-    cap: Annotated[str | None, typer.Option(help="For Perfetto: the cap of the replay.")] = None,
-    device: Annotated[str | None, typer.Option(help='For Perfetto: the device of the replay, "sim:8GiB".')] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    to: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help=f"Format, if not by extension: {', '.join(FORMATS)}.")
+    ] = None,
+    cap: Annotated[str | None, typer.Option(metavar="SIZE", help="For Perfetto: the cap of the replay.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help='For Perfetto: the device of the replay, "sim:8GiB".')
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
 ) -> None:
-    """Convert a trace to another format: text, RMM's log, or Perfetto.
+    """Convert a trace to text, an RMM log, or counters for Perfetto.
 
-    For Perfetto the trace is replayed first, to count reserved bytes and what
-    holds them. Exit code 3: it does not fit.
+    The counters come from a replay of the trace. Exit code 3: it does not fit.
 
     \b
     Examples:
@@ -48,7 +53,7 @@ def convert(
     settings: dict[str, Any] = {} if cap is None else {"cap": cap}
     settings |= {} if device is None else {"device": as_device(device)}
     if settings and form != "perfetto":
-        raise UsageError(f"--{next(iter(settings))} is for perfetto, whose counters come from a replay")
+        raise UsageError(f"--{next(iter(settings))} is only for perfetto, whose counters come from a replay")
     trace = read_trace(source, to_replay=form == "perfetto")
     fits: bool | None = None if trace.ended_by else True
     if form == "perfetto":
@@ -66,7 +71,7 @@ def convert(
             "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else arena_command("replay", target)
         )
         print(f"wrote {target}: {counted(len(trace), 'event')}\nNext: {then}")
-    raise typer.Exit(EXIT_MISFIT if fits is False else 0)  # it is converted, whatever became of the run
+    raise typer.Exit(EXIT_MISFIT if fits is False else 0)  # an unfinished run is converted all the same
 
 
 def counters(trace: Trace, target: Path, settings: dict[str, Any], force: bool) -> bool | None:

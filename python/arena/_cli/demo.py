@@ -1,4 +1,4 @@
-"""``arena demo``: a real program on a card that CuPy's pool is too large for, and the report."""
+"""``arena demo``: a recorded program under a cap at which CuPy's pool fails, and the arena's report."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .._util import files
 from .._util.next_step import record_elsewhere
 from .._util.sizes import format_size
 from ..errors import DriverError
+from .options import FORCE, JSON
 
 __all__ = ["demo"]
 
@@ -29,16 +30,17 @@ def demo(
     save: Annotated[
         Path | None,
         typer.Option(
-            help="Where the report goes: .html, .json, .txt. Default: arena-demo.html, or the next free name."
+            metavar="FILE",
+            help="Save the report: .html, .json or .txt. Default: arena-demo.html, or the next free name.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
-    show_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
+    show_page: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
 ) -> None:
-    """See it in action: a real program under a cap at which CuPy's pool fails.
+    """See arena run a program under a cap at which CuPy's pool fails.
 
-    Takes a few seconds and needs neither a GPU nor a network.
+    Takes a few seconds. Needs neither a GPU nor a network.
 
     \b
     Examples:
@@ -52,7 +54,7 @@ def demo(
     if as_json:
         print(json.dumps({**facts(done), "report": str(written)}, indent=1))
     else:
-        tell(done, written)
+        show(done, written)
     if show_page and not webbrowser.open(written.absolute().as_uri()):
         typer.echo(f"arena: no browser could be opened; open {written} yourself", err=True)
 
@@ -68,20 +70,20 @@ def facts(done: Comparison) -> dict[str, object]:
     }
 
 
-def tell(done: Comparison, written: Path) -> None:
+def show(done: Comparison, written: Path) -> None:
     console = Console(highlight=False, markup=False, width=80)
     size, death, stats = format_size, done.death, done.stats
     free, largest = size(death.free), size(death.largest)
     for text in (
-        f"A data pipeline (filter, join, group-by, sort), recorded from a real program on NumPy: {done.events:,} "
-        f"allocations and frees, never more than {size(stats.peak_live)} alive. It runs where {size(done.cap)} may be "
-        "taken, on a simulated device.",
-        f"CuPy's pool dies at event {death.event:,}: {size(death.requested)} asked for, {free} free, but no piece is "
-        f"larger than {largest}. It would need about {size(done.cupy_needs)}. (By a model of its source that "
-        "comes with arena; the pool itself needs a GPU.)",
-        f"arena runs it to the end: never more than {size(stats.peak_reserved)} taken, {stats.driver_calls:,} driver "
-        f"calls, {done.priced_ms:.0f} ms by the simulated driver's prices. This is its report of the moment at which "
-        "CuPy's pool dies:",
+        f"A data pipeline (filter, join, group-by, sort), recorded from a real NumPy program: {done.events:,} "
+        f"allocations and frees, at most {size(stats.peak_live)} live. Here it runs under a cap of {size(done.cap)}, "
+        "on a simulated device.",
+        f"CuPy's pool fails at event {death.event:,}, a request of {size(death.requested)}: {free} is free, but no "
+        f"piece is larger than {largest}. It would need about {size(done.cupy_needs)}. (This is a model of CuPy's "
+        "source code that comes with arena; the pool itself needs a GPU.)",
+        f"arena runs it to the end: at most {size(stats.peak_reserved)} reserved, {stats.driver_calls:,} driver "
+        f"calls, {done.priced_ms:.0f} ms by the simulated driver's price table. This is its report from the moment "
+        "when CuPy's pool fails:",
     ):
         console.print(text, end="\n\n")
     for part in renderables(done.report):
@@ -91,7 +93,7 @@ def tell(done: Comparison, written: Path) -> None:
 
 
 def next_step() -> str:
-    """What works on this machine. The demo itself ran on the simulated driver, which leaves a real one its name."""
+    """A command that works on this machine. The demo's simulated driver does not hide a real one."""
     try:
         _core.Driver.open("cuda")
     except DriverError:

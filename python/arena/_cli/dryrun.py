@@ -290,7 +290,7 @@ def next_step(done: Done) -> str:
         if (key := next(larger, None)) is not None:
             return again(plan, "--card", key)
         return "a smaller batch: --find-batch 1:64, with {} in its place among the arguments"
-    if verdict.fits is None and verdict.outcome.exit:
+    if verdict.fits is None and (verdict.outcome.facts or {}).get("error"):
         if plan.device.card is None:  # a device without the properties of a real one, such as its shared memory
             return again(plan, "--card", CARD)
         return "see the program's own error above: until it runs to its end, its memory is not known"

@@ -1,4 +1,4 @@
-"""What shows errors nobody caught, before typer puts another in its place, which a program should not find."""
+"""Python's own exception hook, saved before typer replaces it: a program under ``arena run`` expects the original."""
 
 from __future__ import annotations
 

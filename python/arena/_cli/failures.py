@@ -1,4 +1,4 @@
-"""What commands say about requests that failed in a recorded run."""
+"""Describes failed requests of a recorded run, for commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ WIDTH = 80
 
 
 def about_failures(ended_by: Failure | None, survived: Survived, events: int) -> Iterator[str]:
-    """Lines; none if there were no such requests, or the program got what it asked for in the end."""
+    """Lines of text; none if no request failed, or all retries succeeded."""
     for text in (ended_by.sentences(events) if ended_by else "", survived.sentences()):
         yield from textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)

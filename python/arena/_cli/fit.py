@@ -1,4 +1,4 @@
-"""``arena fit``: how much memory a recorded program needs, on which cards, and with which batches."""
+"""``arena fit``: how much memory a recorded program needs, which cards it fits on, and with which batches."""
 
 from __future__ import annotations
 
@@ -19,37 +19,41 @@ from .._analysis.fit.caps import LARGEST, Progress
 from .._util.arguments import as_device, is_number
 from .._util.next_step import arena_command, exact_size, record_again
 from .._util.sizes import format_size as size
+from .._words.format import counted
 from ..errors import UsageError
 from .codes import EXIT_MISFIT, EXIT_UNFINISHED
 from .failures import about_failures
 from .moving import NO_COMPACT, assumed
+from .options import GROWTH, JSON, PLAIN, PRICES
 from .reading import read_trace
 
 __all__ = ["fit"]
 
-SITES = 5  # that are shown
+SITES = 5  # shown at most
 WIDTH = 80
-WELL = 0.95  # of the bytes: so much should be found in all runs
+WELL = 0.95  # the share of the bytes that should be found in all runs
 
 
 def fit(
-    traces: Annotated[list[Path], typer.Argument(help="A recording, or several of one program at different batches.")],
-    cap: Annotated[str | None, typer.Option(help='A limit to judge by: "4GiB".')] = None,
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE", help="A trace, or several of one program at different batches."),
+    ],
+    cap: Annotated[str | None, typer.Option(metavar="SIZE", help='Check against a limit: "4GiB".')] = None,
     device: Annotated[
-        str | None, typer.Option(help='A card to judge by: "rtx4090", "24GiB", the number of a device, or "sim".')
+        str | None,
+        typer.Option(metavar="DEVICE", help='Check against a card: "rtx4090", "24GiB", a device number, or "sim".'),
     ] = None,
-    outside: Annotated[str, typer.Option(help="What all else takes on a card, an estimate.")] = OUTSIDE,
-    batch_from: Annotated[str | None, typer.Option(help="The batch of each recording: 8,16.")] = None,
-    batch_to: Annotated[str | None, typer.Option(help="Batches to predict: 32,64.")] = None,
-    growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
+    outside: Annotated[str, typer.Option(metavar="SIZE", help="Estimate of everything else on a card.")] = OUTSIDE,
+    batch_from: Annotated[str | None, typer.Option(metavar="BATCHES", help="The batch of each trace: 8,16.")] = None,
+    batch_to: Annotated[str | None, typer.Option(metavar="BATCHES", help="Batches to predict: 32,64.")] = None,
+    growth: Annotated[str | None, typer.Option(metavar="SIZE", help=GROWTH)] = None,
+    plain: Annotated[bool, typer.Option("--plain", help=PLAIN)] = False,
     no_compact: Annotated[bool, typer.Option("--no-compact", help=NO_COMPACT)] = False,
-    prices: Annotated[
-        str | None, typer.Option(help='Price table: "a100", "small", "free", or a file of arena measure.')
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    prices: Annotated[str | None, typer.Option(metavar="TABLE", help=PRICES)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
 ) -> None:
-    """Find the smallest cap a recorded run works under, and the largest batch.
+    """Find the smallest cap and the largest batch of a recorded run.
 
     Exit code 3: nothing fits the given cap or device. Exit code 4: only a lower
     bound is known, because the recorded run ended with a failed request.
@@ -92,7 +96,7 @@ def fit(
 
 
 class Asked(NamedTuple):
-    """What was typed, for what to type next."""
+    """What the user typed, for the next command to suggest."""
 
     traces: list[str]
     program: str
@@ -102,7 +106,7 @@ class Asked(NamedTuple):
     prices: str | None
 
     def options(self) -> list[str]:
-        """For another command."""
+        """The same options for another command."""
         given = [
             word for name in ("growth", "prices") if (value := getattr(self, name)) for word in (f"--{name}", value)
         ]
@@ -126,7 +130,7 @@ def numbers(name: str, text: str | None) -> list[int] | None:
 
 @contextlib.contextmanager
 def shown_progress(console: Console) -> Iterator[Progress | None]:
-    """Which replay is under way, on a terminal."""
+    """Show the current replay, if this is a terminal."""
     if not console.is_terminal:
         yield None
         return
@@ -145,17 +149,17 @@ def show(found: Fit, asked: Asked) -> None:
     for line in [*notes, ""] if notes else []:
         console.print(line)
     peak = f"{size(found.peak_live)} live at the peak{', if that request passes' if found.ended_by else ''}"
-    console.print(f"{found.events:,} events{which}, {peak}; {found.replays} replays")
+    console.print(f"{counted(found.events, 'event')}{which}, {peak}; {counted(found.replays, 'replay')}")
     console.print(f"{assumed(found.compact)}\n")
     rows = [
         (found.smallest_cap, "the smallest cap that gets past it" if found.ended_by else "the smallest cap that works"),
-        (found.comfortable_cap, "from here on remapping is rare"),
+        (found.comfortable_cap, "remapping is rare from here"),
         (found.uncapped, "reserved without a cap"),
     ]
     console.print(table(["", "× live", ""], [[size(cap), times(cap, found), text] for cap, text in rows]))
     for cap in found.exceptions:
-        console.print(f"but {size(cap)} does not work, although less does: take more than that")
-    console.print("\nwhat a cap costs: driver time in all, and of it in the second half")
+        console.print(f"but {size(cap)} does not work, although less does: use more than that")
+    console.print("\nwhat a cap costs: driver time in total, and in the second half of the run,")
     console.print(f"by the price table {found.prices}")
     console.print(points_table(found))
     console.print(f"\n{cards(found)}")
@@ -178,7 +182,7 @@ def times(cap: int, found: Fit) -> str:
 
 
 def table(titles: list[str], rows: list[list[str]], *, left: int = -1) -> Table:
-    """Columns to the right, but one."""
+    """A table whose columns are right-aligned, except one."""
     made = Table(box=None, padding=(0, 1), show_header=any(titles))
     for index, title in enumerate(titles):
         made.add_column(title, justify="left" if index == left % len(titles) else "right", no_wrap=True)
@@ -202,14 +206,14 @@ def points_table(found: Fit) -> Table:
 def cards(found: Fit) -> str:
     fitting = [card for card in found.cards if card.fits]
     if not fitting:
-        return f"no card of up to {size(found.cards[-1].memory)} would do"
+        return f"no card with up to {size(found.cards[-1].memory)} is large enough"
     least = fitting[0]
-    which = "cards that would get past it" if found.ended_by else "cards that would do"
-    text = f"{which}, with {size(least.memory - least.limit)} for all else: {named(least)} and larger"
+    which = "cards that get past it" if found.ended_by else "cards that are large enough"
+    text = f"{which}, with {size(least.memory - least.limit)} for everything else:\n  {named(least)} and larger"
     roomy = next((card for card in fitting if card.comfortable), None)
     if roomy is None or roomy == least:
         return text
-    return f"{text};\nwith remapping rare, {named(roomy)} and larger"
+    return f"{text}\n  with remapping rare: {named(roomy)} and larger"
 
 
 def named(card: CardFit) -> str:
@@ -221,7 +225,7 @@ def show_batches(console: Console, found: Fit) -> None:
     assert scaling is not None
     console.print(f"\nbatches {', '.join(map(str, sorted(scaling.batches)))}: {alignment(found)}")
     sites = [[f"{site.per_item:,}", f"{site.fixed:,}", site.where] for site in scaling.sites[:SITES]]
-    console.print(table(["bytes an item", "fixed", "at the peak, what grows fastest first"], sites))
+    console.print(table(["bytes per item", "fixed", "at the peak, fastest growing first"], sites))
     console.print(f"\n{quality(found)}")
     if found.predictions:
         rows = []
@@ -236,13 +240,13 @@ def show_batches(console: Console, found: Fit) -> None:
     if found.limit is None:
         return
     if found.largest is None:
-        console.print(f"within {size(found.limit)}: any batch, for nothing grows with it")
+        console.print(f"within {size(found.limit)}: any batch fits, because nothing grows with it")
     elif found.largest.batch == 0:
         console.print(f"within {size(found.limit)}: no batch fits")
     else:
         best = found.largest
         most = "any" if best.at_most is None else str(best.at_most)
-        between = f"{best.at_least} to {most} by the error bar"
+        between = f"{best.at_least} to {most} within the error"
         console.print(f"within {size(found.limit)}: the largest batch is {best.batch} ({between})")
 
 
@@ -251,7 +255,7 @@ def alignment(found: Fit) -> str:
     how = "by line" if found.scaling.by_line else "by their order"
     text = f"{found.scaling.aligned:.0%} of the bytes are in all runs, {how}"
     if found.scaling.aligned < WELL and not found.scaling.by_line:
-        text += ";\nrecord with ARENA_LINES=1 to have them compared by line"
+        text += ";\nrecord with ARENA_LINES=1 to compare them by line"
     return text
 
 
@@ -259,11 +263,11 @@ def quality(found: Fit) -> str:
     assert found.scaling is not None
     if not found.scaling.left_out:
         return (
-            "two batches fit any straight line: the error bar has only rounding and what was not found in both;\n"
-            "a third recording would show whether memory grows in proportion"
+            "two batches always fit a straight line: the error covers only rounding and what was not found in both;\n"
+            "a third recording would show whether memory grows linearly"
         )
     worst, miss = max(found.scaling.left_out.items(), key=lambda item: abs(item[1]))
-    return f"predicted from the others, batch {worst} would be off by {abs(miss):.2%}, the worst"
+    return f"worst prediction from the other batches: batch {worst} is off by {abs(miss):.2%}"
 
 
 def following(found: Fit, asked: Asked) -> str:

@@ -1,4 +1,4 @@
-"""The commands by name. Each is imported when it is called: all of them together take longer than ``--help`` may."""
+"""The group of commands. Each is imported only when it is called, to keep ``--help`` fast."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import typer
 
 __all__ = ["PLAIN", "Commands"]
 
-# Without rich's boxes around the help: to import what draws them takes half as long again as everything else.
+# Help without rich's boxes: importing the code that draws them would take half as long as everything else.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
-# What `arena --help` says of each: the first line of the command's own help. First what a newcomer wants.
+# The first line of each command's own help, for `arena --help`; newcomers need the first two.
 ABOUT = {
-    "run": "Run a Python program with arena as CuPy's allocator, unchanged.",
-    "demo": "See it in action: a real program under a cap at which CuPy's pool fails.",
+    "run": "Run a Python program, unchanged, with arena as CuPy's allocator.",
+    "demo": "See arena run a program under a cap at which CuPy's pool fails.",
     "dryrun": "Run a program on a simulated GPU, and say whether its memory fits.",
     "cards": "List the GPUs that a dry run can simulate, or show one with its sources.",
-    "replay": "Replay a recorded run's allocations, and say whether they fit under a cap.",
-    "fit": "Find the smallest cap a recorded run works under, and the largest batch.",
-    "report": "Show a saved report or snapshot, or turn it into a page.",
-    "convert": "Convert a trace to another format: text, RMM's log, or Perfetto.",
-    "info": "Show the driver, the devices, and the settings that an arena would use.",
-    "measure": "Measure what driver calls cost on this machine, and save a price table.",
+    "replay": "Replay recorded runs and check whether they fit under a cap.",
+    "fit": "Find the smallest cap and the largest batch of a recorded run.",
+    "report": "Show a saved report or snapshot, or save it as a page.",
+    "convert": "Convert a trace to text, an RMM log, or counters for Perfetto.",
+    "info": "Show the driver, the devices, and the settings of a new arena.",
+    "measure": "Measure the cost of driver calls and save a price table.",
 }
 
 
 class Commands(typer.core.TyperGroup):
-    """A file of this folder for each."""
+    """Commands, each in a module of this package."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(ABOUT)
@@ -44,6 +44,11 @@ class Commands(typer.core.TyperGroup):
         )
         return typer.main.get_command(alone)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Commands come first: they are what people look for."""
         with formatter.section("Commands"):
             formatter.write_dl(list(ABOUT.items()))
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Already written."""

@@ -1,4 +1,4 @@
-"""``arena info``: devices, driver, limits, and where each setting comes from."""
+"""``arena info``: the driver, the devices, and where each setting comes from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .._core import __version__
 from .._pool.settings import SETTINGS, resolve, source_of
 from .._util.sizes import format_size
 from ..errors import DriverError
+from .options import JSON
 
 __all__ = ["info"]
 
 
-def info(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
-    """Show the driver, the devices, and the settings that an arena would use.
+def info(as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False) -> None:
+    """Show the driver, the devices, and the settings of a new arena.
 
     \b
     Examples:
@@ -44,7 +45,7 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] 
         for line in _notes(device):
             console.print(f"  {line}")
         table = Table(box=None, padding=(0, 2))
-        for title in ("setting", "in force", "from"):
+        for title in ("setting", "value", "from"):
             table.add_column(title)
         for setting in device["settings"]:
             table.add_row(setting["name"], format_size(setting["bytes"]), setting["source"])
@@ -66,7 +67,7 @@ def _facts(driver: _core.Driver, number: int) -> dict[str, Any]:
     device, problem = _core.describe_device(driver, number), ""
     try:
         device = _core.device_info(driver, number)
-    except DriverError as error:  # of this device alone
+    except DriverError as error:  # affects only this device
         problem = str(error)
     problem = problem or device.problem
     sizes = {name: resolve(name, None, device.total) for name in SETTINGS}
@@ -86,7 +87,7 @@ def _facts(driver: _core.Driver, number: int) -> dict[str, Any]:
 
 
 def _start(driver: _core.Driver, number: int, cap: int) -> dict[str, Any]:
-    """How an arena starts there. Takes addresses, but no memory."""
+    """Facts from starting an arena on the device, which reserves addresses, but no memory."""
     pool = _core.Arena(driver, number, cap=cap, reserve=0, headroom=0, growth=64 << 20)
     facts = {"addresses": pool.addresses, "remark": pool.remark}
     pool.close()
@@ -100,7 +101,7 @@ def _memory_in_words(device: dict[str, Any]) -> str:
 
 
 def _notes(device: dict[str, Any]) -> Iterator[str]:
-    """What else is good to know of a device."""
+    """Other useful facts about a device."""
     if device["problem"]:
         yield f"unavailable: {device['problem']}"
     if device["addresses"] and not device["remark"]:
@@ -114,6 +115,6 @@ def _notes(device: dict[str, Any]) -> Iterator[str]:
         yield "GPUDirect RDMA: supported"
     if device["integrated"]:
         yield (
-            "shares the host's memory: what is free here leaves out files that the host has cached and would drop, so "
-            "headroom= keeps more free than it says, and other programs of the host take from the same memory"
+            "shares the host's memory: free memory does not include cached files that the host would drop, so "
+            "headroom= keeps more free than it says, and other programs on the host use the same memory"
         )

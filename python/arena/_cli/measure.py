@@ -1,4 +1,4 @@
-"""``arena measure``: what calls of the driver really cost on this machine."""
+"""``arena measure``: measures the cost of driver calls on this machine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from .._util.arguments import as_device
 from .._util.next_step import arena_command
 from .._util.sizes import format_size
 from ..errors import UsageError
+from .options import DEVICE, FORCE, JSON
 
 __all__ = ["measure"]
 
@@ -30,21 +31,24 @@ WIDTH = 80
 
 
 def measure(
-    device: Annotated[str, typer.Option(help='The number of a device, or "sim:8GiB".')] = "0",
+    device: Annotated[str, typer.Option(metavar="DEVICE", help=DEVICE)] = "0",
     save: Annotated[
-        Path | None, typer.Option(help="Where the prices go. Default: arena.prices, or the next free name.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Save the prices. Default: arena.prices, or the next free name."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
     rounds: Annotated[
-        int, typer.Option(help="Rounds while the device is idle; a quarter of that under load.")
+        int, typer.Option(metavar="N", help="Rounds on an idle device; a quarter of that under load.")
     ] = ROUNDS,
-    seconds: Annotated[float, typer.Option(help="Time limit; with less time there are fewer rounds.")] = SECONDS,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time limit; less time means fewer rounds.")
+    ] = SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
 ) -> None:
-    """Measure what driver calls cost on this machine, and save a price table.
+    """Measure the cost of driver calls and save a price table.
 
-    Measures on an idle device and under load. Takes up to a minute, and about
-    130 MiB of free memory on the device.
+    Measures on an idle device and under load. Takes up to a minute and needs
+    about 130 MiB of free memory on the device.
 
     \b
     Examples:
@@ -76,7 +80,7 @@ def check(name: str, value: float, low: float, high: float) -> None:
 
 @contextlib.contextmanager
 def shown_progress(console: Console) -> Iterator[Progress | None]:
-    """Which round is under way, on a terminal."""
+    """Show the current round, if this is a terminal."""
     if not console.is_terminal:
         yield None
         return
@@ -99,9 +103,9 @@ def show(found: Measured, written: Path) -> None:
     console.print(f"driver: {found.facts['driver']}")
     console.print(f"platform: {found.facts['platform']}")
     if found.simulated:
-        console.print("simulated: these are the prices of its price table, not measured times")
+        console.print("simulated: these are prices from its price table, not measured times")
     if not found.virtual_memory:
-        console.print("no virtual memory on this device: only cuMemAlloc and cuMemFree take memory here")
+        console.print("no virtual memory on this device: only cuMemAlloc and cuMemFree are measured")
     console.print(f"\nmicroseconds per call, medians of {found.facts['rounds'].replace(', ', ' rounds, ')}")
     console.print("spread: half of all calls are within ± that of the median\n")
     console.print(table("idle", found, loaded=False))
@@ -122,7 +126,7 @@ def by_call(found: Measured) -> dict[str, list[Row]]:
 
 
 def table(title: str, found: Measured, *, loaded: bool) -> Table:
-    """A line for each call, a column for each size. What does not depend on the size is in the first."""
+    """A row per call, a column per size. Costs that do not depend on the size are in the first column."""
     made = Table(box=None, padding=(0, 1), show_header=True)
     made.add_column(title, no_wrap=True)
     for name in (*map(format_size, found.sizes), "spread", *(["waited"] if loaded else [])):
@@ -147,7 +151,7 @@ def waited_share(row: Row) -> float:
 
 
 def sentences(found: Measured) -> Iterator[str]:
-    """What the load changed."""
+    """Describe what the load changed."""
     calls = by_call(found)
     if not any(row.load for row in found.rows):
         yield "The device could not be kept busy, so nothing is known about calls under load."
@@ -156,7 +160,7 @@ def sentences(found: Measured) -> Iterator[str]:
     if waiting:
         yield (
             f"{listed(waiting)} waited for work queued in another stream, so most of the time under load is that wait. "
-            "A program stands still at such a call while the device is busy."
+            "A program blocks in such a call while the device is busy."
         )
     remapping = [
         call
@@ -175,6 +179,6 @@ def listed(words: Sequence[str]) -> str:
 
 
 def change(rows: list[Row]) -> float:
-    """How many times as long a call takes under load, at most; 1 if the difference is less than a microsecond."""
+    """The largest factor by which a call is slower under load; 1 if the difference is below a microsecond."""
     known = [(row.idle.median, row.load.median) for row in rows if row.load]
     return max((load / idle for idle, load in known if idle > 0 and load - idle >= 1), default=1.0)

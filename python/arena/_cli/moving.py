@@ -1,4 +1,4 @@
-"""What commands that replay assume about moving live data, and how they say so."""
+"""What replays assume about moving live data: the option and the line that commands print."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from .._words import moving
 
 __all__ = ["NO_COMPACT", "assumed"]
 
-NO_COMPACT = "Never move live data: for programs in which other threads launch work, as in many services."
+NO_COMPACT = "Never move live data: for programs whose threads launch work, such as services."
 
 
 def assumed(compact: bool) -> str:
-    return f"{moving.assumed(compact)} ({'with more: ' if compact else ''}--no-compact)"
+    return f"{moving.assumed(compact)} ({'otherwise: ' if compact else ''}--no-compact)"

@@ -1,4 +1,4 @@
-"""What commands that run a program have in common: their options come before it, and how those are read."""
+"""Shared by the commands that run a program: their options come before it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..errors import UsageError
 
 __all__ = ["CONTEXT", "Command", "checked_depth", "variables_of"]
 
-CONTEXT = {"allow_interspersed_args": False}  # options after the program are the program's
+CONTEXT = {"allow_interspersed_args": False}  # options after the program belong to the program
 
 
 class Command(TyperCommand):
-    """Reads ``--lines`` as ``--lines=1``: what follows it, unless after a ``=``, is another option or the program."""
+    """Reads ``--lines`` as ``--lines=1``: its value must follow a ``=``, because the next word may be the program."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = [param for param in self.params if param.param_type_name == "option"]
@@ -31,7 +31,7 @@ class Command(TyperCommand):
 
 
 def checked_depth(depth: int) -> int:
-    """A number of lines for ``--lines``."""
+    """Check the value of ``--lines``."""
     if not 0 <= depth <= MOST:
         raise UsageError(f"lines={depth} is not accepted; write a number of lines from 1 to {MOST}, or 0 for none")
     return depth

@@ -1,4 +1,4 @@
-"""Traces as commands read them."""
+"""Reads traces for commands."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["read_trace"]
 
 
 def read_trace(path: Path, *, to_replay: bool = True) -> Trace:
-    """Read a trace, and say what is wrong with its end. To replay one in which nothing happens is refused: it fits
+    """Read a trace, and print what is wrong with its end. Without allocations it is refused for a replay: it would fit
     anywhere.
     """
     trace = Trace.read(path)
     if trace.problem and not len(trace):
-        raise TraceError(f"{path} has no events that could be read: {trace.problem}")
+        raise TraceError(f"{path} has no readable events: {trace.problem}")
     if trace.problem:
         typer.echo(f"arena: {path}: {trace.problem}", err=True)
     if to_replay and not any(event.kind in ("allocate", "failure") for event in trace):
         raise TraceError(
-            f"{path} has no allocations: the recorded arena was never asked for memory. What CuPy asks for is recorded "
-            "by arena run --record FILE PROGRAM"
+            f"{path} has no allocations: the recorded arena was not used. To record CuPy's allocations, run "
+            "arena run --record FILE PROGRAM"
         )
     return trace

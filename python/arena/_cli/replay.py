@@ -1,4 +1,4 @@
-"""``arena replay``: whether a recorded run fits, and what it would take."""
+"""``arena replay``: replays a recorded run, and shows whether it fits."""
 
 from __future__ import annotations
 
@@ -27,44 +27,43 @@ from . import compare as _compare
 from .codes import exit_code
 from .failures import about_failures
 from .moving import NO_COMPACT, assumed
+from .options import CAP, DEVICE, FORCE, GROWTH, HEADROOM, JSON, PLAIN, PRICES, SAVE, TRACE
 from .reading import read_trace
 
 __all__ = ["replay"]
 
-MOST_HELD = 4  # lines, scopes or sizes that are told
-LONG = 2_000_000  # events from which a bar is shown
+MOST_HELD = 4  # lines, scopes or sizes shown
+LONG = 2_000_000  # events from which a progress bar is shown
 
 
 def replay(
     traces: Annotated[
         list[Path],
-        typer.Argument(metavar="TRACE", help="A recording, RMM's log, or PyTorch's snapshot with a history."),
+        typer.Argument(metavar="TRACE", help=TRACE),
     ],
-    cap: Annotated[list[str] | None, typer.Option(help='The cap: "4GiB", "80%". Default: all of the device.')] = None,
-    headroom: Annotated[list[str] | None, typer.Option(help="What is left free on the device.")] = None,
-    growth: Annotated[list[str] | None, typer.Option(help="The largest piece taken at a time.")] = None,
-    device: Annotated[list[str] | None, typer.Option(help='"sim", "sim:8GiB", or the number of a real device.')] = None,
-    prices: Annotated[
-        list[str] | None, typer.Option(help='Price table: "a100", "small", "free", or a file of arena measure.')
-    ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Without virtual memory.")] = False,
-    vmm: Annotated[bool, typer.Option("--vmm", help="With virtual memory: the default; after --plain, both.")] = False,
+    cap: Annotated[list[str] | None, typer.Option(metavar="SIZE", help=f"{CAP} Default: the device.")] = None,
+    headroom: Annotated[list[str] | None, typer.Option(metavar="SIZE", help=HEADROOM)] = None,
+    growth: Annotated[list[str] | None, typer.Option(metavar="SIZE", help=GROWTH)] = None,
+    device: Annotated[list[str] | None, typer.Option(metavar="DEVICE", help=DEVICE)] = None,
+    prices: Annotated[list[str] | None, typer.Option(metavar="TABLE", help=PRICES)] = None,
+    plain: Annotated[bool, typer.Option("--plain", help=PLAIN)] = False,
+    vmm: Annotated[bool, typer.Option("--vmm", help="Use virtual memory (default); with --plain, compare.")] = False,
     no_compact: Annotated[bool, typer.Option("--no-compact", help=NO_COMPACT)] = False,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Moving live data: the default; after --no-compact, both.")
+        bool, typer.Option("--compact", help="Move live data (default); with --no-compact, compare.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Side by side: several traces, or options that are given several times.")
+        bool, typer.Option("--compare", help="Compare side by side: several traces, or repeated options.")
     ] = False,
-    save: Annotated[Path | None, typer.Option(help="Save the report of the peak: .html, .json or .txt.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help=SAVE)] = None,
+    force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
 ) -> None:
-    """Replay a recorded run's allocations, and say whether they fit under a cap.
+    """Replay recorded runs and check whether they fit under a cap.
 
-    Exit code 3: they do not fit. Exit code 4: unknown, because the recorded run
-    ended with a failed request. Several traces, or an option given several
-    times, are compared side by side.
+    Several traces, or options given several times, are compared side by side.
+    Exit code 3: it does not fit. Exit code 4: unknown, because the recorded run
+    ended with a failed request.
 
     \b
     Examples:
@@ -137,10 +136,10 @@ def show(done: Replayed, trace: Trace, written: Path | None, again: list[str]) -
     if done.fits:
         console.print(f"fits: {counted(done.events, 'event')} under a cap of {cap}")
     elif done.error is None:
-        console.print(f"fits under a cap of {cap} as far as it was recorded; the rest is not known")
+        console.print(f"fits under a cap of {cap} as far as it was recorded; the rest is unknown")
     else:
         asked, largest = size(done.error.requested), size(done.error.largest)
-        console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,} asked for {asked}")
+        console.print(f"does not fit under a cap of {cap}: event {done.events - 1:,}, a request of {asked}, fails")
         console.print(f"{done.error.verdict}; the largest request that would have passed is {largest}")
         for line in by_moving(done.error):
             console.print(line)
@@ -167,9 +166,9 @@ def show(done: Replayed, trace: Trace, written: Path | None, again: list[str]) -
 def by_moving(error: OutOfMemoryError) -> Iterator[str]:
     """What moving live data would have changed, if anything."""
     if error.largest_with_moving > error.largest:
-        yield f"without moving live data, that is; with moving it is {format_size(error.largest_with_moving)}"
+        yield f"that is without moving live data; with moving it is {format_size(error.largest_with_moving)}"
     if error.set_free_by_moving:
-        yield f"moving would have set {format_size(error.set_free_by_moving)} free, and this request would have passed"
+        yield f"moving would have freed {format_size(error.set_free_by_moving)}, and this request would have passed"
 
 
 def following(done: Replayed, written: Path | None, again: list[str], program: str) -> str:
@@ -183,12 +182,12 @@ def following(done: Replayed, written: Path | None, again: list[str], program: s
 
 
 def held(done: Replayed) -> Iterator[str]:
-    """Who held what was live then: lines if they were recorded, otherwise scopes, otherwise sizes."""
+    """The largest holders at that moment: lines if they were recorded, otherwise scopes, otherwise sizes."""
     report = done.report
     found = report.lines or report.scopes or sizes(done)
     live = report.account["live"]
     if found:
-        yield f"{format_size(live)} were live then:"
+        yield f"{format_size(live)} was live:"
     for holder in found[:MOST_HELD]:
         share = f"{holder.bytes / live:.0%}"
         yield f"  {format_size(holder.bytes):>10} {share:>4}  {holder.name}, {counted(holder.blocks, 'block')}"
@@ -198,7 +197,7 @@ def held(done: Replayed) -> Iterator[str]:
 
 
 def sizes(done: Replayed) -> list[Holder]:
-    """What was live by size, the most first."""
+    """Live bytes by size, largest first."""
     name = "blocks of {} to {}"
     found = [
         Holder(name.format(format_size(size.low), format_size(size.high)), size.bytes, size.count)

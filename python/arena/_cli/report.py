@@ -1,4 +1,4 @@
-"""``arena report``: a saved report or snapshot, shown or turned into another format."""
+"""``arena report``: shows a saved report or snapshot, or saves it in another format."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from .._report import Report
 from .._report.text import renderables
 from .._util.files import REPORTS, check
 from .._util.next_step import arena_command, next_after
+from .options import FORCE, JSON, SAVE
 
 __all__ = ["report"]
 
 
 def report(
-    file: Annotated[Path, typer.Argument(help="A report or a snapshot that was saved as .json.")],
-    save: Annotated[Path | None, typer.Option(help="Save it as .html, .json or .txt.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A report or snapshot saved as .json.")],
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help=SAVE)] = None,
+    force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False,
 ) -> None:
-    """Show a saved report or snapshot, or turn it into a page.
+    """Show a saved report or snapshot, or save it as a page.
 
     \b
     Examples:

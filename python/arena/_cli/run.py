@@ -1,4 +1,4 @@
-"""``arena run``: any Python program, with the arena in it and no change to it."""
+"""``arena run``: runs any Python program, unchanged, with arena as CuPy's allocator."""
 
 from __future__ import annotations
 
@@ -16,32 +16,39 @@ from .._run.program import NoProgramError, check_script
 from .._util.arguments import is_number
 from ..errors import UsageError
 from .excepthook import EXCEPT_HOOK
+from .options import CAP, DEVICE, FORCE, GROWTH, HEADROOM, SAVE
 from .program import CONTEXT, Command, checked_depth, variables_of
 
 __all__ = ["CONTEXT", "Command", "run"]
 
 
 def run(
-    program: Annotated[
-        str, typer.Argument(metavar="PROGRAM", help="A script, a folder or an archive; with -m a module.")
-    ],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="What it is given.")] = None,
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A script, folder or archive; with -m, a module.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Arguments of the program.")
+    ] = None,
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is the name of a module.")] = False,
-    cap: Annotated[str | None, typer.Option(help='The cap: "4GiB", "80%".')] = None,
-    reserve: Annotated[str | None, typer.Option(help="What is taken at once, and kept.")] = None,
-    headroom: Annotated[str | None, typer.Option(help="What is left free on the device.")] = None,
-    growth: Annotated[str | None, typer.Option(help="The largest piece taken at a time.")] = None,
-    device: Annotated[str | None, typer.Option(help='The number of a real device, "sim", or "sim:8GiB".')] = None,
+    cap: Annotated[str | None, typer.Option(metavar="SIZE", help=CAP)] = None,
+    reserve: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory to reserve at the start, and keep.")
+    ] = None,
+    headroom: Annotated[str | None, typer.Option(metavar="SIZE", help=HEADROOM)] = None,
+    growth: Annotated[str | None, typer.Option(metavar="SIZE", help=GROWTH)] = None,
+    device: Annotated[str | None, typer.Option(metavar="DEVICE", help=DEVICE)] = None,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", metavar="[=N]", help="Remember which lines allocate, and N - 1 callers. 0: do not."),
+        typer.Option("--lines", metavar="[=N]", help="Trace source lines, N levels deep; 0 turns it off."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report there: .html, .json or .txt.")] = None,
-    record: Annotated[Path | None, typer.Option(help="Record the run there, for arena replay.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The last line of standard error is for machines.")] = False,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help=SAVE)] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record the run, for arena replay and arena fit.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON, as the last line of standard error.")
+    ] = False,
 ) -> None:
-    """Run a Python program with arena as CuPy's allocator, unchanged.
+    """Run a Python program, unchanged, with arena as CuPy's allocator.
 
     Options of arena come before the program. The exit code is the program's.
 
@@ -53,7 +60,7 @@ def run(
     if not module:
         check_script(program, arguments or [])
     session = Session(report=report, record=record, force=force, as_json=as_json)
-    # Through the environment, so that processes which the program starts have them too.
+    # In the environment, so that child processes inherit them.
     os.environ.update(variables_of({"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}))
     if device is not None:
         choose_device(device)
@@ -69,7 +76,7 @@ def run(
 
 
 def choose_lines(depth: int | None, *, has_report: bool) -> None:
-    """A report without lines says little, so it has them unless somebody says otherwise."""
+    """Trace lines if there is a report, unless the user decides otherwise: a report without lines says little."""
     if depth is None and (not has_report or os.environ.get("ARENA_LINES", "").strip()):
         return
     chosen = checked_depth(1 if depth is None else depth)
@@ -81,7 +88,7 @@ def choose_lines(depth: int | None, *, has_report: bool) -> None:
 
 
 def choose_device(device: str) -> None:
-    """Make it the only one there is, number 0 for everybody: the driver is opened later, by the program."""
+    """Make it the only visible device, number 0. The driver is opened later, by the program."""
     chosen = os.environ.get("ARENA_DRIVER") or "auto"
     if is_simulated(device):
         os.environ["ARENA_DRIVER"] = "sim"
@@ -99,4 +106,4 @@ def choose_device(device: str) -> None:
             raise UsageError(f"device={device}: CUDA_VISIBLE_DEVICES={','.join(visible)} leaves {len(visible)}")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(device)] if visible else device
         if chosen == "auto":
-            os.environ["ARENA_DRIVER"] = "cuda"  # a number is a real device's; never another one instead
+            os.environ["ARENA_DRIVER"] = "cuda"  # a number means a real device, never a simulated one instead

@@ -1,6 +1,6 @@
-"""What ``arena demo`` shows: a recorded program on a small card, with CuPy's pool and with the arena.
+"""What ``arena demo`` shows: a recorded program under a cap, with a model of CuPy's pool and with the arena.
 
-``pipeline.csv.gz`` is one of the traces of ``benchmarks/traces``, where it is described; this is the only copy.
+``pipeline.csv.gz`` is one of the traces described in ``benchmarks/traces``; this is the only copy.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A model of CuPy's memory pool, made from what its source does, to see where a recorded program would die with it.
+"""A model of CuPy's memory pool, written from its source code, to see where a recorded program would fail with it.
 
-- Sizes are rounded up to 512 bytes. Each stream has free chunks of its own, which no other stream gets.
-- A request gets the smallest free chunk that is large enough, and what it does not need of it stays behind as a chunk.
-- A chunk that is freed merges with free neighbours that were cut from the same piece of device memory.
-- If there is none, memory is taken from the device; if that has no room, whole pieces that are free are given back, and
-  it is tried once more. (With ``set_limit`` CuPy does not even do that, and fails sooner.)
+- Sizes are rounded up to 512 bytes. Each stream has its own free chunks, which no other stream can use.
+- A request gets the smallest free chunk that is large enough (best fit). The rest of that chunk is split off.
+- A freed chunk is coalesced with free neighbours that were split from the same piece of device memory.
+- If no chunk fits, memory is allocated from the device. If the device is full, entirely free pieces are returned to it,
+  and the allocation is retried. (With ``set_limit`` CuPy does not even do that, and fails sooner.)
 
-Of several free chunks of one size CuPy takes any, as Python's sets do; here it is the one at the lowest address,
-or one by chance. ``benchmarks/cupy_pool.py`` tells how much that matters.
+Among free chunks of the same size CuPy picks an arbitrary one, like Python's sets. This model picks the lowest address,
+or a random one. ``benchmarks/cupy_pool.py`` measures how much that matters.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ UNIT = POOL_UNIT
 
 @dataclass(frozen=True)
 class Death:
-    """The request that could not be met, and what was free meanwhile."""
+    """The request that failed, and what was free at that moment."""
 
     event: int
     requested: int
     free: int
-    """Bytes of the device that no array has: in free chunks, or never taken."""
+    """Bytes of the device that no array uses: in free chunks, or never allocated."""
     largest: int
     """The largest request that would have passed."""
 
@@ -53,7 +53,7 @@ class Chunk:
 
 
 class FreeChunks:
-    """The free chunks of one stream, by size. Addresses may be stale: a chunk that was taken, or is another now."""
+    """The free chunks of one stream, by size. Addresses may be stale: their chunk was taken or has changed."""
 
     def __init__(self, chance: random.Random | None) -> None:
         self.chance = chance
@@ -94,7 +94,7 @@ class FreeChunks:
 
 
 class CuPyPool:
-    """Blocks are known by the trace's numbers."""
+    """The pool. Blocks are identified by their numbers in the trace."""
 
     def __init__(self, device: int, chance: random.Random | None = None) -> None:
         self.device, self.chance = device, chance
@@ -105,7 +105,7 @@ class CuPyPool:
         self.pieces = 0
 
     def allocate(self, block: int, size: int, stream: int) -> bool:
-        """Whether there was room for it."""
+        """Allocate a block, and return whether that succeeded."""
         size = max(UNIT, -(-size // UNIT) * UNIT)
         free = self.streams.setdefault(stream, FreeChunks(self.chance))
         chunk = free.take(size) or self.take_from_device(size, stream)
@@ -145,13 +145,13 @@ class CuPyPool:
                 self.taken -= chunk.size
 
     def largest(self, stream: int) -> int:
-        """The largest request that would pass, after what is wholly free was given back."""
+        """The largest request that would pass, after entirely free pieces were returned."""
         sizes = self.streams[stream].sizes
         return max(self.device - self.taken, sizes[-1] if sizes else 0)
 
 
 def split(chunk: Chunk, size: int) -> Chunk:
-    """Cut a chunk, and return what is behind the cut."""
+    """Split a chunk at ``size`` bytes and return the rest."""
     rest = Chunk(chunk.address + size, chunk.size - size, chunk.stream)
     rest.previous, rest.next = chunk, chunk.next
     if rest.next is not None:
@@ -169,7 +169,7 @@ def merge(first: Chunk, second: Chunk) -> Chunk:
 
 
 def play(events: Iterable[Event], device: int, seed: int | None = None) -> Death | None:
-    """Play a trace on a device of that size; None if it fits. With a seed, chunks of one size are taken by chance."""
+    """Replay a trace on a device of that size; ``None`` if it fits. With a seed, ties are broken at random."""
     pool = CuPyPool(device, None if seed is None else random.Random(seed))
     for number, event in enumerate(events):
         if event.kind == "free":
@@ -180,7 +180,7 @@ def play(events: Iterable[Event], device: int, seed: int | None = None) -> Death
 
 
 def smallest_device(events: list[Event], low: int, high: int, step: int, seed: int | None = None) -> int:
-    """The smallest device on which a trace fits, to the step. ``high`` is known to be enough."""
+    """The smallest device on which a trace fits, in multiples of ``step``. ``high`` is known to be enough."""
     first, last = low // step, high // step
     while first < last:
         middle = (first + last) // 2

@@ -1,4 +1,4 @@
-"""One program, one card, two allocators."""
+"""Replays one program under one cap with two allocators."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ CAP = 448 * MIB
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of the program under the cap."""
+    """The result of the program under the cap, with both allocators."""
 
     events: int
     cap: int
     death: Death
-    """With CuPy's pool, of which this is a model."""
+    """Where the model of CuPy's pool fails."""
     cupy_needs: int
-    """The smallest device that CuPy's pool would do with, to a MiB."""
+    """The smallest device that is large enough for CuPy's pool, in whole MiB."""
     stats: _core.Stats
-    """With the arena, at the end."""
+    """The arena's stats at the end."""
     priced_ms: float
     report: Report
-    """Of the arena, after the request that CuPy's pool dies of."""
+    """The arena's report after the request at which CuPy's pool fails."""
 
 
 def compare() -> Comparison:
-    """Play the trace with both. Some seconds, without a GPU."""
+    """Replay the trace with both allocators. Takes a few seconds, without a GPU."""
     trace = Trace.read(TRACE)
     events = list(trace)
     death = play(events, CAP)
     if death is None:
-        raise ArenaError(f"{TRACE.name} fits with CuPy's pool under {CAP} bytes: nothing to show")
+        raise ArenaError(f"{TRACE.name} fits CuPy's pool under {CAP} bytes: there is nothing to show")
     with Arena(cap=CAP, device="sim:1GiB", headroom=0, reserve=0, growth=64 * MIB, compact=True) as pool:
         begin = sim.clock()
         running = _core.Replay(trace._core, pool._open, len(trace))
         running.step(death.event + 1)
         report = pool.report()
-        report.notes.clear()  # advice to switch something on, which a recorded program cannot follow
+        report.notes.clear()  # advice that a recorded program cannot follow
         while running.step(len(trace)):
             pass
         stats, priced = pool.stats(), (sim.clock() - begin) / 1000

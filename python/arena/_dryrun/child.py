@@ -20,6 +20,7 @@ from .._run import Session, run_program
 from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
+from . import cupy as dry_cupy
 from .frameworks import WatchedTorch, cupy_facts, failure_of
 
 __all__ = ["FACTS", "HISTORY", "main"]
@@ -46,10 +47,11 @@ class DrySession(Session):
     def begin(self) -> None:
         super().begin()
         self.torch.wait()
+        dry_cupy.enable()
 
     def note(self, error: BaseException) -> None:
         super().note(error)
-        self.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+        self.error = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
         self.ended_by = failure_of(error)
 
     def facts(self) -> dict[str, Any]:
@@ -73,7 +75,7 @@ class DrySession(Session):
             return self.peaks
         return [report for one in watch.watched() if (report := one.report("At the end")) is not None]
 
-    def tell(self, facts: dict[str, Any]) -> None:
+    def emit(self, facts: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the folder is gone: nobody waits for it any more
             files.write(self.folder / FACTS, [json.dumps(facts).encode()])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from .._cards import Card
 from .._util.next_step import exact_size
 from .._util.sizes import format_size
+from .cupy import EVERY_PROCESS
 from .libraries import libraries
 
 __all__ = ["Device", "prepared"]
@@ -59,6 +60,8 @@ def prepared(device: Device, settings: Mapping[str, str]) -> Iterator[Prepared]:
         preloaded = ":".join(str(file) for file in loadable(libraries(), folder))
         before = variables.get("LD_PRELOAD", "")
         variables["LD_PRELOAD"] = f"{preloaded}:{before}" if before else preloaded
+        path = variables.get("PYTHONPATH", "")
+        variables["PYTHONPATH"] = f"{EVERY_PROCESS}{os.pathsep}{path}" if path else str(EVERY_PROCESS)
         yield Prepared({**variables, **device.variables(), **settings}, folder)
 
 

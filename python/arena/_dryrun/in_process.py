@@ -13,9 +13,10 @@ from typing import Any
 
 from .. import sim
 from .._cards import Card, find_card
-from .._sim.library import library, load
+from .._sim.library import library
 from .._util.sizes import Size, parse_size
 from ..errors import ArenaError, UsageError
+from . import cupy as dry_cupy
 from .libraries import foreign_libraries, libraries
 
 __all__ = ["dryrun"]
@@ -51,10 +52,11 @@ def begin(profile: Card, size: int) -> None:
     refuse_others()
     files = libraries()
     sim.enable()
-    load().change({"card": str(profile.path), "memory": str(size)})
+    sim.configure(card=profile.path, memory=size)
     for file in files:
         if file != library():
             _open.append(ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL))
+    dry_cupy.enable()
     _device = wanted
 
 

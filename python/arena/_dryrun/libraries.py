@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from .._sim.library import library as driver_library
 from ..errors import ArenaError
+from .cuda_versions import cuda_versions
 
 __all__ = ["FOLDER", "LIBRARIES", "Library", "foreign_libraries", "libraries", "loaded_libraries"]
 
@@ -41,12 +42,13 @@ LIBRARIES = (
     Library("cuSPARSELt", {12: "libcusparseLt.so.0", 13: "libcusparseLt.so.0"}),
     Library("cuSOLVER", {12: "libcusolver.so.11", 13: "libcusolver.so.12"}),
     Library("cuDNN", {12: "libcudnn.so.9", 13: "libcudnn.so.9"}),
-    Library("cuTENSOR", {12: "libcutensor.so.2", 13: "libcutensor.so.2"}),
     Library("NCCL", {12: "libnccl.so.2", 13: "libnccl.so.2"}),
     Library("NVRTC", {12: "libnvrtc.so.12", 13: "libnvrtc.so.13"}),
+    Library("nvJitLink", {12: "libnvJitLink.so.12", 13: "libnvJitLink.so.13"}),
 )
-# The real compiler needs no GPU, and it is what tells a program about mistakes in its kernels.
-REAL_IF_THERE = {"libnvrtc.so.12", "libnvrtc.so.13"}
+# Stand-ins for compilers, in a folder of their own. The real ones need no GPU and are better: they find mistakes in a
+# program's kernels.
+COMPILERS = FOLDER / "nocompiler"
 
 
 def libraries() -> list[Path]:
@@ -59,12 +61,23 @@ def libraries() -> list[Path]:
             f"the libraries for dry runs are not there: {FOLDER} has no {' or '.join(runtime)}. They are part of the "
             "package on Linux only; reinstall cuda-arena if this is Linux"
         )
+    unused = unused_sonames()
     chosen = sorted(found.values(), key=lambda file: order.index(file.name) if file.name in order else len(order))
-    return [driver_library(), *(file for file in chosen if file.name not in REAL_IF_THERE or not is_real(file.name))]
+    chosen = [file for file in chosen if file.name not in unused]
+    return [driver_library(), *(file for file in chosen if file.parent != COMPILERS or not is_installed(file.name))]
 
 
-def is_real(soname: str) -> bool:
-    """Whether the real library is installed with NVIDIA's wheels, where frameworks look for it."""
+def unused_sonames() -> set[str]:
+    """Libraries for a CUDA that no installed framework is for. Some look for any version, and take what is loaded."""
+    used = cuda_versions()
+    if not used:
+        return set()
+    names = [(cuda, soname) for library in LIBRARIES for cuda, soname in library.sonames.items()]
+    return {soname for _, soname in names} - {soname for cuda, soname in names if cuda in used}
+
+
+def is_installed(soname: str) -> bool:
+    """Whether NVIDIA's library is installed with its wheels, where frameworks look for it."""
     return any((folder / soname).exists() for folder in wheel_folders())
 
 
@@ -89,8 +102,9 @@ def loaded_libraries() -> Iterator[Path]:
 
 def foreign_libraries() -> list[Path]:
     """NVIDIA's own libraries that this process has loaded, in the place of which ours should be."""
-    ours = {soname for library in LIBRARIES for soname in library.sonames.values()} - REAL_IF_THERE
-    families = tuple(f"{soname.partition('.so.')[0]}.so." for soname in [*sorted(ours), "libcuda.so.1"])
+    names = [soname for library in LIBRARIES for soname in library.sonames.values()]
+    ours = {"libcuda.so.1", *names} - {file.name for file in COMPILERS.glob("*")}
+    families = tuple(f"{soname.partition('.so.')[0]}.so." for soname in ours)
     mine = {os.path.realpath(file) for file in [driver_library(), *FOLDER.rglob("*.so*")]}
     loaded = [file for file in loaded_libraries() if file.name.startswith(families)]
     return [file for file in loaded if os.path.realpath(file) not in mine]

@@ -1,4 +1,4 @@
-"""What a dry run means: whether the program fits, what it held and where, and which cards would do."""
+"""What a dry run means: whether the program fits, what it held and where, and which cards are large enough."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
     """Which lines held the most, and when: as the arena knows it, or PyTorch's history."""
     for peak in (outcome.facts or {}).get("peaks", ()):
         if peak["lines"]:
-            moment = peak["moment"].rstrip(".") or "When that request failed"
+            moment = peak["moment"].rstrip(".") or "Live when that request failed"
             return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
     done = replayed(outcome)
     if done is None:
@@ -155,15 +155,15 @@ def replayed(outcome: Outcome) -> Replayed | None:
 
 
 def cards_in_words(verdict: Verdict) -> str:
-    """Which cards would do, the smallest named."""
+    """The smallest card that is large enough, in words."""
     cards = verdict.cards()
     sure = [card for card, word in cards if word == "yes"]
     maybe = [card for card, word in cards if word == "maybe"]
     if not sure and not maybe:
-        return "no card that arena cards lists would do" if cards else ""
+        return "no card that arena cards lists is large enough" if cards else ""
     if not sure:
         return f"cards that may be large enough: {named(maybe[0])} and larger"
-    text = f"cards that would do: {named(sure[0])} and larger"
+    text = f"cards that are large enough: {named(sure[0])} and larger"
     smaller = [card for card in maybe if card.memory < sure[0].memory]
     return f"{text}; perhaps {named(smaller[0])}" if smaller else text
 

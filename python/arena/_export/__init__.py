@@ -1,1 +1,1 @@
-"""Files and texts for other people's tools, one format a file. None of them is imported before it is asked for."""
+"""Formats of other tools, one per module. Each module is imported only when it is needed."""

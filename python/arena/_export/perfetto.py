@@ -1,4 +1,4 @@
-"""Figures over time as counters in the Trace Event Format, which Perfetto and chrome://tracing open."""
+"""Writes figures over time as counters in the Trace Event Format, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import UsageError
 __all__ = ["COUNTERS", "Sample", "events", "write"]
 
 Sample = tuple[float, Mapping[str, int]]
-"""Seconds, of any clock, and figures of the account."""
+"""Seconds of any clock, and the account at that time."""
 
 COUNTERS = {
     "reserved": {reason: reason for reason in REASONS},
@@ -24,7 +24,7 @@ COUNTERS = {
     "largest request": {"largest": "bytes"},
     "device free": {"device_free": "bytes"},
 }
-"""Figures in one counter are stacked by chrome://tracing, and neighbours in Perfetto."""
+"""chrome://tracing stacks the figures of one counter; Perfetto shows them next to each other."""
 
 
 def write(
@@ -35,9 +35,7 @@ def write(
     marks: Iterable[tuple[float, str]] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Write a trace of counters, and of marks: moments that have a name. Samples are read one at a time; figures that
-    one lacks are left out there.
-    """
+    """Write a trace of counters and named marks. Samples are consumed one at a time, and may lack some figures."""
 
     def chunks() -> Iterator[bytes]:
         yield b'{"displayTimeUnit": "ms", "traceEvents": ['
@@ -52,13 +50,13 @@ def events(
     samples: Iterable[Sample], *, name: str, pid: int, marks: Iterable[tuple[float, str]] = ()
 ) -> Iterator[dict[str, Any]]:
     """The events of the trace: the names of the process and its thread, then the counters, then the marks."""
-    # Counters are a process's. The thread is the main one: to Perfetto a thread 0 is the kernel's idle one.
+    # Counters belong to a process. Use its main thread: Perfetto takes thread 0 for the kernel's idle thread.
     common = {"pid": pid, "tid": pid}
     yield {"ph": "M", "name": "process_name", "ts": 0, **common, "args": {"name": name}}
     yield {"ph": "M", "name": "thread_name", "ts": 0, **common, "args": {"name": "MainThread"}}
     for seconds, figures in samples:
         if not math.isfinite(seconds):
-            raise UsageError(f"a sample's time is {seconds!r}; it must be a number of seconds")
+            raise UsageError(f"the time of a sample is {seconds!r}; it must be a finite number of seconds")
         microseconds = round(seconds * 1e6, 3)
         for counter, series in COUNTERS.items():
             values = {title: figures[figure] for figure, title in series.items() if figure in figures}

@@ -1,4 +1,4 @@
-"""The account in Prometheus's text exposition format, version 0.0.4."""
+"""Renders the account in Prometheus's text exposition format, version 0.0.4."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["FAMILIES", "SCOPE_FAMILIES", "Family", "Scopes", "check_labels", "re
 
 
 class Family(NamedTuple):
-    """A name, and what is shown under it."""
+    """A metric family: its name, type, help text and samples."""
 
     name: str
     kind: str
     help: str
     samples: dict[str, dict[str, str]]
-    """The figures of the account, each with the labels that tell it from the others."""
+    """The figures of the account, each with its own labels."""
 
 
 def _bytes(figure: str, help: str, name: str = "") -> Family:
@@ -34,13 +34,13 @@ FAMILIES = (
     Family(
         "arena_reserved_bytes",
         "gauge",
-        "Memory taken from the driver, by what it is held for; the sum is all of it.",
+        "Memory reserved from the driver, by the reason it is held; the sum is the total.",
         {reason: {"reason": reason} for reason in REASONS},
     ),
-    _bytes("cap", "The most that may be reserved."),
-    _bytes("headroom", "What is left free on the device."),
-    _bytes("captured", "Freed memory that is kept for captured CUDA graphs."),
-    _bytes("compactable", "Of what is stranded: whole granules, which moving live data would set free."),
+    _bytes("cap", "The limit of reserved memory."),
+    _bytes("headroom", "Memory that is left free on the device."),
+    _bytes("captured", "Freed memory kept for captured CUDA graphs."),
+    _bytes("compactable", "Whole granules of stranded memory, which moving live data would free."),
     _bytes("largest", "The largest request that would pass now: one of the following two.", "largest_request"),
     _bytes(
         "largest_without_moving",
@@ -52,53 +52,53 @@ FAMILIES = (
         "The largest request that would pass with moving live data.",
         "largest_request_with_moving",
     ),
-    _bytes("peak_requested", "The highest so far of what the program asked for."),
-    _bytes("peak_live", "The highest so far of what is in allocations, after rounding."),
-    _bytes("peak_reserved", "The highest so far of what is reserved."),
-    _bytes("device_total", "Memory the device has."),
-    _bytes("device_free", "Memory of the device that the driver says is free."),
-    Family("arena_blocks", "gauge", "Allocations that live.", {"blocks": {}}),
-    _count("allocations", "Allocations made."),
-    _count("hits", "Allocations that needed nothing of the driver."),
-    _count("splits", "Allocations that took a part of a gap."),
-    _count("failures", "Requests that could not be met."),
+    _bytes("peak_requested", "Peak of the requested bytes."),
+    _bytes("peak_live", "Peak of the live bytes: requested bytes after rounding."),
+    _bytes("peak_reserved", "Peak of the reserved bytes."),
+    _bytes("device_total", "Total memory of the device."),
+    _bytes("device_free", "Free memory of the device, as reported by the driver."),
+    Family("arena_blocks", "gauge", "Live allocations.", {"blocks": {}}),
+    _count("allocations", "Successful allocations."),
+    _count("hits", "Allocations without a driver call."),
+    _count("splits", "Allocations from part of a larger gap."),
+    _count("failures", "Failed requests."),
     _count("maps", "Handles mapped."),
     _count("unmaps", "Handles unmapped."),
     _count("rebacked", "Handles replaced under live data."),
-    _count("driver_calls", "Calls of the driver."),
+    _count("driver_calls", "Driver calls."),
     _count("waits", "Waits of one stream for another."),
 )
 
-# Of the scopes of an arena, by path. What is in a scope is in those around it, so their sum means nothing.
+# Per scope path. Scopes include the scopes inside them, so adding them up is meaningless.
 SCOPE_FAMILIES = (
-    Family("arena_scope_live_bytes", "gauge", "Memory allocated in scopes of that path that is not freed yet.", {}),
-    Family("arena_scope_blocks", "gauge", "Allocations made in scopes of that path that live.", {}),
-    Family("arena_scope_peak_bytes", "gauge", "The highest so far of what was live in scopes of that path.", {}),
-    Family("arena_scope_entered_total", "counter", "Times that a scope of that path was entered.", {}),
-    Family("arena_scope_budget_bytes", "gauge", "The budget of the last scope of that path, if it had one.", {}),
+    Family("arena_scope_live_bytes", "gauge", "Live memory allocated in scopes of this path.", {}),
+    Family("arena_scope_blocks", "gauge", "Live allocations made in scopes of this path.", {}),
+    Family("arena_scope_peak_bytes", "gauge", "Peak of the live memory in scopes of this path.", {}),
+    Family("arena_scope_entered_total", "counter", "How often a scope of this path was entered.", {}),
+    Family("arena_scope_budget_bytes", "gauge", "The budget of the last scope of this path, if it had one.", {}),
 )
 
 Scopes = Mapping[str, tuple[int | None, ...]]
-"""By path: a figure for each of SCOPE_FAMILIES."""
+"""Figures by path, one for each of SCOPE_FAMILIES."""
 
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_OURS = {"device", "scope", *(name for family in FAMILIES for labels in family.samples.values() for name in labels)}
+_RESERVED = {"device", "scope", *(name for family in FAMILIES for labels in family.samples.values() for name in labels)}
 
 
 def check_labels(labels: Mapping[str, object]) -> dict[str, str]:
-    """The labels that somebody wants on every line, as texts."""
+    """Check the labels for every sample and convert them to strings."""
     for name, value in labels.items():
         if not _LABEL.match(name):
-            raise UsageError(f"{name!r} cannot be a label; write letters, digits and _, not __ at the beginning")
-        if name in _OURS:
-            raise UsageError(f"the label {name!r} is arena's own; give another name")
+            raise UsageError(f"{name!r} cannot be a label; use letters, digits and _, without __ at the beginning")
+        if name in _RESERVED:
+            raise UsageError(f"the label {name!r} is used by arena; choose another name")
         if not isinstance(value, (str, int)):
-            raise UsageError(f"{name}={value!r} cannot be the value of a label; give a text or a whole number")
+            raise UsageError(f"{name}={value!r} cannot be the value of a label; pass a string or a whole number")
     return {name: str(value) for name, value in labels.items()}
 
 
 def render(pools: Iterable[tuple[Mapping[str, str], Mapping[str, int], Scopes]]) -> str:
-    """Return the text for some arenas, each by labels that tell it from the others, its figures and its scopes."""
+    """Render arenas, each given by labels that identify it, its figures and its scopes."""
     pools = list(pools)
     if not pools:
         return ""

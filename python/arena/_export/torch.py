@@ -1,7 +1,7 @@
-"""A snapshot as PyTorch's memory snapshot: the pickle that its viewer and ``torch/cuda/_memory_viz.py`` read.
+"""Converts a snapshot to PyTorch's format: the pickle that its viewer and ``torch/cuda/_memory_viz.py`` read.
 
-PyTorch reports one segment for each run of addresses that is backed throughout, so a segment with holes becomes
-several. It has no word for memory that is mapped nowhere: ``spare`` is in the settings, and in no segment.
+In PyTorch a segment is contiguously backed, so a segment with holes becomes several. PyTorch has no concept of unmapped
+memory: ``spare`` is in the settings, and in no segment.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .._util import files
 
 __all__ = ["convert", "write"]
 
-# The viewer in the browser reads protocols 2 to 4, and the default of Python 3.14 is 5.
+# The viewer in the browser reads protocols 2 to 4; the default of Python 3.14 is 5.
 _PROTOCOL = 4
 
-# Both were freed by the program and cannot be reused yet.
+# Pending and captured memory was freed by the program, but cannot be reused yet.
 _STATES = {"live": "active_allocated", "pending": "active_pending_free", "captured": "active_pending_free"}
 
 _Frames = dict[tuple[Line, ...], list[dict[str, Any]]]
@@ -30,7 +30,7 @@ _Frames = dict[tuple[Line, ...], list[dict[str, Any]]]
 def write(snapshot: Snapshot, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Write the pickle."""
 
-    def chunks() -> Iterator[bytes]:  # not before the path was found to be good
+    def chunks() -> Iterator[bytes]:  # runs only after the path was checked
         with no_collection():
             yield pickle.dumps(convert(snapshot), protocol=_PROTOCOL)
 
@@ -38,11 +38,11 @@ def write(snapshot: Snapshot, path: str | os.PathLike[str], *, overwrite: bool =
 
 
 def convert(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what is pickled: builtin types only."""
+    """Convert to built-in types only."""
     frames: _Frames = {}
     return {
         "segments": [_segment(snapshot, run, frames) for run in _runs(snapshot)],
-        "device_traces": [[] for _ in range(snapshot.device + 1)],  # one for each device up to this one
+        "device_traces": [[] for _ in range(snapshot.device + 1)],  # one per device, up to this one
         "allocator_settings": {
             "allocator": f"arena {__version__}",
             "expandable_segments": not snapshot.plain,
@@ -56,7 +56,7 @@ def convert(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _runs(snapshot: Snapshot) -> Iterator[list[Piece]]:
-    """The pieces of each segment, divided where nothing is mapped."""
+    """The pieces of each segment, split where nothing is mapped."""
     starts = {segment.address for segment in snapshot.segments}
     run: list[Piece] = []
     for piece in snapshot.pieces:
@@ -79,7 +79,7 @@ def _segment(snapshot: Snapshot, run: list[Piece], frames: _Frames) -> dict[str,
         "allocated_size": sum(block["size"] for block in blocks if block["state"] == "active_allocated"),
         "active_size": sum(block["size"] for block in active),
         "requested_size": sum(block["requested_size"] for block in active),
-        "stream": streams.pop() if len(streams) == 1 else 0,  # there a segment is of one stream, here of any
+        "stream": streams.pop() if len(streams) == 1 else 0,  # PyTorch's segments belong to one stream
         "segment_type": "large",
         "segment_pool_id": (0, 0),
         "is_expandable": not snapshot.plain,
@@ -89,7 +89,7 @@ def _segment(snapshot: Snapshot, run: list[Piece], frames: _Frames) -> dict[str,
 
 
 def _blocks(run: list[Piece], frames: _Frames) -> list[dict[str, Any]]:
-    """Free neighbours are one block, as they are there."""
+    """The blocks of a run. Free neighbours become one block, as in PyTorch."""
     blocks: list[dict[str, Any]] = []
     for piece in run:
         state = _STATES.get(piece.state, "inactive")
@@ -107,12 +107,12 @@ def _blocks(run: list[Piece], frames: _Frames) -> list[dict[str, Any]]:
             )
     for block in blocks:
         if block["state"] == "active_pending_free":
-            block["requested_size"] = block["size"]  # by which the viewer draws it
+            block["requested_size"] = block["size"]  # the viewer draws blocks by this
     return blocks
 
 
 def _frames(lines: tuple[Line, ...], known: _Frames) -> list[dict[str, Any]]:
-    """Innermost first in both. Blocks of the same lines share a list, and so it is in the pickle once."""
+    """Frames, innermost first in both formats. Blocks with the same lines share one list, which is pickled once."""
     if lines not in known:
         known[lines] = [{"filename": file, "line": line, "name": function} for file, line, function in lines]
     return known[lines]

@@ -1,1 +1,1 @@
-"""What an arena holds, as plain data: snapshots, the lines that allocate, who holds what, and figures over time."""
+"""What an arena holds, as plain data: snapshots, allocating lines, holders, and samples over time."""

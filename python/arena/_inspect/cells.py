@@ -1,4 +1,4 @@
-"""Names for the cells of notebooks: IPython compiles a cell as a temporary file, which says nothing to its author."""
+"""Readable names for notebook cells: IPython compiles a cell as a temporary file with a meaningless name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NUMBER = re.compile(r"In ?\[(\d+)\]")
 
 
 def cell_of(file: str) -> str | None:
-    """``In [2]`` for the file of that cell, as far as this process's IPython knows it; None for other files."""
+    """``In [2]`` for the file of that cell, if this process's IPython knows it; ``None`` for other files."""
     found = _in_this_shell(file) or _IN_TERMINAL.match(file)
     return CELL.format(found[1]) if found else None
 
 
 def is_cell(file: str) -> bool:
-    """Whether that is the name of a cell."""
+    """Whether a file name is the name of a cell."""
     return _IS_CELL.fullmatch(file) is not None
 
 
@@ -32,6 +32,6 @@ def _in_this_shell(file: str) -> re.Match[str] | None:
     try:
         shell: Any = ipython.get_ipython()
         label = shell.compile.format_code_name(file)  # such as ("Cell", "In[2]"); since IPython 8
-    except Exception:  # there is no shell, or it is somebody's stand-in
+    except Exception:  # no shell, or something that only resembles one
         return None
     return _NUMBER.search(label[1]) if label else None

@@ -1,4 +1,4 @@
-"""Who holds live memory: by line, scope, stream and age, the most first; and lines of the program as text."""
+"""Largest holders of live memory, by line, scope, stream and age; and source lines as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST = "over 10 min"
 
 @dataclass(frozen=True)
 class Holder:
-    """What one line, scope or age holds."""
+    """The memory that one line, scope or age group holds."""
 
     name: str
     bytes: int
@@ -28,7 +28,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class StreamUse:
-    """What is live on one stream."""
+    """The live memory of one stream."""
 
     stream: int
     bytes: int
@@ -46,7 +46,7 @@ def holders(named: Iterable[tuple[str, Piece]]) -> list[Holder]:
 
 
 def by_line(live: list[Piece]) -> list[Holder]:
-    """By line. Files of the same name are shown with their whole path."""
+    """Group by line. Files with the same name are shown with their full path."""
     texts = {lines: line_text(lines) for lines in {piece.lines for piece in live} if lines}
     counts = Counter(texts.values())
     names = {lines: text if counts[text] == 1 else line_text(lines, whole=True) for lines, text in texts.items()}
@@ -66,9 +66,9 @@ def by_age(live: list[Piece]) -> list[Holder]:
 
 
 def line_text(lines: Sequence[Line], *, whole: bool = False) -> str:
-    """Where a block came from, in one line: ``train.py:88 in step``, with its callers, innermost first.
+    """The lines that allocated a block, innermost first, as one line of text: ``train.py:88 in step``.
 
-    The top level of a notebook's cell is the cell alone: ``In [2]:3``.
+    The top level of a notebook cell is only the cell: ``In [2]:3``.
     """
     return " < ".join(one_line(line, whole=whole) for line in lines)
 

@@ -1,4 +1,4 @@
-"""What was allocated between two snapshots and still lives."""
+"""Allocations made between two snapshots that are still live."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ MOST = 20
 
 @dataclass(frozen=True, repr=False)
 class Since(Shown):
-    """Allocations that were made between two snapshots and still live. Printed, it is a table by line."""
+    """Allocations made between two snapshots that are still live. Printing it shows a table by line."""
 
     pieces: list[Piece]
-    """By address."""
+    """The allocations, by address."""
 
     @property
     def bytes(self) -> int:
-        """Their sum."""
+        """Their total size."""
         return sum(piece.size for piece in self.pieces)
 
     @property
     def lines(self) -> list[Holder]:
-        """By the line that allocated them, most bytes first; one entry without a name if lines were not traced."""
+        """Bytes by allocating line, largest first. Allocations without a traced line share one unnamed entry."""
         traced, untraced = by_line(self.pieces), [piece for piece in self.pieces if not piece.lines]
         return traced + holders(("", piece) for piece in untraced)
 
     def __str__(self) -> str:
         if not self.pieces:
-            return "nothing was allocated in between that still lives"
-        was, live = ("was", "lives") if len(self.pieces) == 1 else ("were", "live")
-        blocks = f"{counted(len(self.pieces), 'block')}, {format_size(self.bytes)}"
-        rows = [f"{blocks}, {was} allocated in between and still {live}"]
+            return "nothing allocated in between is still live"
+        verb = "is" if len(self.pieces) == 1 else "are"
+        blocks = f"{counted(len(self.pieces), 'block')} ({format_size(self.bytes)})"
+        rows = [f"{blocks} allocated in between {verb} still live"]
         for holder in self.lines[:MOST]:
-            name = holder.name or "lines unknown: arena.trace_lines(True) before they are allocated"
+            name = holder.name or "unknown lines: call arena.trace_lines(True) before they are allocated"
             rows.append(f"  {format_size(holder.bytes):>10}  {holder.blocks:>7,}  {name}")
         rest = self.lines[MOST:]
         if rest:

@@ -1,4 +1,4 @@
-"""Everything an arena holds at one moment, as plain data: it pickles, and needs no arena any more."""
+"""Everything an arena holds at one moment, as plain data that pickles and outlives the arena."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._util import files
 from .._util.late import late_import
 from .._util.shown import Shown
 from .._util.typed import make
-from .._words.account import ALIGNMENT, REASONS, STATES, add_later_reasons
+from .._words.account import ALIGNMENT, REASONS, STATES, add_missing_reasons
 from .._words.moving import MODES
 from ..errors import UsageError
 from .cells import cell_of
@@ -32,59 +32,59 @@ __all__ = ["MOST_GRANULES", "Alias", "Handle", "Line", "Piece", "Segment", "Snap
 FORMAT = "arena-snapshot"
 VERSION = 1
 
-_LATER = ("largest_without_moving", "largest_with_moving")  # what older files do not have, and nobody can add
-_ASKED = ("device_free", "largest", *_LATER)  # which peaks in older files do not have
+_ADDED_LATER = ("largest_without_moving", "largest_with_moving")  # missing from older files, and cannot be computed
+_NOT_IN_OLD_PEAKS = ("device_free", "largest", *_ADDED_LATER)
 _STATS = [name for name in vars(_core.Stats) if not name.startswith("_")]
-_PEAK = [*(name for name in _STATS if name not in _ASKED), "largest_free"]
+_PEAK = [*(name for name in _STATS if name not in _NOT_IN_OLD_PEAKS), "largest_free"]
 
 
 def _figures(stats: _core.Stats) -> dict[str, int]:
     return {name: getattr(stats, name) for name in _STATS}
 
 
-_makers = 0  # threads that are at it: the first switches collection off, the last on
-_collects = False
-_makers_lock = threading.Lock()
+_pauses = 0  # threads inside no_collection(): the first disables collection, the last enables it again
+_was_enabled = False
+_pauses_lock = threading.Lock()
 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Many objects are about to be made, none of them garbage: looking for some would take half of the time."""
-    global _makers, _collects
-    with _makers_lock:
-        if _makers == 0:
-            _collects = gc.isenabled()
+    """Pause garbage collection while many objects are created: it would find nothing and double the time."""
+    global _pauses, _was_enabled
+    with _pauses_lock:
+        if _pauses == 0:
+            _was_enabled = gc.isenabled()
             gc.disable()
-        _makers += 1
+        _pauses += 1
     try:
         yield
     finally:
-        with _makers_lock:
-            _makers -= 1
-            if _makers == 0 and _collects:
+        with _pauses_lock:
+            _pauses -= 1
+            if _pauses == 0 and _was_enabled:
                 gc.enable()
 
 
 class Segment(NamedTuple):
-    """A range of addresses: of plain memory one allocation, of virtual memory the part that was backed."""
+    """A range of addresses: one allocation of plain memory, or the backed part of virtual memory."""
 
     address: int
     size: int
 
 
 class Handle(NamedTuple):
-    """A piece of physical memory; a spare one is mapped nowhere, and has no address."""
+    """A handle of physical memory. A spare one is not mapped and has no address."""
 
     address: int | None
     size: int
 
 
 class Alias(NamedTuple):
-    """A second address of a handle. A piece of its memory is listed at the address at which it is in use."""
+    """A second address of a handle. Its pieces are listed at the address where they are in use."""
 
     address: int
     handle: int
-    """The handle's own address."""
+    """The first address of the handle."""
     size: int
 
 
@@ -97,7 +97,7 @@ class Line(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A live block, or a free piece that is backed by one handle. What follows ``state`` is of live ones only."""
+    """A live block, or a free piece backed by one handle. The fields after ``state`` apply to live blocks only."""
 
     address: int
     size: int
@@ -106,18 +106,18 @@ class Piece(NamedTuple):
     requested: int
     stream: int
     serial: int
-    """Its number: what is allocated later has a higher one."""
+    """Increases with every allocation."""
     scope: str
-    """The scope that it was allocated in, after those around it: ``"train/forward"``; empty if in none."""
+    """The scope of the allocation with its enclosing scopes: ``"train/forward"``; empty if there is none."""
     pinned: bool
     lines: tuple[Line, ...]
-    """The lines of Python that it was allocated by, innermost first, if :func:`arena.trace_lines` was on."""
+    """The lines of Python that allocated it, innermost first, if :func:`arena.trace_lines` was on."""
     age: float | None
-    """The seconds since then."""
+    """Seconds since the allocation."""
 
 
 def _line(file: str, line: int, function: str, make: Any = Line, cell_of: Any = cell_of) -> Line:
-    """What the core calls, also while the interpreter shuts down: so nothing is looked up here."""
+    """Called by the core, even while the interpreter shuts down, so it must not look up globals."""
     named: Line = make(cell_of(file) or file, line, function)
     return named
 
@@ -127,38 +127,38 @@ _core.set_snapshot_classes(Piece, _line)
 
 @dataclass(frozen=True, repr=False)
 class Snapshot(Shown):
-    """Everything at one moment. The pieces and the spare handles add up to what is reserved."""
+    """Everything an arena holds at one moment. The pieces and the spare handles add up to what is reserved."""
 
     device: int
     arena: str
-    """Which arena it is of: a process and a number."""
+    """Identifies the arena: process and number."""
     plain: bool
     """Whether the segments are plain memory."""
     may_move: bool
-    """Whether live data may be moved under its pointers (``compact=``)."""
+    """Whether live data may be moved, behind unchanged pointers (``compact=``)."""
     granule: int
     stats: dict[str, int]
-    """What :meth:`Arena.stats` said at that moment; ``largest`` by the rules that ``moving`` says were in force."""
+    """The values of :meth:`Arena.stats` at that moment. ``largest`` follows the mode in ``moving``."""
     segments: list[Segment]
     handles: list[Handle]
     pieces: list[Piece]
     """By address."""
     largest_free: int
-    """The largest free piece that is backed throughout: all that a pool which cannot stitch would have to offer."""
+    """The largest contiguous backed free piece: the largest request that a pool without stitching could meet."""
     peak: dict[str, int]
-    """The account when what is reserved was at its highest, and ``largest_free`` then."""
+    """The account at the peak of reserved bytes, and ``largest_free`` at that moment."""
     next_serial: int
-    """What is allocated after this moment has this number or a higher one."""
+    """Allocations after this moment have this serial or a higher one."""
     addresses: int = 0
     """Bytes of addresses reserved for virtual memory; 0 for plain segments."""
     peers: list[int] = dataclasses.field(default_factory=list)
     """The other devices that may access the memory."""
     remark: str = ""
-    """What is not as usual on this device, and why; empty if nothing."""
+    """What is unusual about this device, and why; usually empty."""
     moving: str = ""
     """Whether live data may be moved, and if not, why: as in :class:`OutOfMemoryError`. Empty in older files."""
     aliases: list[Alias] = dataclasses.field(default_factory=list)
-    """Where handles are mapped a second time, so that what is free at their ends serves requests elsewhere."""
+    """Handles mapped a second time, so that the free memory at their ends can serve requests elsewhere."""
 
     @classmethod
     def _of(cls, device: int, number: int, core: dict[str, Any], *, may_move: bool, moving: str) -> Snapshot:
@@ -186,7 +186,7 @@ class Snapshot(Shown):
         )
 
     def since(self, earlier: Snapshot) -> Since:
-        """Return what was allocated after an earlier snapshot of the same arena and still lives: what may have leaked.
+        """Return the allocations since an earlier snapshot of the same arena that are still live: possible leaks.
 
         >>> import arena
         >>> pool = arena.Arena(device="sim:1GiB")
@@ -199,13 +199,13 @@ class Snapshot(Shown):
             from .since import Since
 
         if not isinstance(earlier, Snapshot):
-            raise UsageError(f"{earlier!r} is no snapshot")
+            raise UsageError(f"{earlier!r} is not a snapshot; pass what pool.snapshot() returned earlier")
         if earlier.arena != self.arena or earlier.stats["allocations"] > self.stats["allocations"]:
-            raise UsageError("that is no earlier snapshot of the same arena")
+            raise UsageError("that is not an earlier snapshot of the same arena")
         return Since([piece for piece in self.live if piece.serial >= earlier.next_serial])
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write it to a ``.json`` file, which :func:`arena.load` reads. Refuses to overwrite unless told."""
+        """Write it to a ``.json`` file that :func:`arena.load` reads. Replaces a file only with ``overwrite=True``."""
         # Not asdict(), which would copy every piece.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         data = {"format": FORMAT, "version": VERSION, **fields}
@@ -216,11 +216,11 @@ class Snapshot(Shown):
     def _from_dict(cls, data: dict[str, Any]) -> Snapshot:
         """Read what :meth:`save` wrote."""
         if data.get("version") != VERSION:
-            raise UsageError(f"this snapshot is of version {data.get('version')!r}; this arena reads {VERSION}")
+            raise UsageError(f"this snapshot has version {data.get('version')!r}; this arena reads version {VERSION}")
         fields = {name: value for name, value in data.items() if name not in ("format", "version")}
         with no_collection():
             snapshot: Snapshot = make(cls, fields, "snapshot")
-            stats, peak = add_later_reasons(snapshot.stats), add_later_reasons(snapshot.peak)
+            stats, peak = add_missing_reasons(snapshot.stats), add_missing_reasons(snapshot.peak)
             snapshot = dataclasses.replace(snapshot, stats=stats, peak=peak)
             _check(snapshot)
         return snapshot
@@ -231,9 +231,9 @@ class Snapshot(Shown):
         return [piece for piece in self.pieces if piece.state == "live"]
 
     def to_torch(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write it as PyTorch's memory snapshot, a ``.pickle`` file. Refuses to overwrite unless told.
+        """Write a PyTorch memory snapshot, a ``.pickle`` file. Replaces a file only with ``overwrite=True``.
 
-        It opens in https://pytorch.org/memory_viz (choose *Allocator State History*), and with
+        Open it in https://pytorch.org/memory_viz (choose *Allocator State History*), or with
         ``python torch/cuda/_memory_viz.py stats FILE``.
         """
         with late_import(f"the snapshot cannot be written to {path}"):
@@ -243,7 +243,7 @@ class Snapshot(Shown):
 
 
 def check_account(figures: dict[str, int], known: Iterable[str], where: str) -> None:
-    """All figures are there, and the reasons add up."""
+    """Check that all figures are there and that the reasons add up."""
     for name in known:
         if figures.get(name, -1) < 0:
             raise UsageError(f"{where}.{name} should be a number from 0 up")
@@ -252,22 +252,22 @@ def check_account(figures: dict[str, int], known: Iterable[str], where: str) -> 
         raise UsageError(f"{where} does not add up: {total} bytes have a reason, {figures['reserved']} are reserved")
 
 
-MOST_GRANULES = 1 << 22  # of all segments: several times what the addresses of the largest devices have
-MOST_DEVICES = 1 << 10  # PyTorch's snapshot has a list for each of them
+MOST_GRANULES = 1 << 22  # in all segments: several times as many as the largest devices need
+MOST_DEVICES = 1 << 10  # PyTorch's snapshot has a list for each device
 
 
 def _check(snapshot: Snapshot) -> None:
-    """What was read from a file is used to count by: it must be what an arena can have said."""
-    known = [name for name in _STATS if name not in _LATER or name in snapshot.stats]
+    """Check that an arena can have produced what was read: later code uses it as counts and indices."""
+    known = [name for name in _STATS if name not in _ADDED_LATER or name in snapshot.stats]
     check_account(snapshot.stats, known, "snapshot.stats")
     if snapshot.moving and snapshot.moving not in MODES:
         raise UsageError(f"snapshot.moving should be one of {', '.join(MODES)}, not {snapshot.moving!r}")
     check_account(snapshot.peak, _PEAK, "snapshot.peak")
     segments = sorted(snapshot.segments)
     if not 0 <= snapshot.device < MOST_DEVICES:
-        raise UsageError(f"snapshot.device={snapshot.device} is not a device's number: 0 to {MOST_DEVICES - 1}")
+        raise UsageError(f"snapshot.device={snapshot.device} is not a device number from 0 to {MOST_DEVICES - 1}")
     if snapshot.granule < ALIGNMENT or any(size < 0 or size % snapshot.granule for _, size in segments):
-        raise UsageError(f"snapshot.granule={snapshot.granule} is not what the sizes of segments are multiples of")
+        raise UsageError(f"snapshot.granule={snapshot.granule}, but the sizes of segments are not multiples of it")
     if sum(segment.size for segment in segments) // snapshot.granule > MOST_GRANULES:
         raise UsageError(f"the segments of the snapshot have more than {MOST_GRANULES} granules")
     handles = sorted((address, size) for address, size in snapshot.handles if address is not None)
@@ -283,16 +283,17 @@ def _check_aliases(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
     for alias in snapshot.aliases:
         if Handle(alias.handle, alias.size) not in handles:
             raise UsageError(
-                f"the alias of {alias.size} bytes at {alias.address:#x} is of no handle: {alias.handle:#x} has none"
+                f"the alias of {alias.size} bytes at {alias.address:#x} has no handle: there is none at "
+                f"{alias.handle:#x}"
             )
         yield alias.address, alias.size
 
 
 def _check_ranges(name: str, ranges: Iterable[tuple[int, int]], segments: list[Segment]) -> None:
-    """They lie in segments, by address, and not on each other."""
+    """Check that ranges are sorted, lie in segments and do not overlap."""
     begins, end = [segment.address for segment in segments], 0
     for address, size in ranges:
         at = bisect.bisect_right(begins, address) - 1
         if at < 0 or size <= 0 or address < end or address + size > sum(segments[at]):
-            raise UsageError(f"the {name} of {size} bytes at {address:#x} is in no segment, or on another {name}")
+            raise UsageError(f"the {name} of {size} bytes at {address:#x} is in no segment, or overlaps another {name}")
         end = address + size

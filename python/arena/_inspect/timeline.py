@@ -1,4 +1,4 @@
-"""The account of an arena, again and again."""
+"""Samples of an arena's account over time."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["Sampler", "Timeline"]
 
 
 class Timeline(Shown):
-    """How the account of an arena changes, to be drawn by Perfetto (https://ui.perfetto.dev) or chrome://tracing, or
-    in a report: ``pool.report(timeline=timeline)``.
+    """Samples an arena's account over time, for Perfetto (https://ui.perfetto.dev), chrome://tracing, or a report:
+    ``pool.report(timeline=timeline)``.
 
     Call :meth:`sample` where it matters, or let a thread do it:
     ``with arena.Timeline(pool, interval=0.1) as timeline: ...`` samples at the beginning, every tenth of a second, and
     at the end.
 
     :param pool: the arena
-    :param interval: the seconds between two samples of that thread (default: there is none)
+    :param interval: seconds between two samples of the thread (default: no thread)
 
     >>> import arena
     >>> pool = arena.Arena(device="sim:1GiB")
@@ -49,38 +49,38 @@ class Timeline(Shown):
 
     def __init__(self, pool: Arena, interval: float | None = None) -> None:
         if not isinstance(pool, Allocator):
-            raise UsageError(f"pool={pool!r} is no arena.Arena")
+            raise UsageError(f"pool={pool!r} is not an arena.Arena")
         if interval is not None and not _is_duration(interval):
-            raise UsageError(f"interval={interval!r} is not accepted; write seconds above 0 (0.1)")
+            raise UsageError(f"interval={interval!r} is not accepted; write a number of seconds above 0 (0.1)")
         self._pool = pool
         self._interval = interval
         self._sampler: Sampler | None = None
         self._entered = False
-        self._taken: list[tuple[float, Stats]] = []  # in figures they would take several times the memory
+        self._taken: list[tuple[float, Stats]] = []  # as dictionaries they would take several times the memory
 
     def sample(self) -> None:
-        """Take the account as it is now. It costs what :meth:`Arena.stats` does."""
+        """Sample the account now. Costs as much as :meth:`Arena.stats`."""
         stats = self._pool.stats()
         self._taken.append((time.monotonic(), stats))
 
     @property
     def samples(self) -> list[tuple[float, dict[str, int]]]:
-        """The samples so far: seconds of :func:`time.monotonic`, and what :meth:`Arena.stats` said then."""
+        """The samples so far: seconds of :func:`time.monotonic`, and the values of :meth:`Arena.stats` at that time."""
         return [(seconds, _figures(stats)) for seconds, stats in list(self._taken)]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the samples as counters in a Chrome trace, a ``.json`` file. Refuses to overwrite unless told."""
+        """Write the samples as counters of a Chrome trace (``.json``). Replaces a file only with ``overwrite=True``."""
         with late_import(f"the timeline cannot be written to {path}"):
             from .._export import perfetto
 
         if not self._taken:
-            raise UsageError("there is nothing to save: call sample() before, or use the timeline in a with statement")
+            raise UsageError("there is nothing to save: call sample() first, or use the timeline in a with statement")
         name = f"arena on device {self._pool.device}"
         taken = ((seconds, _figures(stats)) for seconds, stats in list(self._taken))
         return perfetto.write(path, taken, name=name, overwrite=overwrite)
 
     def _drawn(self, now: Snapshot) -> Samples | None:
-        """The part of a report: the samples, and what is now."""
+        """The timeline of a report: the samples so far, and the current state."""
         with late_import("the timeline cannot be drawn"):
             from .._report import timeline as _timeline
 
@@ -93,7 +93,7 @@ class Timeline(Shown):
 
     def __enter__(self) -> Timeline:
         if self._entered:
-            raise UsageError("the timeline is in use already; make another one")
+            raise UsageError("the timeline is already in use; create another one")
         self.sample()
         self._entered = True
         if self._interval is not None:
@@ -111,29 +111,29 @@ class Timeline(Shown):
 
 
 class Sampler(threading.Thread):
-    """Takes samples. It gives the device no work, so live data may be moved although it is there."""
+    """The sampling thread. It launches no work, so live data may be moved while it runs."""
 
     def __init__(self, timeline: Timeline, interval: float) -> None:
         super().__init__(name="arena.Timeline", daemon=True)
         self._timeline = timeline
         self._interval = interval
-        self._over = threading.Event()
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         super().start()
-        atexit.register(self.stop)  # a thread must not be in the core while the interpreter goes
+        atexit.register(self.stop)  # a thread must not be in the core while the interpreter shuts down
 
     def run(self) -> None:
-        while not self._over.wait(self._interval):
+        while not self._stopped.wait(self._interval):
             try:
                 self._timeline.sample()
             except UsageError:  # the arena was closed
                 return
 
     def stop(self) -> None:
-        """Return when the last sample was taken."""
+        """Stop and wait for the last sample."""
         atexit.unregister(self.stop)
-        self._over.set()
+        self._stopped.set()
         self.join()
 
 

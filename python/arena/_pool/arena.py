@@ -47,7 +47,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
 
     :param cap: the most that is ever reserved (default: the whole device)
     :param reserve: what is reserved at once, and kept by :meth:`trim` (default: nothing)
-    :param headroom: what must stay free on the device, whoever uses the rest (default: nothing)
+    :param headroom: what must stay free on the device for other users (default: nothing)
     :param growth: the largest piece taken from the driver at a time (default: 64 MiB)
     :param device: the number of a device, ``"sim"`` for the simulated one, or ``"sim:8GiB"`` for one of that size
     :param vmm: whether to use the driver's virtual memory management, if the device has it. Without it, memory is
@@ -89,9 +89,6 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         from_environment()
         self._compact = compact
         driver, number = find_device(device)
-        count = _core.device_count(driver)
-        if number >= count:
-            raise UsageError(f"device={device!r}: there is no such device; there are {count}, counted from 0")
         info = _core.describe_device(driver, number)
         given = {"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}
         sizes = {name: resolve(name, given[name], info.total) for name in SETTINGS}
@@ -110,7 +107,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             **sizes,
             vmm=vmm,
             moves=compact is True,
-            peers=check_peers(peers, number, count),
+            peers=check_peers(peers, number, _core.device_count(driver)),
             upstream=upstream,
             validates=validates(),
         )
@@ -120,7 +117,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._on_pressure: list[Pressure] = []
         self._calling = threading.local()  # whether this thread runs an on_oom() function
         self._recording: Recording | None = None  # the one that the environment requested
-        self._recorded: dict[str, Recording] = {}  # the one under way, whoever started it
+        self._recorded: dict[str, Recording] = {}  # the recording in progress, if there is one
         self._number = core.id  # in order of creation
         self._expects_vmm = vmm and upstream is None and info.virtual_memory
         self._warn_of_platform(stacklevel=3)

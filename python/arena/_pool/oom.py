@@ -101,4 +101,4 @@ def save(report: Report, snapshot: Snapshot, folder: Path) -> list[str]:
     except (OSError, ArenaError) as problem:
         warnings.warn(f"ARENA_OOM_DIR={str(folder)!r}: no report was written: {problem}", RuntimeWarning, stacklevel=2)
         return []
-    return [f"The whole report: {page}"]
+    return [f"Full report: {page}"]

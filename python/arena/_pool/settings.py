@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from .. import _core, sim
 from .._util.arguments import as_device
 from .._util.sizes import Size, parse_size
+from .._words.format import counted
 from ..errors import UsageError
 
 __all__ = ["SETTINGS", "check", "check_peers", "configure", "find_device", "resolve", "source_of", "validates"]
@@ -121,14 +122,19 @@ def is_simulated(device: int | str) -> bool:
 
 
 def find_device(device: int | str) -> tuple[_core.Driver, int]:
-    """The driver of a device and its number there: ``0``, ``"0"``, ``"sim"`` or ``"sim:8GiB"``."""
+    """The driver of an existing device and its number there: ``0``, ``"0"``, ``"sim"`` or ``"sim:8GiB"``."""
     given, device = device, as_device(device) if isinstance(device, str) else device
     if isinstance(device, str) and is_simulated(device):
         size, driver = simulated_size(device), _core.Driver.open("sim")
-        return driver, 0 if size is None else _simulated(driver, size)
-    if isinstance(device, (bool, str)) or not hasattr(device, "__index__") or operator.index(device) < 0:
+        number = 0 if size is None else _simulated(driver, size)
+    elif isinstance(device, (bool, str)) or not hasattr(device, "__index__") or operator.index(device) < 0:
         raise UsageError(f"device={given!r} is not accepted; write {DEVICES}")
-    return _core.default_driver(), operator.index(device)
+    else:
+        driver, number = _core.default_driver(), operator.index(device)
+    count = _core.device_count(driver)
+    if number >= count:
+        raise UsageError(f"device={given!r} does not exist; this machine has {counted(count, 'device')}")
+    return driver, number
 
 
 _simulated_devices: dict[int, int] = {}

@@ -147,7 +147,7 @@ def _inspect() -> _Inspection:
 
 
 def _suspects(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep | None]:
-    """Threads that could reach the device without the GIL, as far as their stacks tell."""
+    """Threads that could reach the device without the GIL, judging by their stacks."""
     found: dict[int, _core.Sleep | None] = {thread: None for thread, sleep in threads.items() if sleep is None}
     if found or not threads:
         return found

@@ -1,4 +1,4 @@
-"""Reports: one model of what an arena holds and why, and its renderers. A report never touches the arena.
+"""Reports: a model of what an arena holds and why, and its renderers. A report never touches the arena.
 
 snapshot → :class:`Report` (model) → text, JSON, HTML, notebook
 """

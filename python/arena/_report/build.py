@@ -1,4 +1,4 @@
-"""From a snapshot to the report: sums, shares, the map, and who holds what back."""
+"""Builds a report from a snapshot: sums, shares, the map, and the blocks that hold free memory back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .model import Bin, Block, Cell, Fragmentation, Pin, Report, Segment, larges
 
 __all__ = ["build"]
 
-MOST_BLOCKS = 20_000  # in the map: more than a screen can show
+MOST_BLOCKS = 20_000  # in the map; more than a screen can show
 MOST_PINS = 50
 
 
@@ -36,9 +36,9 @@ def build(
     held: Sequence[Holder] = (),
     **extra: Any,
 ) -> Report:
-    """Make the report: of a request that failed, if one did, and ``held`` whatever its verdict is about."""
+    """Build the report. ``failure`` is the failed request it is about, if any, and ``held`` its largest holders."""
     stats = snapshot.stats
-    # trim() changes nothing here: what it gives back can be taken again, and is counted as if it had been.
+    # trim() makes no difference: what it would return can be reserved again, and already counts as available.
     largest = {"now": stats["largest"], "after_trim": stats["largest"], **by_moving(stats)}
     extra = {"largest": largest, **extra, **(fields_of_failure(failure, list(held), stats) if failure else {})}
     free = [piece for piece in snapshot.pieces if piece.state != "live"]
@@ -92,13 +92,13 @@ COUNTS = ("allocations", "blocks", "hits", "splits", "failures", "maps", "unmaps
 
 
 def by_moving(stats: dict[str, int]) -> dict[str, int]:
-    """The largest request without and with moving live data; nothing of snapshots from before that was known."""
+    """The largest request without and with moving live data; empty for old snapshots, which lack these figures."""
     names = ("without_moving", "with_moving")
     return {name: stats[f"largest_{name}"] for name in names if f"largest_{name}" in stats}
 
 
 def fragmentation(snapshot: Snapshot, stats: dict[str, int], largest_free: int) -> Fragmentation:
-    free = stats["reserved"] - stats["live"] - stats["captured"]  # what graphs keep is free for nobody
+    free = stats["reserved"] - stats["live"] - stats["captured"]  # memory kept for graphs cannot be reused
     mapped = free - stats["spare"]
     return Fragmentation(
         external=external(snapshot, stats),
@@ -108,10 +108,10 @@ def fragmentation(snapshot: Snapshot, stats: dict[str, int], largest_free: int) 
 
 
 def external(snapshot: Snapshot, stats: dict[str, int]) -> float:
-    """Of what is left under the cap and on the device, the share that one request cannot have."""
+    """The share of the memory left under the cap and on the device that a single request cannot get."""
     known = "largest_with_moving" if snapshot.moving == ALLOWED else "largest_without_moving"
     largest = stats.get(known, stats.get("largest"))
-    if largest is None:  # the peak of a file from before that was known
+    if largest is None:  # the peak in an old file, which lacks this figure
         return 0.0
     limit = min(stats["cap"], stats["reserved"] + max(0, stats["device_free"] - stats["headroom"]))
     left = limit // snapshot.granule * snapshot.granule - stats["live"] - stats["captured"]
@@ -119,7 +119,7 @@ def external(snapshot: Snapshot, stats: dict[str, int]) -> float:
 
 
 def histogram(pieces: Iterable[Piece]) -> list[Bin]:
-    """By powers of two, from 512 bytes; from the smallest that occurs to the largest."""
+    """Count pieces by powers of two, from the smallest size that occurs to the largest."""
     counts: dict[int, int] = defaultdict(int)
     sizes: dict[int, int] = defaultdict(int)
     for piece in pieces:
@@ -133,7 +133,7 @@ def histogram(pieces: Iterable[Piece]) -> list[Bin]:
 
 
 def segment_map(snapshot: Snapshot, address: int, size: int) -> Segment:
-    """Granule by granule, what it is held for: live if a block touches it, otherwise the reason why it is free."""
+    """The state of each granule: live if a block touches it, otherwise the reason why it is held."""
     granule = snapshot.granule
     states = ["hole"] * (size // granule)
     live = [0] * len(states)
@@ -154,7 +154,7 @@ def segment_map(snapshot: Snapshot, address: int, size: int) -> Segment:
 
 
 def runs(states: list[str], live: list[int]) -> list[Cell]:
-    """Neighbours that are alike become one cell."""
+    """Merge equal neighbours into cells."""
     cells: list[Cell] = []
     first = 0
     for index in range(1, len(states) + 1):
@@ -167,9 +167,9 @@ def runs(states: list[str], live: list[int]) -> list[Cell]:
 
 
 def find_pins(snapshot: Snapshot) -> list[Pin]:
-    """Live blocks without which free memory could go back: alone on a handle, or alone on a granule."""
+    """Live blocks that keep free memory from being returned: each alone on a handle, or alone on a granule."""
     gains: dict[int, tuple[Piece, int]] = {}
-    whole: set[int] = set()  # granules of handles that one block holds
+    whole: set[int] = set()  # granules of handles held by a single block
 
     def add(piece: Piece, size: int) -> None:
         gains[piece.address] = (piece, gains.get(piece.address, (piece, 0))[1] + size)
@@ -189,7 +189,7 @@ def find_pins(snapshot: Snapshot) -> list[Pin]:
 
 
 def alone_on_handles(snapshot: Snapshot) -> Iterator[tuple[list[tuple[int, int]], Piece | None, int]]:
-    """For each handle, where it is mapped, its only live block, if there is only one, and its free bytes."""
+    """For each handle: its mappings, its live block if there is exactly one, and its free bytes."""
     mappings = [(address, size, address) for address, size in snapshot.handles if address is not None]
     mappings = sorted([*mappings, *((alias.address, alias.size, alias.handle) for alias in snapshot.aliases)])
     places: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -206,7 +206,7 @@ def alone_on_handles(snapshot: Snapshot) -> Iterator[tuple[list[tuple[int, int]]
 
 
 def held_by(mappings: list[tuple[int, int, int]], pieces: list[Piece]) -> list[tuple[dict[int, Piece], int]]:
-    """For each mapping, some of what holds its handle, two if there are several, and its free bytes."""
+    """For each mapping: up to two pieces that hold its handle, and its free bytes."""
     ends = [address + size for address, size, _ in mappings]
     held: list[dict[int, Piece]] = [{} for _ in mappings]
     free = [0] * len(mappings)
@@ -216,10 +216,10 @@ def held_by(mappings: list[tuple[int, int, int]], pieces: list[Piece]) -> list[t
         while at < len(ends) and ends[at] <= address:
             at += 1
         if at == len(ends):
-            break  # what lies there was lost, and has no handle
+            break  # lost memory, which has no handle
         if state == "stranded":
             free[at] += size
-        elif state in ("live", "captured"):  # what graphs keep holds a handle as a live block does
+        elif state in ("live", "captured"):  # memory kept for graphs holds a handle like a live block
             for index in range(at, min(bisect.bisect_left(ends, address + size) + 1, len(ends))):
                 if len(held[index]) < 2:
                     held[index][address] = piece
@@ -227,7 +227,7 @@ def held_by(mappings: list[tuple[int, int, int]], pieces: list[Piece]) -> list[t
 
 
 def alone_on_granules(snapshot: Snapshot) -> dict[int, tuple[Piece | None, int]]:
-    """The same for granules in which a block begins or ends: those between are full of it."""
+    """The same for granules in which a block begins or ends: those in between are filled by it."""
     granule = snapshot.granule
     sole: dict[int, Piece | None] = {}
     free: dict[int, int] = defaultdict(int)
@@ -245,7 +245,7 @@ def alone_on_granules(snapshot: Snapshot) -> dict[int, tuple[Piece | None, int]]
 
 
 def downsample(pieces: list[Piece]) -> list[Block]:
-    """All pieces if a screen can show them; otherwise the largest, and small neighbours together."""
+    """All pieces if a screen can show them; otherwise the largest ones, with small neighbours merged."""
     if len(pieces) <= MOST_BLOCKS:
         return [as_block(piece) for piece in pieces]
     by_size = sorted((piece.size for piece in pieces), reverse=True)
@@ -255,7 +255,7 @@ def downsample(pieces: list[Piece]) -> list[Block]:
         found = [
             block
             for run in neighbours(pieces, least, most=len(pieces) * part // MOST_BLOCKS)
-            for block in (together(run) if len(run) > 4 else map(as_block, run))
+            for block in (merge(run) if len(run) > 4 else map(as_block, run))
         ]
         if len(found) <= MOST_BLOCKS:
             break
@@ -269,7 +269,7 @@ def as_block(piece: Piece) -> Block:
 
 
 def neighbours(pieces: list[Piece], least: int, most: int) -> Iterator[list[Piece]]:
-    """Cut into runs of pieces without holes between them; one of more than ``least`` bytes is a run of its own."""
+    """Split into runs of pieces without holes between them; a piece of more than ``least`` bytes is its own run."""
     run: list[Piece] = []
     for piece in pieces:
         large = piece.size > least
@@ -284,8 +284,8 @@ def neighbours(pieces: list[Piece], least: int, most: int) -> Iterator[list[Piec
         yield run
 
 
-def together(run: list[Piece]) -> Iterator[Block]:
-    """Small neighbours as one block for each state, side by side: in most runs, live and free ones take turns."""
+def merge(run: list[Piece]) -> Iterator[Block]:
+    """Merge small neighbours into one block per state, side by side: in most runs, live and free pieces alternate."""
     address = run[0].address
     for state in STATES:
         same = [piece for piece in run if piece.state == state]
@@ -309,15 +309,15 @@ def caption(report: Report) -> str:
     blocks, rest = counted(report.counts["blocks"], "block"), [name for name in REASONS if name != "requested"]
     most = max(rest, key=lambda name: account[name])
     return (
-        f"{size(account['reserved'])} of a cap of {size(account['cap'])} are reserved, "
-        f"{size(account['live'])} of them live in {blocks}. "
-        + (f"Of the rest, most is {most}: {REASONS[most]}. " if account[most] else "")
+        f"{size(account['reserved'])} of a cap of {size(account['cap'])} is reserved, "
+        f"{size(account['live'])} of it live in {blocks}. "
+        + (f"Most of the rest is {most}: {REASONS[most]}. " if account[most] else "")
         + f"The largest request that would pass is {largest_in_words(report)}."
     )
 
 
 def notes(report: Report, may_move: bool) -> list[str]:
-    """What a reader should do, if there is anything to do."""
+    """What to do, if anything."""
     account, size = report.account, format_size
     found = []
     if is_held_by_graphs(account):
@@ -325,17 +325,17 @@ def notes(report: Report, may_move: bool) -> list[str]:
         found.append(hint[0].upper() + hint[1:])
     back = account["releasable"] + account["spare"]
     if back * 4 > account["reserved"] > 0:
-        found.append(f"{size(back)} are not used: trim() gives back what reserve= does not keep.")
+        found.append(f"{size(back)} is unused: trim() returns it to the device, down to what reserve= keeps.")
     found.extend(moving_notes(report, may_move))
     if report.pins and not report.lines:
-        found.append("Which lines of the program hold memory is known with arena.trace_lines(True) or ARENA_LINES=1.")
+        found.append("Set ARENA_LINES=1 or call arena.trace_lines(True) to see which source lines hold memory.")
     return found
 
 
 def moving_notes(report: Report, may_move: bool) -> list[str]:
-    """What moving live data would set free, if that is much."""
+    """How much memory moving live data would free, if it is a lot."""
     account, movable = report.account, format_size(report.account["compactable"])
     is_scarce = 2 * account["reserved"] > min(account["cap"], account["reserved"] + report.device["free"])
     if may_move and is_scarce and account["compactable"] * 4 > account["reserved"] > 0:
-        return [f"{movable} could be set free by trim(compact=True), which moves live data."]
+        return [f"trim(compact=True) would free {movable} by moving live data."]
     return []

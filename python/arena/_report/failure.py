@@ -1,4 +1,4 @@
-"""The part of a report that is about a request that failed: why, who held the memory, and what to do."""
+"""The part of a report about a failed request: why it failed, the largest holders, and what to do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..errors import OutOfMemoryError
 __all__ = ["failure_of", "fields_of_failure", "held_in_words", "who_held"]
 
 MOST = 5
-_AND_MORE = " and more"  # of holders that are sizes
+_AND_MORE = " and more"  # marks holders that are sizes
 
 
 def who_held(snapshot: Snapshot, serials: Collection[int] | None) -> list[Holder]:
-    """By line if lines are traced, otherwise by size: what one would look at first. Of all, or of these blocks."""
+    """The largest holders, by line if lines are traced, otherwise by size; of all blocks, or of those given."""
     live = snapshot.live
     if serials is not None:
         wanted = set(serials)
@@ -31,28 +31,28 @@ def who_held(snapshot: Snapshot, serials: Collection[int] | None) -> list[Holder
 
 
 def held_in_words(held: Sequence[Holder], scope: str) -> list[str]:
-    """A line each, after a headline."""
+    """A headline, and a line for each holder."""
     if not held:
         return []
     where = f" in scope {scope}" if scope else ""
-    hint = " (by line with ARENA_LINES=1)" if is_by_size(held) else ""
+    hint = " (set ARENA_LINES=1 to see source lines)" if is_by_size(held) else ""
     rows = [f"{format_size(one.bytes):>12}  in {holder_in_words(one)}" for one in held]
-    return [f"Held most{where} by{hint}:", *rows]
+    return [f"Largest holders{where}{hint}:", *rows]
 
 
 def is_by_size(held: Sequence[Holder]) -> bool:
-    """Whether they are sizes, because lines were not traced."""
+    """Whether the holders are sizes, because lines were not traced."""
     return any(holder.name.endswith(_AND_MORE) for holder in held)
 
 
 def holder_in_words(holder: Holder) -> str:
-    """How many blocks, of which line or size."""
+    """The number of blocks, and their line or size."""
     blocks = counted(holder.blocks, "block")
     return f"{blocks} of {holder.name}" if is_by_size([holder]) else f"{blocks}: {holder.name}"
 
 
 def failure_of(snapshot: Snapshot, verdict: str, request: int) -> OutOfMemoryError:
-    """What a request of that size would be told now: for a report that is made after the error."""
+    """The error that a request of that size would get now: for a report made after the failure."""
     stats = snapshot.stats
     largest, by_moving = stats["largest"], stats.get("largest_with_moving", stats["largest"])
     needed = rounded(request)
@@ -71,7 +71,7 @@ def failure_of(snapshot: Snapshot, verdict: str, request: int) -> OutOfMemoryErr
 
 
 def fields_of_failure(error: OutOfMemoryError, held: list[Holder], stats: dict[str, int]) -> dict[str, Any]:
-    """What a report says of it."""
+    """The fields of a report that describe the failure."""
     why, steps = advise(error)
     if is_of_budget(error.verdict) and error.budget:
         why = f"{format_share(error.budget_used, error.budget)} used."
@@ -88,7 +88,7 @@ def fields_of_failure(error: OutOfMemoryError, held: list[Holder], stats: dict[s
 
 
 def largest_for(error: OutOfMemoryError, stats: dict[str, int]) -> dict[str, int]:
-    """What would have passed for that request: less than the arena has, if a scope or a capture bounds it."""
+    """The largest request that would have passed instead; a scope or a capture may limit it further."""
     without = min(error.largest, stats.get("largest_without_moving", error.largest))
     now = {"now": error.largest, "after_trim": error.largest}
     return {**now, "without_moving": without, "with_moving": error.largest_with_moving}

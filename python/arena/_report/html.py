@@ -1,7 +1,7 @@
-"""A report as one page that needs no network, and as a picture without any script for a notebook.
+"""Renders a report as a self-contained page, and as HTML without scripts for a notebook.
 
-What people read is written here, as HTML; the page's scripts draw the pictures from the data beside it.
-Names of files and scopes are anybody's text: all of it goes through ``text``, and scripts run only by their hash.
+All text is rendered here; the page's scripts only draw the charts, from data in the page. Names of files and scopes are
+untrusted: they all go through ``text``, and the page's policy allows scripts only by their hash.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def render(report: Report) -> str:
 
 
 def _render(report: Report, peak: Report, end: Report | None, name: str, other: str = "") -> str:
-    """The page of one moment, the one of that name, with links to both."""
+    """The page of the moment called ``name``, with links to both moments."""
     return fill(
         file_of(__package__, "page.html"),
         {name: file_of(__package__, f"{name}.js") for name in ("moments", "map", "timeline")},
-        _drawn(report, is_end=name == WAITING),
+        _chart_data(report, is_end=name == WAITING),
         other=other,
         title=text(f"arena: {report.device['name'] or 'device'} {report.made}"),
         headline=headline(report),
@@ -74,7 +74,7 @@ def _render(report: Report, peak: Report, end: Report | None, name: str, other: 
 
 
 def render_inline(report: Report) -> str:
-    """What a notebook shows: nothing runs, and the text has the colour of the notebook."""
+    """The report in a notebook: no scripts, and text in the notebook's own colour."""
     return (
         '<div style="max-width:60em;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45">'
         f"{headline(report, tag='div')}{verdict(report)}{moment(report)}{moment(report.end) if report.end else ''}"
@@ -84,8 +84,8 @@ def render_inline(report: Report) -> str:
     )
 
 
-def _drawn(report: Report, *, is_end: bool) -> dict[str, Any]:
-    """What the scripts draw. Blocks are columns, their names numbers: a fifth of the size."""
+def _chart_data(report: Report, *, is_end: bool) -> dict[str, Any]:
+    """The data that the scripts draw. Blocks are stored in columns and names as numbers: a fifth of the size."""
     names: dict[str, int] = {"": 0}
 
     def number(name: str) -> int:

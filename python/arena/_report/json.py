@@ -1,4 +1,4 @@
-"""A report as JSON, and back. The schema is ``report.schema.json`` beside this file."""
+"""Writes a report as JSON and reads it back. The schema is ``report.schema.json`` in this directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .._inspect.snapshot import MOST_GRANULES, check_account
 from .._util.typed import make
-from .._words.account import ALIGNMENT, REASONS, STATES, add_later_reasons
+from .._words.account import ALIGNMENT, REASONS, STATES, add_missing_reasons
 from .._words.moving import MODES
 from ..errors import UsageError
 from .build import ACCOUNT, COUNTS
@@ -26,11 +26,11 @@ def render(report: Report) -> str:
 
 def read(data: Any) -> Report:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(f"this {type(data).__name__} is no report of arena: its format is not {FORMAT!r}")
+        raise UsageError(f"this {type(data).__name__} is not an arena report: its format is not {FORMAT!r}")
     if data.get("version") != VERSION:
-        raise UsageError(f"this report is of version {data.get('version')!r}; this arena reads {VERSION}")
+        raise UsageError(f"this report has version {data.get('version')!r}; this arena reads version {VERSION}")
     fields = {name: value for name, value in data.items() if name not in ("format", "version", "end", "blocks")}
-    report: Report = _with_later_facts(_with_later_reasons(make(Report, fields, "report")))
+    report: Report = _upgrade_device(_upgrade_reasons(make(Report, fields, "report")))
     _check(report)
     _check_timeline(report.timeline)
     blocks = make(list[Block], data.get("blocks"), "report.blocks")
@@ -38,7 +38,7 @@ def read(data: Any) -> Report:
 
 
 def _end_of(data: dict[str, Any]) -> Report | None:
-    """The report of the end in the one of the peak, which has no other in it. Older files have none."""
+    """The report of the run's end inside the report of its peak, if there is one. Older files have none."""
     end = data.get("end")
     if end is None:
         return None
@@ -47,13 +47,13 @@ def _end_of(data: dict[str, Any]) -> Report | None:
     return read(end)
 
 
-def _with_later_reasons(report: Report) -> Report:
-    """Reports from before a reason existed have 0 of it, in the account and in every sample."""
+def _upgrade_reasons(report: Report) -> Report:
+    """Add the reasons that an older report lacks as 0, in the account and in every sample."""
     timeline = report.timeline
     if timeline is not None:
-        none = dict.fromkeys(add_later_reasons({}), [0] * len(timeline.at))
+        none = dict.fromkeys(add_missing_reasons({}), [0] * len(timeline.at))
         timeline = dataclasses.replace(timeline, figures={**none, **timeline.figures})
-    account, peak = add_later_reasons(report.account), add_later_reasons(report.peak)
+    account, peak = add_missing_reasons(report.account), add_missing_reasons(report.peak)
     return dataclasses.replace(report, account=account, peak=peak, timeline=timeline)
 
 
@@ -71,8 +71,8 @@ DEVICE = {
 }
 
 
-def _with_later_facts(report: Report) -> Report:
-    """Reports from before a fact of the device was told have none; what is outside of the arena was called others."""
+def _upgrade_device(report: Report) -> Report:
+    """Add the facts about the device that an older report lacks; ``outside`` used to be called ``others``."""
     device = dict(report.device)
     if "others" in device:
         device.setdefault("outside", device.pop("others"))
@@ -84,7 +84,7 @@ def _unknown(device: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(report: Report) -> None:
-    """What is drawn and counted by must be what an arena can have said."""
+    """Check that an arena can have produced this: renderers use it as counts and indices."""
     if report.granule <= 0:
         raise UsageError(f"report.granule should be a number of bytes, not {report.granule}")
     for name, kind in DEVICE.items():
@@ -101,7 +101,7 @@ def _check(report: Report) -> None:
         end = 0
         for cell in segment.cells:
             if cell.first < end or cell.count < 1 or cell.state not in CELLS:
-                raise UsageError(f"the cells of the segment at {segment.address:#x} are not beside each other")
+                raise UsageError(f"the cells of the segment at {segment.address:#x} overlap or are invalid")
             end = cell.first + cell.count
         if report.granule < ALIGNMENT or end > max(0, segment.size) // report.granule:
             raise UsageError(f"the segment at {segment.address:#x} is smaller than its cells")
@@ -114,4 +114,6 @@ def _check_timeline(timeline: Samples | None) -> None:
         return
     lengths = {name: len(timeline.figures.get(name, ())) for name in FIGURES}
     if set(lengths.values()) != {len(timeline.at)} or not 0 <= timeline.peak < len(timeline.at):
-        raise UsageError(f"report.timeline should have as many of each of {', '.join(FIGURES)} as of at, and its peak")
+        raise UsageError(
+            f"report.timeline should have one value of each of {', '.join(FIGURES)} per sample, and a peak"
+        )

@@ -1,7 +1,7 @@
-"""A page of two moments, the peak of a run and its end: one is shown, the other waits in a template.
+"""A page with two moments of a run, its peak and its end: one is shown, the other waits in a template.
 
-A link with a fragment (``report.html#end``) chooses. The page then loads itself again, and ``moments.js`` puts the
-chosen moment in its place before any picture is drawn: all other scripts see one moment only.
+A link with a fragment (``report.html#end``) selects one. The page then reloads, and ``moments.js`` inserts the selected
+moment before anything is drawn, so all other scripts see only one moment.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BEGIN, END = "<body>", '<script type="application/json" id="data">'
 
 
 def end_of(report: Report) -> Report | None:
-    """The other moment, with the same picture of the whole run."""
+    """The other moment, with the same timeline of the whole run."""
     return dataclasses.replace(report.end, timeline=report.timeline) if report.end is not None else None
 
 
 def links(peak: Report, end: Report | None, current: str) -> str:
-    """To both moments. Nothing if there is one only."""
+    """Links to both moments; empty if there is only one."""
     if end is None:
         return ""
 
@@ -35,14 +35,14 @@ def links(peak: Report, end: Report | None, current: str) -> str:
 
 
 def body_of(page: str) -> tuple[str, str]:
-    """What people see of a page, and its data: the rest of it is the same for every moment."""
+    """The visible part of a page and its data. The rest is the same for both moments."""
     inside = page[page.index(BEGIN) + len(BEGIN) :]
     body, _, rest = inside.partition(END)
     return body, rest.partition("</script>")[0]
 
 
 def template(page: str | None) -> str:
-    """The body and the data of the page of the moment that waits."""
+    """A template with the body and the data of the other moment's page."""
     if page is None:
         return ""
     body, data = body_of(page)

@@ -1,4 +1,4 @@
-"""Pages that need no network: everything is in them, and their policy forbids every request and every other script."""
+"""Self-contained HTML pages: everything is inside, and their policy forbids all requests and all other scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["file_of", "fill"]
 
 
 def fill(template: str, scripts: dict[str, str], data: Any, **parts: str) -> str:
-    """A page with these scripts, the data that they draw, and parts that are HTML already."""
+    """Fill a template with scripts, the data that they draw, and parts that are already HTML."""
     scripts = {**scripts, "print": file_of(__package__, "print.js")}
     inside = {name: _inside_script(script) for name, script in scripts.items()}
     sources = " ".join(f"'sha256-{_hash(script)}'" for script in inside.values())
@@ -27,12 +27,12 @@ def fill(template: str, scripts: dict[str, str], data: Any, **parts: str) -> str
 
 
 def file_of(package: str, name: str) -> str:
-    """A file of a page, which lies in the package that makes it."""
+    """Read a file from the ``page`` folder of a package."""
     return (files(package) / "page" / name).read_text(encoding="utf-8")
 
 
 def _inside_script(script: str) -> str:
-    """Nothing in a script may look like its end. (In a string of JavaScript, ``<\\/`` is ``</``.)"""
+    """Escape everything in a script that looks like its end. (In a JavaScript string, ``<\\/`` is ``</``.)"""
     return script.replace("</script", "<\\/script")
 
 

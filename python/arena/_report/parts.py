@@ -1,7 +1,7 @@
-"""The parts of a report in HTML: its words, tables and bars, for the page and for notebooks.
+"""The parts of a report in HTML: texts, tables and bars, for the page and for notebooks.
 
-Styles are written where they are needed, so that a notebook needs no style sheet. A colour is a variable that the page
-sets for light and dark; elsewhere it is a tone that can be seen on both.
+Styles are inline, so that a notebook needs no style sheet. Colours are variables that the page sets for light and dark
+mode; elsewhere they fall back to tones that are visible on both.
 """
 
 from __future__ import annotations
@@ -61,34 +61,34 @@ PATTERNS = {
     "outside": "repeating-linear-gradient(45deg,#0006 0 2px,transparent 2px 4px)",
 }
 MEANINGS = {
-    "external": "Of what is left under the cap and on the device, what one request cannot have: it lies in pieces.",
-    "contiguous": "What a pool that cannot stitch would suffer: the free bytes outside of the largest free piece.",
-    "internal": "Of the live bytes, those that nobody asked for: sizes are rounded up.",
+    "external": "Share of the memory left under the cap and on the device that a single request cannot get.",
+    "contiguous": "Share of the free bytes outside the largest free piece: what a pool without stitching would lose.",
+    "internal": "Share of the live bytes that was not requested, but added by rounding.",
 }
 COUNTS = {
-    "allocations": "requests that passed, ever",
+    "allocations": "successful requests so far",
     "blocks": "live now",
-    "hits": "passed without any call to the driver",
-    "splits": "took a part of a larger gap",
-    "failures": "requests that could not be met",
-    "maps": "handles put under addresses",
-    "unmaps": "handles taken away again",
-    "rebacked": "handles replaced by smaller ones, with the data moved",
-    "driver_calls": "calls to the driver, of all kinds",
-    "waits": "waits of one stream for another",
+    "hits": "requests served without a driver call",
+    "splits": "requests served from part of a larger gap",
+    "failures": "failed requests",
+    "maps": "handles mapped",
+    "unmaps": "handles unmapped",
+    "rebacked": "handles replaced by smaller ones, with their data moved",
+    "driver_calls": "driver calls of all kinds",
+    "waits": "times a stream waited for another",
 }
 MAP_COLUMNS, MAP_ROWS, MOST_MAPS = 96, 6, 4  # of the maps in a notebook
-FIRST = 8  # pins that are seen at once
-MOST_ROWS = 100  # of a table: all beyond are summed up in one
+FIRST = 8  # pins shown without unfolding
+MOST_ROWS = 100  # of a table: the last row sums up the rest
 
 
 def text(value: str) -> str:
-    """As text that no browser takes for anything else; a file's name may even be no text at all."""
+    """Escape text for HTML. File names need not even be valid Unicode."""
     return html.escape(value.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def name_of(value: str) -> str:
-    """A name that others chose: its direction of writing must not turn what stands around it."""
+    """A user's name, isolated so that right-to-left text in it does not affect its surroundings."""
     return f"<bdi>{text(value)}</bdi>"
 
 
@@ -110,7 +110,7 @@ def percent(share: float) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str, words: Sequence[int]) -> str:
-    """Rows of HTML cells, the first of each a header; the columns in ``words`` are text, the others numbers."""
+    """A table of HTML cells, with a header in each row; the columns in ``words`` are text, the others numbers."""
 
     def align(index: int, more: str = "") -> str:
         side = "left" if index in words else "right"
@@ -165,7 +165,7 @@ def next_steps(report: Report) -> str:
 
 
 def tiles(report: Report) -> str:
-    """The four figures to look at first."""
+    """The four most important figures."""
     account, size = report.account, format_size
     share = percent(account["stranded"] / max(account["cap"], 1))
     figures = (
@@ -183,15 +183,15 @@ def tiles(report: Report) -> str:
 
 
 def now_in_words(report: Report) -> str:
-    """Whether that is with or without moving live data, if it makes a difference."""
+    """Whether the largest request needs moving live data, if that makes a difference."""
     is_by_moving = by_moving_now(report)
     return "" if is_by_moving is None else f", {'with' if is_by_moving else 'without'} moving live data"
 
 
 def bars(report: Report, chips: bool = True) -> str:
-    """What is reserved within the cap, now and at the peak; and where that lies on the device.
+    """What is reserved under the cap, now and at the peak, and its share of the device.
 
-    ``chips`` are labels on the parts; they need to know the colour of the page.
+    ``chips`` are labels on the parts; they need the page's background colour.
     """
     account, peak, size = report.account, report.peak, format_size
     whole, is_far = scale(report)
@@ -199,7 +199,7 @@ def bars(report: Report, chips: bool = True) -> str:
     blocked = 0 if is_far else max(0, account["cap"] - max(limit, account["reserved"]))
     now = [(name, account[name], f"{name} {size(account[name])}") for name in REASONS]
     now.append(("", whole - account["reserved"] - blocked, "can still be reserved"))
-    now.append(("outside", blocked, f"{size(blocked)} out of reach: in use outside this arena, or headroom"))
+    now.append(("outside", blocked, f"{size(blocked)} unavailable: in use outside this arena, or headroom"))
     then = [(name, peak[name], f"{name} {size(peak[name])}") for name in REASONS]
     of = f"of a cap of {size(account['cap'])}" + (", which is far to the right of these bars" if is_far else "")
     return (
@@ -212,7 +212,7 @@ def bars(report: Report, chips: bool = True) -> str:
 
 
 def device_bar(report: Report) -> str:
-    """Where that lies on the device; in words alone if next to nothing of the device is in use."""
+    """How the device's memory is used; without a bar if next to nothing is in use."""
     account, device, size = report.account, report.device, format_size
     kept = min(account["headroom"], device["free"])
     places = [
@@ -237,13 +237,13 @@ def bar(
     mark: float | None = None,
     chips: bool = False,
 ) -> str:
-    """One stacked bar. Parts that are wide enough say what they are; all say it when pointed at."""
+    """One stacked bar. Parts that are wide enough have labels; all have tooltips."""
     drawn = ""
     for name, value, label in parts:
         if value <= 0:
             continue
         share = 100 * value / whole
-        # A label that does not fit goes to the next line, where it cannot be seen: it is never cut in the middle.
+        # A label that does not fit wraps to the next line, which is hidden, so it is never cut off in the middle.
         chip = (
             '<span style="width:0;height:100%"></span><span class="chip" style="flex:none;background:var(--page);'
             f'padding:0 .35em;border-radius:3px;margin:0 .3em">{label}</span>'
@@ -254,7 +254,7 @@ def bar(
         )
         shown = chip if chips else ""
         drawn += f'<div class="part {name}" title="{label}" style="{style}{fill(name) if name else ""}">{shown}</div>'
-    said = "; ".join(label for _, value, label in parts if value > 0)
+    description = "; ".join(label for _, value, label in parts if value > 0)
     line = (
         f'<div style="position:absolute;left:{100 * min(mark, 1):.4f}%;top:-4px;bottom:-4px;margin-left:-1px;'
         'width:2px;background:currentColor"></div>'
@@ -263,7 +263,7 @@ def bar(
     )
     return (
         f'<div style="margin:.5em 0 .15em">{title}</div>'
-        f'<div role="img" aria-label="{title}: {said or "nothing"}" style="position:relative">'
+        f'<div role="img" aria-label="{title}: {description or "nothing"}" style="position:relative">'
         f'<div class="bar" style="display:flex;height:{height};border:1px solid;border-radius:3px;overflow:hidden">'
         f"{drawn}</div>{line}</div>"
     )
@@ -286,7 +286,7 @@ def account_table(report: Report) -> str:
     if device["addresses"]:
         words = addresses_in_words(report)
         rows.append(("addresses", f"{device['addresses']:,}", size(device["addresses"]), "", words))
-    head = ("Reason", "Bytes", "Size", "Share", "In words")
+    head = ("Reason", "Bytes", "Size", "Share", "Description")
     return table("Every reserved byte has one reason", head, rows, kind="account", words=(0, 4))
 
 
@@ -296,7 +296,7 @@ def fragmentation_table(report: Report) -> str:
         (name, percent(getattr(now, name)), percent(getattr(peak, name)), words) for name, words in MEANINGS.items()
     ]
     return table(
-        "Fragmentation, in shares",
+        "Fragmentation",
         ("Kind", "Now", "At the peak", "What it means"),
         rows,
         kind="fragmentation",
@@ -321,8 +321,8 @@ def largest_table(report: Report) -> str:
 def pins_table(report: Report) -> str:
     if not report.pins:
         if report.account["stranded"]:
-            return "<p>No block alone: wherever free memory lies beside live blocks, several of them hold it.</p>"
-        return "<p>Nothing: no free memory lies beside live blocks.</p>"
+            return "<p>No single block: each piece of free memory is held back by several live blocks.</p>"
+        return "<p>Nothing: there is no free memory next to live blocks.</p>"
     rows = []
     for pin in report.pins:
         place = f"from {name_of(pin.line)}" if pin.line else f"at {pin.address:#x}"
@@ -331,13 +331,11 @@ def pins_table(report: Report) -> str:
         label = f'aria-label="Show {pin.address:#x} on the map"'
         button = f'<button type="button" data-address="{pin.address}" {label}>Show</button>'
         rows.append((words, f"{pin.holds_back:,}", f"{pin.size:,}", f"{pin.address:#x}", button))
-    head = ("Live block", "Holds back, bytes", "Its bytes", "Address", "On the map")
-    first = table(
-        "Without these, free memory could go back; the most first", head, rows[:FIRST], kind="pins", words=(0,)
-    )
+    head = ("Live block", "Bytes held back", "Its bytes", "Address", "On the map")
+    first = table("Live blocks that keep free memory from being returned", head, rows[:FIRST], kind="pins", words=(0,))
     if len(rows) <= FIRST:
         return first
-    rest = table("The next", head, rows[FIRST:], kind="pins", words=(0,))
+    rest = table("More blocks", head, rows[FIRST:], kind="pins", words=(0,))
     return f"{first}<details><summary>{len(rows) - FIRST} more</summary>{rest}</details>"
 
 
@@ -383,7 +381,7 @@ def sizes_table(report: Report) -> str:
 
 
 def histogram(report: Report) -> str:
-    """What is live and what is free by size, in bytes; the page shows the number of pieces if that is chosen."""
+    """Live and free pieces by size, in bytes; the page can show the number of pieces instead."""
     live, free = (by_low([one for one in bins if one.count]) for bins in (report.live_sizes, report.free_sizes))
     bins = [*live.values(), *free.values()]
     most = {name: max((getattr(one, name) for one in bins), default=0) or 1 for name in ("bytes", "count")}
@@ -396,7 +394,7 @@ def histogram(report: Report) -> str:
         rows += f'<div class="size">{format_size(low)}</div><div class="pair">{"".join(bars)}</div>'
     label = "Live blocks and free pieces by size; the table below has the figures"
     key = f"<span>{swatch('requested')}live blocks</span><span>{swatch('stranded')}free pieces</span>"
-    about = '<p class="made">Each row is from this size to twice of it.</p>'
+    about = '<p class="made">Each row covers sizes from this one up to twice as much.</p>'
     return f'<div class="legend">{key}</div>{about}<div class="histogram" role="img" aria-label="{label}">{rows}</div>'
 
 
@@ -411,16 +409,16 @@ def size_bar(one: Bin | None, most: dict[str, int], reason: str, noun: str) -> s
 
 def counts_table(report: Report) -> str:
     rows = [(text(name), f"{count:,}", text(COUNTS.get(name, ""))) for name, count in report.counts.items()]
-    return table("Since the arena was made", ("What", "Count", "In words"), rows, kind="counts", words=(0, 2))
+    return table("Since the arena was created", ("What", "Count", "Description"), rows, kind="counts", words=(0, 2))
 
 
 def legend() -> str:
-    hole = swatch("hole") + "nothing mapped"
+    hole = swatch("hole") + "not mapped"
     return "".join(f"<span>{swatch(state)}{state}</span>" for state in STATES) + f"<span>{hole}</span>"
 
 
 def inline_maps(report: Report) -> str:
-    """The largest segments, as rows of marks; the page has the whole map."""
+    """Maps of the largest segments. The page has the complete map."""
     largest = sorted(report.segments, key=lambda segment: -segment.size)[:MOST_MAPS]
     maps = "".join(inline_map(report, segment) for segment in largest if segment.size >= report.granule)
     more = len(report.segments) - len(largest)

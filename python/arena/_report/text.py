@@ -1,4 +1,4 @@
-"""A report as text for a terminal of 80 columns."""
+"""Renders a report as text for an 80-column terminal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def render(report: Report) -> str:
 
 
 def renderables(report: Report) -> Iterator[RenderableType]:
-    """The parts, in the order in which they are read."""
+    """The parts of the report, from top to bottom."""
     yield head(report)
     yield Text(report.caption)
     yield Text()
@@ -131,14 +131,14 @@ def addresses_in_words(report: Report) -> str:
 
 
 def account_lines(report: Report) -> list[str]:
-    """The account alone, as plain lines."""
+    """Only the account, as plain lines."""
     file = io.StringIO()
     Console(file=file, width=WIDTH, color_system=None, highlight=False, markup=False).print(account_table(report))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
 def bar(report: Report) -> Text:
-    """The cap as one bar, each reason a part of it; what is left is not reserved. An arrow: the cap is far away."""
+    """The cap as one bar with a part for each reason; the rest is not reserved. An arrow means the cap is far away."""
     text = Text("[")
     whole, is_far = scale(report)
     used, done = 0, 0
@@ -180,7 +180,7 @@ def timeline(samples: Samples) -> Iterator[Text]:
 
 
 def segment_map(report: Report, segment: Segment) -> Iterator[Text]:
-    """Rows of granules; each character stands for one or more."""
+    """A map of the granules; each character stands for one or more of them."""
     total = segment.size // report.granule
     per_mark = max(1, -(-total // (MAP_WIDTH * MAP_ROWS)))
     unit = format_size(per_mark * report.granule)
@@ -199,7 +199,7 @@ def segment_map(report: Report, segment: Segment) -> Iterator[Text]:
 
 
 def squeeze(cells: Iterable[Cell], total: int, per_mark: int) -> Iterator[str]:
-    """The state that most granules of each mark have, live before others: one block is enough to hold a handle."""
+    """For each mark, the most frequent state of its granules; live wins a tie: one block is enough to hold a handle."""
     order = ("live", "captured", "stranded", "pending", "releasable", "hole")
     counts = [dict.fromkeys(order, 0) for _ in range(-(-total // per_mark))]
     for cell in cells:

@@ -1,4 +1,4 @@
-"""The account over time: the part of a report that is drawn from samples, in words and as rows of marks."""
+"""The account over time: thins samples, describes them, and draws them as rows of characters."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
     "words",
 ]
 
-BUCKETS = 650  # of which three samples each are kept
+BUCKETS = 650  # three samples of each are kept
 ROWS = 8
 LEAST_COLUMNS = 8
 LIVE, RESERVED = "▁▂▃▄▅▆▇█", "░"
 
 
 class Account(Protocol):
-    """Stats, as far as they are drawn."""
+    """The part of Stats that is drawn."""
 
     @property
     def live(self) -> int: ...
@@ -42,16 +42,16 @@ Point = tuple[float, Account]
 
 
 def thin(points: Sequence[Point], buckets: int = BUCKETS) -> list[Point]:
-    """Of many samples those that matter: of each bucket where the most and the least was live, and the most reserved.
+    """Thin out samples: keep the maximum and minimum of live bytes and the maximum of reserved bytes per bucket.
 
-    The last is kept too. A replay does the same before it takes them.
+    The last sample is kept, too. A replay applies the same rule before it takes samples.
     """
     live, reserved = ([getattr(account, name) for _, account in points] for name in ("live", "reserved"))
     return [points[index] for index in thin_indices(live, reserved, buckets)]
 
 
 def thin_indices(live: Sequence[int], reserved: Sequence[int], buckets: int) -> list[int]:
-    """The numbers of those samples."""
+    """The indices of the samples that :func:`thin` keeps."""
     many = len(live)
     if many <= 3 * buckets:
         return list(range(many))
@@ -64,7 +64,7 @@ def thin_indices(live: Sequence[int], reserved: Sequence[int], buckets: int) -> 
 
 
 def make(points: Sequence[Point], unit: str) -> Samples | None:
-    """The part of a report, if there is anything to draw. ``unit`` is ``s`` or ``events``, counted from the first."""
+    """The timeline of a report; ``None`` without points. ``unit`` is ``s`` or ``events``, counted from the first."""
     if not points:
         return None
     figures = {name: [int(getattr(account, name)) for _, account in points] for name in FIGURES}
@@ -79,7 +79,7 @@ def instant(samples: Samples, index: int) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time for people: ``12.5 µs``, ``3.2 s``, ``2 h 5 min``."""
+    """Format a duration: ``12.5 µs``, ``3.2 s``, ``2 h 5 min``."""
     if value >= 3600:
         return f"{value // 3600:.0f} h {value % 3600 // 60:.0f} min"
     if value >= 60:
@@ -91,23 +91,23 @@ def seconds(value: float) -> str:
 
 
 def words(samples: Samples, failed: bool = False) -> str:
-    """What the picture shows."""
+    """Describe the chart."""
     reserved, cap, size = samples.figures["reserved"], samples.figures["cap"], format_size
     highest, peak = reserved.index(max(reserved)), samples.peak
-    live = f"The most was live at {instant(samples, peak)}: {size(samples.figures['live'][peak])}"
+    live = f"Live memory peaked at {instant(samples, peak)}: {size(samples.figures['live'][peak])}"
     if reserved[peak] == reserved[highest]:
-        most = f", when the most was reserved too: {size(reserved[peak])} of a cap of {size(cap[peak])}."
+        most = f", and reserved memory with it: {size(reserved[peak])} of a cap of {size(cap[peak])}."
     else:
         most = (
-            f", with {size(reserved[peak])} reserved. The most was reserved at {instant(samples, highest)}: "
+            f", with {size(reserved[peak])} reserved. Reserved memory peaked at {instant(samples, highest)}: "
             f"{size(reserved[highest])} of a cap of {size(cap[highest])}."
         )
-    end = f" The request failed at {instant(samples, -1)}, where the picture ends." if failed else ""
+    end = f" The request failed at {instant(samples, -1)}, where the chart ends." if failed else ""
     return live + most + end
 
 
 def chart(samples: Samples, width: int) -> Iterator[str]:
-    """Rows of marks, reserved and live over time, with their scale; each column shows the most of its time."""
+    """Draw reserved and live bytes over time as rows of characters with a scale; each column shows its maximum."""
     top = max(1, *samples.figures["reserved"])
     labels = {row: format_size(top * (row + 1) // ROWS) for row in (ROWS - 1, ROWS // 2 - 1)}
     margin = max(map(len, labels.values()))
@@ -125,15 +125,15 @@ def chart(samples: Samples, width: int) -> Iterator[str]:
 
 
 def peak_marks(samples: Samples, margin: int, columns: int) -> Iterator[str]:
-    said = f"peak, {format_size(samples.figures['live'][samples.peak])} live at {instant(samples, samples.peak)}"
+    label = f"peak, {format_size(samples.figures['live'][samples.peak])} live at {instant(samples, samples.peak)}"
     column = column_of(samples, samples.peak, columns)
-    fits = column + len(said) + 2 <= columns  # to the right of its mark
-    yield " " * (margin + column) + f"▲ {said}" if fits else f"{said} ▲".rjust(margin + column + 1)
+    fits = column + len(label) + 2 <= columns  # to the right of its mark
+    yield " " * (margin + column) + f"▲ {label}" if fits else f"{label} ▲".rjust(margin + column + 1)
     yield f"{'':{margin}}{LIVE[-1]} live  {RESERVED} reserved"
 
 
 def mark(live: float, reserved: float) -> str:
-    """One character, of which so much is live and so much reserved: below 0 none, from 1 on all."""
+    """The character for a cell, given how much of it is live and reserved: none up to 0, all from 1 on."""
     if live * 8 >= 0.5:
         return LIVE[min(7, round(live * 8) - 1)]
     return RESERVED if reserved >= 0.5 else " "
@@ -145,13 +145,13 @@ def column_of(samples: Samples, index: int, columns: int) -> int:
 
 
 def squeeze(samples: Samples, name: str, columns: int) -> list[int]:
-    """The most in each column of what was sampled."""
+    """The maximum of a figure in each column."""
     places = (column_of(samples, index, columns) for index in range(len(samples.at)))
     return most_of(zip(places, samples.figures[name], strict=True), columns)
 
 
 def most_of(placed: Iterable[tuple[int, int]], columns: int) -> list[int]:
-    """The most in each column, of values with their columns, in order; where there is none, what was before."""
+    """The maximum in each column, from (column, value) pairs in order; empty columns repeat the last value before."""
     found: list[int | None] = [None] * columns
     last = [0] * columns
     for column, value in placed:

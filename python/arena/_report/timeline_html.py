@@ -1,4 +1,4 @@
-"""The account over time in HTML: what stands around the page's picture, and a picture for notebooks."""
+"""The account over time in HTML: the section around the page's chart, and an SVG chart for notebooks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["inline_timeline", "picture", "shown_sample", "timeline_part"]
 
 TITLE = "Reserved bytes over time, by reason"
 BUCKETS = 20  # of the table
-COLUMNS, HEIGHT = 240, 60  # of the picture in a notebook
+COLUMNS, HEIGHT = 240, 60  # of the chart in a notebook
 
 
 def shown_sample(report: Report, samples: Samples, *, is_end: bool) -> int:
-    """The one whose figures are shown at first: of the moment that the report is of."""
+    """The sample selected at first: the moment that the report is about."""
     return len(samples.at) - 1 if is_end or report.verdict else samples.peak
 
 
 def timeline_part(report: Report, *, is_end: bool) -> str:
-    """The section of the page. Its script fills in the figures of the moment that is chosen."""
+    """The section of the page. Its script fills in the figures of the selected sample."""
     samples = report.timeline
     if samples is None:
         return ""
@@ -39,9 +39,9 @@ def timeline_part(report: Report, *, is_end: bool) -> str:
 <strong id="timeline-when">{text(instant(samples, shown))}</strong>
 <dl>{entries}</dl>
 </div>
-<p id="timeline-help">Point at a moment to see its figures here. Keys, when the
-picture has the focus: <kbd>←</kbd> <kbd>→</kbd> to the sample before or after, <kbd>Page up</kbd> <kbd>Page down</kbd>
-twenty at a time, <kbd>Home</kbd> <kbd>End</kbd> to the first or last, <kbd>p</kbd> to the peak.</p>
+<p id="timeline-help">Hover over the chart to see the figures of a moment here. Keys, while the
+chart has focus: <kbd>←</kbd> <kbd>→</kbd> previous or next sample, <kbd>Page up</kbd> <kbd>Page down</kbd>
+twenty samples, <kbd>Home</kbd> <kbd>End</kbd> first or last sample, <kbd>p</kbd> peak.</p>
 <details><summary>As a table</summary><div class="wide">{timeline_table(samples)}</div></details>
 </section>
 """
@@ -54,7 +54,7 @@ def figure(samples: Samples, name: str, index: int) -> str:
 
 
 def timeline_table(samples: Samples) -> str:
-    """Those that matter most: the picture has many more."""
+    """The most important samples. The chart has many more."""
     live, reserved = samples.figures["live"], samples.figures["reserved"]
     shown = sorted({*thin_indices(live, reserved, BUCKETS), samples.peak})
     rows = [
@@ -66,21 +66,21 @@ def timeline_table(samples: Samples) -> str:
 
 
 def inline_timeline(report: Report) -> str:
-    """What is reserved and what is live, as two areas; no script, and no text that a notebook could stretch."""
+    """Reserved and live bytes as two areas, without scripts or text inside that a notebook could stretch."""
     samples = report.timeline
     return picture(samples, failed=bool(report.verdict)) if samples is not None else ""
 
 
 def picture(samples: Samples, failed: bool = False) -> str:
-    said = text(words(samples, failed=failed))
+    description = text(words(samples, failed=failed))
     live = f"var(--requested,{TONES['requested']})"
     areas = (
         f'<path d="{area(samples, "reserved")}" fill="currentColor" fill-opacity=".25"/>'
         f'<path d="{area(samples, "live")}" fill="{live}"/>'
     )
     return (
-        f'<div style="margin:.6em 0 .15em">Over time: live and, in grey, what else is reserved. {said}</div>'
-        f'<svg role="img" aria-label="{said}" viewBox="0 0 {COLUMNS} {HEIGHT}" preserveAspectRatio="none" '
+        f'<div style="margin:.6em 0 .15em">Over time: live and, in grey, other reserved memory. {description}</div>'
+        f'<svg role="img" aria-label="{description}" viewBox="0 0 {COLUMNS} {HEIGHT}" preserveAspectRatio="none" '
         f'style="width:100%;height:7em;border:1px solid;border-radius:3px">{areas}</svg>'
     )
 

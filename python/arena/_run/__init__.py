@@ -1,5 +1,5 @@
-"""Running a program with the arena in it: :mod:`program` runs it, :mod:`signals` hears of signals, :mod:`session` sets
-it all up and says at the end what came of it.
+"""Runs a program for ``arena run``: :mod:`program` executes it, :mod:`signals` handles signals, and :mod:`session` sets
+everything up and prints the summary at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running a program as ``python script.py`` or ``python -m module`` would, in this process."""
+"""Runs a program in this process, like ``python script.py`` or ``python -m module``."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ..errors import UsageError
 __all__ = ["NoProgramError", "check_script", "run_program"]
 
 INTERPRETER = re.compile(r"(python|pypy)[0-9.]*(\.exe)?", re.IGNORECASE)
-INTERRUPTED = 130  # what a shell says of a program that was ended by Ctrl-C
+INTERRUPTED = 130  # a shell's exit code for a program ended by Ctrl-C
 
 
 class NoProgramError(UsageError):
-    """What was named cannot be run. A class of its own, because the program may raise any other."""
+    """The named program cannot be run. A separate class, because the program may raise any other error."""
 
 
 def check_script(path: str, arguments: Sequence[str] = (), command: str = "run") -> None:
-    """Refuse what cannot be a program, before anything is done for it."""
+    """Check that a program can be run, before anything is set up for it."""
     if INTERPRETER.fullmatch(os.path.basename(path)) and find_main(path) is None:
         words = ["[OPTIONS]", *map(shlex.quote, arguments)] if arguments else ["script.py"]
         given = " ".join([f"arena {command}", *words])
         raise NoProgramError(f"{path} is not needed: arena runs Python programs itself; write {given}")
     if not os.path.exists(path):
-        raise NoProgramError(f"{path} cannot be run: there is no such file; for a module write -m {path}")
+        raise NoProgramError(f"{path} cannot be run: the file does not exist; to run a module, write -m {path}")
     if os.path.isdir(path) and find_main(path) is None:
-        raise NoProgramError(f"{path} cannot be run: there is no __main__.py in this folder")
+        raise NoProgramError(f"{path} cannot be run: the folder has no __main__.py")
     if Path(path).is_char_device() or Path(path).is_block_device():  # such as /dev/zero, which has no end
         raise NoProgramError(f"{path} cannot be run: it is a device")
 
@@ -45,7 +45,10 @@ def check_script(path: str, arguments: Sequence[str] = (), command: str = "run")
 def run_program(
     target: str, arguments: list[str], *, is_module: bool, on_error: Callable[[BaseException], object]
 ) -> int:
-    """Run it, show what ends it as Python would, and return its exit code. It stays ``__main__`` to the end."""
+    """Run a program, print an uncaught error as Python would, and return the exit code.
+
+    The program stays ``__main__`` until the process ends.
+    """
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv[:] = ["-m" if is_module else target, *arguments]
@@ -62,11 +65,11 @@ def run_program(
     return 0
 
 
-_core.end_lines_at(run_program.__code__)  # what calls it is the command line, not the program
+_core.end_lines_at(run_program.__code__)  # its callers belong to the command line, not to the program
 
 
 def load_script(path: str, main: ModuleType) -> CodeType:
-    """A file of Python, compiled or not, or a folder or an archive with a ``__main__`` in it."""
+    """Load a Python file, compiled or not, or a folder or archive that contains a ``__main__``."""
     spec = find_main(path)
     if spec is not None:
         set_first_path(path)
@@ -79,7 +82,7 @@ def load_script(path: str, main: ModuleType) -> CodeType:
         code: CodeType = loader.get_code("__main__")
     else:
         loader = importlib.machinery.SourceFileLoader("__main__", full)
-        code = loader.source_to_code(loader.get_data(full), full)  # not get_code(), which leaves a file behind
+        code = loader.source_to_code(loader.get_data(full), full)  # get_code() would write a cache file
     vars(main).update(__file__=full, __cached__=None, __loader__=loader)
     return code
 
@@ -92,14 +95,14 @@ def load_module(name: str, main: ModuleType) -> CodeType:
         if spec is None:
             raise NoProgramError(f"-m {name} cannot be run: it is a package without a __main__")
     if spec is None:
-        raise NoProgramError(f"-m {name} cannot be run: there is no such module")
+        raise NoProgramError(f"-m {name} cannot be run: the module does not exist")
     code = fill(main, spec, package=spec.parent or "")
     sys.argv[0] = main.__file__ or name
     return code
 
 
 def find_module(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module is. This imports the packages that it is in, whose errors are the program's."""
+    """Find a module. This imports its parent packages, whose errors are the program's."""
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
@@ -111,7 +114,7 @@ def find_module(name: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def find_main(path: str) -> importlib.machinery.ModuleSpec | None:
-    """The ``__main__`` in a folder or an archive; none if it is neither."""
+    """The ``__main__`` in a folder or archive; ``None`` if it is neither."""
     importer = pkgutil.get_importer(path)
     return None if importer is None else importer.find_spec("__main__", None)
 
@@ -128,24 +131,24 @@ def fill(main: ModuleType, spec: importlib.machinery.ModuleSpec, *, package: str
 
 
 def set_first_path(folder: str) -> None:
-    """In the place of the folder of the ``arena`` command; with ``python -P`` there is no such place."""
+    """Replace the folder of the ``arena`` command in ``sys.path``; ``python -P`` has no such entry."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
-    elif find_main(folder) is not None:  # a folder or an archive is put there in any case
+    elif find_main(folder) is not None:  # a folder or archive is inserted even then
         sys.path.insert(0, folder)
 
 
 def exit_code(stop: SystemExit) -> int:
     if stop.code is None or isinstance(stop.code, int):
         return stop.code or 0
-    if sys.stderr is not None:  # or it would go to standard output
+    if sys.stderr is not None:  # otherwise print() would write to standard output
         with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed
             print(stop.code, file=sys.stderr)
     return 1
 
 
 def show(error: BaseException) -> int:
-    """Show an error of the program by the program's own hook, without the frames that are ours."""
+    """Print an error with the program's own exception hook, without arena's frames."""
     trace = outside(error.__traceback__)
     error.__traceback__ = trace
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace

@@ -29,29 +29,29 @@ from .without_gpu import Explained, explain
 __all__ = ["Session"]
 
 MOST_WRITTEN = 10  # while the program runs: one that catches the error may fail a thousand times
-MOST_LINES = 3  # of those that held the most at the peak
+MOST_LINES = 3  # the largest holders at the peak
 ABOUT_CUPY = {
-    "another": "the program gave CuPy another allocator: what that took is not counted",
-    "not installed": "there is no CuPy here: only what was asked of arena itself is counted",
+    "another": "the program set another allocator for CuPy: its memory is not counted",
+    "not installed": "CuPy is not installed: only memory allocated from arena directly is counted",
 }
 NO_MEMORY = {
-    "arena": "the program asked for no GPU memory: it imported CuPy, and made no array",
-    "not imported": "the program asked for no GPU memory that arena sees: it did not import CuPy, and has no open "
+    "arena": "the program allocated no GPU memory: it imported CuPy, but created no array",
+    "not imported": "the program allocated no GPU memory that arena can see: it did not import CuPy, and has no open "
     "arena of its own",
 }
 
 
 class Session:
-    """Refuses at once what could not be written in the end; :meth:`begin` sets up; the end of the process tells.
+    """One run: checks output files first, :meth:`begin` sets up, and :meth:`finish` reports when the process exits.
 
-    ``exit`` is the program's exit code, as far as it is known.
+    ``exit`` is the program's exit code, if known.
     """
 
     gives_arena = True  # whether frameworks get the arena when they are imported
     watches = False  # arenas are watched for their peak, also without a report
 
     def __init__(self, *, report: Path | None, record: Path | None, force: bool, as_json: bool) -> None:
-        # Absolute, because the program may go elsewhere.
+        # Absolute, because the program may change its directory.
         self.report = checked(report, force, files.REPORTS) if report else None
         self.plan = _record.Plan(checked(record, force), overwrite=force) if record else None
         if report and self.plan and self.report == self.plan.path:
@@ -59,20 +59,20 @@ class Session:
         self.force, self.as_json = force, as_json
         self.exit = 0
         self.process = os.getpid()
-        self.errors = sys.stderr  # the program may put another in its place
-        self.lock = threading.RLock()  # several threads may fail at once, and signals come at any time
+        self.errors = sys.stderr  # the program may replace sys.stderr
+        self.lock = threading.RLock()  # several threads may fail at once, and signals may arrive at any time
         self.is_over = False
         self.failure: Report | None = None
         self.failures = 0
-        self.signal: str | None = None  # that ended it
-        self.paths: dict[int, Path] = {}  # of the report of each arena, by its number
+        self.signal: str | None = None  # the one that ended the run
+        self.paths: dict[int, Path] = {}  # of reports, by the number of the arena
         self.peaks: list[Report] = []
         self.written: list[Path] = []
         self.problems: list[str] = []
         self.explained: Explained | None = None
 
     def begin(self) -> None:
-        # Before the program, so that it comes after whatever the program registers, and after its threads.
+        # Registered before the program starts, so it runs after the program's exit functions and threads.
         atexit.register(self.finish)
         oom.keep_reports(self.keep)
         _record.follow_plan(self.plan)
@@ -84,13 +84,13 @@ class Session:
             import_hook.install()
 
     def cancel(self) -> None:
-        """There was nothing to run, and so there is nothing to tell."""
+        """Nothing was run, so there is nothing to report."""
         atexit.unregister(self.finish)
         signals.stop()
 
     def note(self, error: BaseException) -> None:
-        """Look at what ended the program, which is shown to the user as it is."""
-        program = sys.argv[0] if os.path.isfile(sys.argv[0]) else "YOUR_SCRIPT.py"  # or what -m makes of it
+        """Note the error that ended the program; it is printed unchanged."""
+        program = sys.argv[0] if os.path.isfile(sys.argv[0]) else "YOUR_SCRIPT.py"  # it was run with -m
         self.explained = explain(error, program)
 
     def keep(self, report: Report) -> list[str]:
@@ -103,26 +103,26 @@ class Session:
             if self.report is None or self.failures > MOST_WRITTEN:
                 return []
             self.save(self.report, report)
-            return [f"The whole report: {self.report}"] if self.written else []
+            return [f"Full report: {self.report}"] if self.written else []
 
     def hear(self, number: int) -> None:
-        """A signal came. Called in a thread of its own; after one that ends the process, that ends by it."""
+        """Handle a signal, in a thread of its own. After one that ends the process, the process ends with it."""
         name = signal.Signals(number).name
         with self.lock:
             if self.is_over:
                 return
             if number == signals.ENDING:
-                self.exit, self.signal = 128 + number, name  # as a shell says it
+                self.exit, self.signal = 128 + number, name  # as in a shell
                 self.conclude(f"When {name} arrived")
             else:
                 known = len(self.problems)
                 self.save_all("Now")
                 written = [f"wrote {path}" for path in self.paths.values() if path in self.written]
-                said = [*written, *self.problems[known:]] or ["nothing to write: no arena gave memory yet"]
-                self.say([f"arena: {name}: {one}" for one in said])
+                lines = [*written, *self.problems[known:]] or ["nothing to write: no memory was allocated yet"]
+                self.print_errors([f"arena: {name}: {line}" for line in lines])
 
     def finish(self) -> None:
-        if os.getpid() != self.process:  # a fork that came to the end of the program by itself
+        if os.getpid() != self.process:  # a forked child that reached the end of the program
             return
         with self.lock:
             if not self.is_over:
@@ -130,27 +130,27 @@ class Session:
         signals.stop()
 
     def conclude(self, place: str) -> None:
-        """Write what is to be written, and tell what came of it."""
+        """Write the files, and print the summary."""
         self.is_over = True
         if self.plan is not None:
-            self.plan.stop(self.exit)  # not before: the program's exit functions may use the arena
+            self.plan.stop(self.exit)  # not earlier: the program's exit functions may use the arena
         if self.report is not None:
             if self.failure is None:
                 self.save_all(place)
             elif self.failures > MOST_WRITTEN or not self.written or self.paths:
                 self.save(self.report, self.failure)
-        self.tell(self.facts())
+        self.emit(self.facts())
 
-    def tell(self, facts: dict[str, Any]) -> None:
-        self.say([json.dumps(facts)] if self.as_json else self.words(facts))
+    def emit(self, facts: dict[str, Any]) -> None:
+        self.print_errors([json.dumps(facts)] if self.as_json else self.summary(facts))
 
-    def say(self, lines: list[str]) -> None:
-        if self.errors is not None:  # or it would go to standard output, which is the program's
+    def print_errors(self, lines: list[str]) -> None:
+        if self.errors is not None:  # otherwise print() would write to standard output, which is the program's
             with contextlib.suppress(OSError, ValueError):  # it may be closed
                 print(*lines, sep="\n", file=self.errors, flush=True)
 
     def save_all(self, place: str) -> None:
-        """Write the report of each arena: the first where it was asked for, the others beside it, each always there."""
+        """Write the report of each arena: the first to the given path, the others to free names like it."""
         assert self.report is not None
         self.peaks.clear()
         for one in watch.watched():
@@ -162,7 +162,7 @@ class Session:
             self.save(path, report)
 
     def save(self, path: Path, report: Report) -> None:
-        """Problems are printed at the end of the run."""
+        """Save a report. Problems are printed at the end of the run."""
         try:
             report.save(path, overwrite=self.force or path in self.written)
         except (OSError, ArenaError) as error:
@@ -193,38 +193,38 @@ class Session:
             "problems": [
                 *self.problems,
                 *(f"{path} was not written: there was nothing to {what}" for path, what in self.missing()),
-                *(f"{made.path} ends early: {made._lack}" for made in recordings if made._lack),
+                *(f"{made.path} is incomplete: {made._lack}" for made in recordings if made._lack),
             ],
         }
 
     def missing(self) -> Iterator[tuple[Path, str]]:
-        """Files that were asked for, and that a program without an arena does not make."""
+        """Requested files that were not written, because the program used no arena."""
         if self.plan is not None and not self.plan.made:
             yield self.plan.path, "record"
         if self.report is not None and not self.written and not self.problems:
             yield self.report, "report"
 
-    def words(self, facts: dict[str, Any]) -> list[str]:
-        said = [f"arena: {peaks(pool)}" for pool in facts["arenas"] if pool["allocations"] or pool["failures"]]
-        if not said and not facts["reports"]:
-            said = [f"arena: {NO_MEMORY.get(facts['cupy'], 'no open arena gave the program memory')}"]
-        said += [f"arena: {ABOUT_CUPY[facts['cupy']]}"] if facts["cupy"] in ABOUT_CUPY else []
-        said += [line for report in self.peaks if not self.failure for line in holders_at(report)]
+    def summary(self, facts: dict[str, Any]) -> list[str]:
+        lines = [f"arena: {peaks(pool)}" for pool in facts["arenas"] if pool["allocations"] or pool["failures"]]
+        if not lines and not facts["reports"]:
+            lines = [f"arena: {NO_MEMORY.get(facts['cupy'], 'no memory was allocated from an open arena')}"]
+        lines += [f"arena: {ABOUT_CUPY[facts['cupy']]}"] if facts["cupy"] in ABOUT_CUPY else []
+        lines += [line for report in self.peaks if not self.failure for line in holders_at(report)]
         if self.failures:
-            said.append(f"{counted(self.failures, 'request')} failed")
-        said += [f"arena: ended by {self.signal}"] if self.signal else []
+            lines.append(f"{counted(self.failures, 'request')} failed")
+        lines += [f"arena: ended by {self.signal}"] if self.signal else []
         when = "of the moment when the last request failed" if self.failure else "of the peak"
-        said += [f"wrote {path}: the report {when}" for path in facts["reports"]]
-        said += [f"wrote {made['path']}: {counted(made['events'], 'event')}" for made in facts["recordings"]]
-        said += [f"arena: {problem}" for problem in facts["problems"]]
-        said += [f"arena: {self.explained.why}"] if self.explained else []
-        return [*said, f"Next: {self.explained.next if self.explained else next_step(facts)}"]
+        lines += [f"wrote {path}: the report {when}" for path in facts["reports"]]
+        lines += [f"wrote {made['path']}: {counted(made['events'], 'event')}" for made in facts["recordings"]]
+        lines += [f"arena: {problem}" for problem in facts["problems"]]
+        lines += [f"arena: {self.explained.why}"] if self.explained else []
+        return [*lines, f"Next: {self.explained.next if self.explained else next_step(facts)}"]
 
 
 def checked(path: Path, force: bool, endings: tuple[str, ...] = ()) -> Path:
     target = files.check(path, overwrite=force, endings=endings).absolute()
     if not os.access(target.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written: the folder {target.parent} is not yours to write to")
+        raise UsageError(f"{path} cannot be written: no permission to write to the folder {target.parent}")
     return target
 
 
@@ -234,7 +234,7 @@ def peaks(pool: dict[str, Any]) -> str:
 
 
 def holders_at(report: Report) -> list[str]:
-    """Which lines held the most at the peak."""
+    """The lines that held the most memory at the peak."""
     if not report.lines:
         return []
     most = [f"  {format_size(line.bytes):>10}  {line.name}" for line in report.lines[:MOST_LINES]]
@@ -251,5 +251,5 @@ def next_step(facts: dict[str, Any]) -> str:
     if facts["reports"]:
         return next_after(Path(facts["reports"][0]))
     if facts["problems"] or facts["recordings"]:
-        return "see that the program asks CuPy, or an arena of its own, for memory in this process"
-    return "the same with --report report.html, or with --record run.arena"
+        return "make sure that the program allocates memory in this process, through CuPy or an arena of its own"
+    return "run it again with --report report.html, or with --record run.arena"

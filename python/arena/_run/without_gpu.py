@@ -1,4 +1,4 @@
-"""What to say of a program that ended because CuPy has no GPU, which CuPy's own error does not explain."""
+"""Explains the error of a program that ended because CuPy found no GPU; CuPy's own error does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._util.next_step import record_elsewhere
 __all__ = ["Explained", "chain_of", "explain"]
 
 TOO_OLD, NO_DEVICE = 35, 100
-# cudaErrorStubLibrary, and cudaErrorSymbolNotFound, which the CUDA runtime says of the simulated driver.
+# 34 is cudaErrorStubLibrary; 500 is cudaErrorSymbolNotFound, which the CUDA runtime reports for the simulated driver.
 NO_DRIVER = (TOO_OLD, NO_DEVICE, 34, 500)
 
 
@@ -23,7 +23,7 @@ class Explained(NamedTuple):
 
 
 def explain(error: BaseException, program: str) -> Explained | None:
-    """Explain the error that ended a program, if it is CuPy's and says that there is no GPU."""
+    """Explain the error that ended a program, if CuPy raised it because there is no GPU."""
     for raised in chain_of(error):
         kind = type(raised)
         status = getattr(raised, "status", None)
@@ -35,8 +35,9 @@ def explain(error: BaseException, program: str) -> Explained | None:
 
 def explain_none(name: str, program: str) -> Explained:
     return Explained(
-        f"CuPy found no GPU ({name}). Without one only memory works, on arena's simulated device: cupy.empty(), views, "
-        "cupy.cuda.alloc(). Everything that runs on a GPU does not: zeros, copies, arithmetic, streams",
+        f"CuPy found no GPU ({name}). Without one, only memory allocation works, on arena's simulated device: "
+        "cupy.empty(), views, cupy.cuda.alloc(). Anything that runs on a GPU does not: zeros, copies, arithmetic, "
+        "streams",
         record_elsewhere(program),
     )
 
@@ -44,8 +45,8 @@ def explain_none(name: str, program: str) -> Explained:
 def explain_driver(name: str, status: int | None) -> Explained | None:
     if status == TOO_OLD:
         return Explained(
-            f"CuPy cannot use the NVIDIA driver of this machine ({name}): this CuPy is for a newer CUDA",
-            "update the driver, or install the CuPy of the driver's CUDA version, such as cupy-cuda12x (arena info "
+            f"CuPy cannot use the NVIDIA driver of this machine ({name}): this CuPy needs a newer CUDA",
+            "update the driver, or install the CuPy for the driver's CUDA version, such as cupy-cuda12x (arena info "
             "shows the version)",
         )
     if status == NO_DEVICE:
@@ -57,7 +58,7 @@ def explain_driver(name: str, status: int | None) -> Explained | None:
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it came from."""
+    """An error and its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

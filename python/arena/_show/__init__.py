@@ -1,4 +1,4 @@
-"""What each public class shows of itself: :mod:`cards` and :mod:`answers` say what, :mod:`card` how."""
+"""Renders public objects for ``repr()`` and notebooks. :mod:`cards` and :mod:`answers` describe them."""
 
 from __future__ import annotations
 

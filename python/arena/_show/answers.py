@@ -1,4 +1,4 @@
-"""What came out: traces and recordings, replays, fits, comparisons."""
+"""Cards of results: traces and recordings, replays, fits, comparisons."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .._inspect.holders import Holder, line_text
 from .._report.parts import name_of
 from .._report.timeline import seconds
 from .._trace import Recording, Trace
-from .card import Card, card_of, count, size, table, text
+from .card import Card, card_of, counted, size, table, text
 
 __all__: list[str] = []
 
-MOST_EVENTS = 100_000  # that are looked through to show a trace
+MOST_EVENTS = 100_000  # a longer trace is not searched for its peak
 FITS = {True: "fits", False: "does not fit", None: "fits as far as it was recorded"}
 
 
@@ -26,16 +26,16 @@ FITS = {True: "fits", False: "does not fit", None: "fits as far as it was record
 def _trace(trace: Trace) -> Card:
     is_timed = trace.timed and len(trace) > 0 and trace[-1].time > 0
     over = f" over {seconds(trace[-1].time)}" if is_timed else ""
-    by = f", of {trace.facts['program']}" if trace.facts.get("program") else ""
+    by = f", from {trace.facts['program']}" if trace.facts.get("program") else ""
     wrong = f"; {trace.problem}" if trace.problem else ""
     figures = [(str(name), str(value)) for name, value in trace.facts.items() if not isinstance(value, dict)]
-    line = f"arena.Trace: {count(len(trace), 'event')}{over}{by}{wrong}"
+    line = f"arena.Trace: {counted(len(trace), 'event')}{over}{by}{wrong}"
     is_quick = bool(trace.lines) and len(trace) <= MOST_EVENTS
     return Card(line, figures, lambda: held_at_peak(trace) if is_quick else (), "Requested bytes at the peak, by line")
 
 
 def held_at_peak(trace: Trace) -> Sequence[Holder]:
-    """What was live when the most was, by line."""
+    """What was live at the peak, by line."""
     sizes: dict[int, tuple[int, int]] = {}
     now = most = at = 0
     for index, event in enumerate(trace):
@@ -64,8 +64,8 @@ def held_at_peak(trace: Trace) -> Sequence[Holder]:
 @card_of.register
 def _recording(recording: Recording) -> Card:
     state = "" if recording._may_stop else ", ended"
-    lack = f", not whole: {recording._lack}" if recording._lack else ""
-    return Card(f"arena.Recording to {recording.path}: {count(recording.events, 'event')}{state}{lack}")
+    lack = f", incomplete: {recording._lack}" if recording._lack else ""
+    return Card(f"arena.Recording to {recording.path}: {counted(recording.events, 'event')}{state}{lack}")
 
 
 @card_of.register
@@ -79,7 +79,7 @@ def _replayed(done: Replayed) -> Card:
     error = done.error
     what = FITS[done.fits]
     if error is not None:
-        what += f": event {done.events - 1:,} asked for {size(error.requested)}, {error.verdict}"
+        what += f": event {done.events - 1:,}, a request of {size(error.requested)}, fails ({error.verdict})"
     line = f"arena.Replayed: {what}; at most {size(done.peak_live)} live and {size(done.peak_reserved)} reserved"
     figures = [
         ("cap", size(done.stats.cap)),
@@ -88,7 +88,7 @@ def _replayed(done: Replayed) -> Card:
         ("driver calls", f"{done.stats.driver_calls:,}"),
     ]
     if done.priced_ms is not None:
-        figures.append(("driver time", f"{done.priced_ms:.1f} ms, by the prices of {done.prices}"))
+        figures.append(("driver time", f"{done.priced_ms:.1f} ms, by the price table {done.prices}"))
     when = "when the request failed" if error else "at the peak"
     return Card(line, figures, lambda: done.report.lines, f"Live bytes {when}, by line")
 
@@ -96,7 +96,7 @@ def _replayed(done: Replayed) -> Card:
 @card_of.register
 def _fit(fit: Fit) -> Card:
     line = (
-        f"arena.Fit: works with a cap of {size(fit.smallest_cap)}, with ease from {size(fit.comfortable_cap)}; "
+        f"arena.Fit: smallest cap {size(fit.smallest_cap)}, comfortable from {size(fit.comfortable_cap)}; "
         f"{size(fit.peak_live)} live at the peak"
     )
     if fit.limit is not None:
@@ -111,7 +111,7 @@ def _fit(fit: Fit) -> Card:
 
 
 def _sites(fit: Fit) -> str:
-    """What grows with the batch, by line or by size."""
+    """How memory grows with the batch, by line or by size."""
     if fit.scaling is None:
         return ""
     rows = [(name_of(site.where), size(site.fixed), size(site.per_item)) for site in fit.scaling.sites[:8]]
@@ -121,7 +121,7 @@ def _sites(fit: Fit) -> str:
 @card_of.register
 def _comparison(found: Comparison) -> Card:
     runs = ", ".join(f"{run.letter} ({run.name}) {FITS[run.done.fits]}" for run in found.runs)
-    return Card(f"arena.Comparison of {count(len(found.runs), 'run')}: {runs}", more=lambda: _side_by_side(found))
+    return Card(f"arena.Comparison of {counted(len(found.runs), 'run')}: {runs}", more=lambda: _side_by_side(found))
 
 
 def _side_by_side(found: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""A card: a line of words, and for a notebook figures and the lines of the program that hold memory."""
+"""A card describes an object: one line of text and, for a notebook, figures and the source lines that hold memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from .._inspect.holders import Holder
 from .._report.parts import name_of, table, text
 from .._util.sizes import format_size
+from .._words.format import counted
 
-__all__ = ["Card", "card_of", "count", "html_of", "line_of", "rows_of", "size", "table", "text"]
+__all__ = ["Card", "card_of", "counted", "html_of", "line_of", "rows_of", "size", "table", "text"]
 
 MOST_LINES = 8
 DIV = '<div style="max-width:60em;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45">'
@@ -22,35 +23,35 @@ size = format_size
 
 @dataclass(frozen=True)
 class Card:
-    """What is shown of an object. Nothing in it is HTML, but for ``more``."""
+    """The description of an object. All of it is plain text, except ``more``."""
 
     line: str
     """``arena.Buffer of 5 MiB at 0x7f00 on device 0``"""
     figures: Sequence[tuple[str, str]] = ()
-    """For a notebook: names and values."""
+    """Names and values, for a notebook."""
     lines: Callable[[], Sequence[Holder]] = tuple
-    """Lines of the program and what they hold, most first. Called for a notebook only: it may take a while."""
+    """Source lines and what they hold, largest first. Called only for a notebook, because it may take a while."""
     held: str = "Live bytes by line"
-    """What they hold."""
+    """The title of the table of lines."""
     more: Callable[[], str] = str
-    """HTML for the end."""
+    """HTML to append."""
 
 
 @functools.singledispatch
 def card_of(thing: Any) -> Card:
-    """The card of an object: by default all fields of a dataclass."""
+    """The card of an object: by default, all fields of a dataclass."""
     fields = [(one.name, getattr(thing, one.name)) for one in dataclasses.fields(thing)]
     shown = [(name, str(value)) for name, value in fields if not name.startswith("_")]
     return Card(f"arena.sim.{type(thing).__name__}", shown)
 
 
 def line_of(thing: Any) -> str:
-    """In one line, whatever is in names that others chose."""
+    """One line of text, even if names contain control characters."""
     return "".join(mark if mark.isprintable() else "?" for mark in f"<{card_of(thing).line}>")
 
 
 def html_of(thing: Any) -> str:
-    """As HTML, in which names that others chose are text and nothing else."""
+    """HTML, with all names escaped."""
     card = card_of(thing)
     parts = [f'<div style="font-weight:600">{text(card.line)}</div>']
     if card.figures:
@@ -61,7 +62,7 @@ def html_of(thing: Any) -> str:
 
 
 def rows_of(rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Rows of HTML, the first cell of each a header; the columns in ``numbers`` stand at the right."""
+    """A table of HTML cells, with a header in each row; the columns in ``numbers`` are right-aligned."""
 
     def style(index: int) -> str:
         side = "right" if index in numbers else "left"
@@ -82,8 +83,3 @@ def lines_table(title: str, lines: Sequence[Holder]) -> str:
         total, blocks = sum(line.bytes for line in rest), sum(line.blocks for line in rest)
         rows.append((f"{len(rest):,} more", size(total), f"{blocks:,}"))
     return table(text(title), ("Line", "Bytes", "Blocks"), rows, kind="lines", words=(0,))
-
-
-def count(number: int, what: str) -> str:
-    """``1 block``, ``2 blocks``."""
-    return f"{number:,} {what}{'s' if number != 1 else ''}"

@@ -1,4 +1,4 @@
-"""What there is: arenas, memory, scopes, accounts, devices."""
+"""Cards of arenas, memory, scopes, accounts and devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._report.timeline import make, thin
 from .._report.timeline_html import picture
 from .._words.account import REASONS
 from ..errors import UsageError
-from .card import Card, card_of, count, rows_of, size, text
+from .card import Card, card_of, counted, rows_of, size, text
 
 __all__: list[str] = []
 
@@ -41,7 +41,7 @@ def _arena(pool: Arena) -> Card:
     try:
         stats = core.stats()
     except UsageError:
-        return Card(f"{where}, of the process that was forked")
+        return Card(f"{where}, of the parent process")
     figures = [
         ("peaks", f"{size(stats.peak_live)} live, {size(stats.peak_reserved)} reserved"),
         ("largest request that would pass", size(stats.largest)),
@@ -51,7 +51,7 @@ def _arena(pool: Arena) -> Card:
 
 
 def _held_in(pool: Arena) -> list[Holder]:
-    with contextlib.suppress(UsageError):  # closed by now
+    with contextlib.suppress(UsageError):  # closed in the meantime
         return by_line(pool.snapshot().live)
     return []
 
@@ -72,7 +72,7 @@ def _scope(scope: Scope) -> Card:
 
 
 def _held_by(scope: Scope) -> list[Holder]:
-    with contextlib.suppress(UsageError):  # the arena is the parent's
+    with contextlib.suppress(UsageError):  # the arena belongs to the parent process
         return by_line(scope.outlived().pieces)
     return []
 
@@ -99,7 +99,7 @@ def account_table(stats: _core.Stats) -> str:
 
 @card_of.register
 def _snapshot(snapshot: Snapshot) -> Card:
-    blocks = count(snapshot.stats["blocks"], "block")
+    blocks = counted(snapshot.stats["blocks"], "block")
     line = f"arena.Snapshot of device {snapshot.device}: {account(snapshot.stats)}, {blocks}"
     figures = [
         ("largest request that would pass", size(snapshot.stats["largest"])),
@@ -114,7 +114,7 @@ def _since(since: Since) -> Card:
     lines: Sequence[Holder] = since.lines
     most = f", most from {lines[0].name}" if lines and lines[0].name else ""
     known = [line for line in lines if line.name]
-    line = f"arena.Since: {size(since.bytes)} in {count(len(since.pieces), 'block')} still live{most}"
+    line = f"arena.Since: {size(since.bytes)} in {counted(len(since.pieces), 'block')} still live{most}"
     return Card(line, (), lambda: known)
 
 
@@ -127,13 +127,13 @@ def _report(report: Report) -> Card:
 
 @card_of.register
 def _reports(reports: Reports) -> Card:
-    return Card(f"arena.Reports of {count(len(reports), 'arena')}")
+    return Card(f"arena.Reports of {counted(len(reports), 'arena')}")
 
 
 @card_of.register
 def _timeline(timeline: Timeline) -> Card:
     samples = make(thin([(at - timeline._taken[0][0], stats) for at, stats in timeline._taken]), "s")
-    line = f"arena.Timeline of device {timeline._pool.device}: {count(len(timeline), 'sample')}"
+    line = f"arena.Timeline of device {timeline._pool.device}: {counted(len(timeline), 'sample')}"
     if samples is None:
         return Card(line)
     peak = size(samples.figures["live"][samples.peak])

@@ -1,1 +1,1 @@
-"""The simulated driver's library, typed, and the warning that a program runs on it: what ``arena.sim`` is made of."""
+"""What ``arena.sim`` is built on: a typed wrapper around the simulated driver's library, and the warning to users."""

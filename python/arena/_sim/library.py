@@ -1,4 +1,4 @@
-"""The simulated driver's library, typed: what arena.sim is written on. Loads nothing when it is imported."""
+"""A typed wrapper around the simulated driver's library. Importing this module loads nothing."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def text_of(name: str, value: object) -> str:
         return "1" if value else "0"
     if isinstance(value, (int, str)):
         return str(value)
-    also = ", or a list of them," if name in ("memory", "exclusive", "peers") else ""
-    raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; a number or a text{also} is accepted")
+    also = ", or a list of them" if name in ("memory", "exclusive", "peers") else ""
+    raise UsageError(f"{name}: {value!r} is a {type(value).__name__}; write a number or a string{also}")
 
 
 def texts_of(given: dict[str, object]) -> dict[str, str]:
-    """The settings that were given as the library reads them; lists become text."""
+    """The given settings as the strings that the library reads."""
     found: dict[str, str] = {}
     for name, value in given.items():
         if value is None:
@@ -50,14 +50,14 @@ def texts_of(given: dict[str, object]) -> dict[str, str]:
         elif name == "prices" and isinstance(value, os.PathLike):
             found[name] = os.fsdecode(value)
         elif name == "devices" and isinstance(given.get("memory"), (list, tuple)):
-            continue  # set by the list
+            continue  # set by the list of sizes
         else:
             found[name] = text_of(name, value)
     return found
 
 
 def is_loaded() -> bool:
-    """Whether anything in this process has loaded the library: this asks without loading it."""
+    """Whether this process has loaded the library. Asking does not load it."""
     try:
         ctypes.CDLL(str(library()), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except (OSError, AttributeError):  # AttributeError: not Linux
@@ -67,7 +67,7 @@ def is_loaded() -> bool:
 
 def name_of(function: object) -> bytes:
     if not isinstance(function, str):
-        raise UsageError(f"{function!r} is not the name of a function of the driver; write one, such as 'cuMemCreate'")
+        raise UsageError(f"{function!r} is not the name of a driver function; write one, such as 'cuMemCreate'")
     return bytes_of(function)
 
 
@@ -79,7 +79,7 @@ def number_of(name: str, value: object) -> int:
 
 def bytes_of(text: str) -> bytes:
     if "\0" in text:
-        raise UsageError(f"{text!r} has a NUL in it, which no name or value has")
+        raise UsageError(f"{text!r} contains a NUL character, which no name or value may contain")
     return os.fsencode(text)
 
 
@@ -88,10 +88,10 @@ def size_of_each(memory: str, devices: int) -> tuple[int, ...]:
     return sizes if len(sizes) > 1 else sizes * devices
 
 
-# Modules that look for the driver when they are imported, and not again.
+# Modules that look for the driver only once, when they are imported.
 LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver"}
-# A card before what it sets, too. Memory before devices: a list of sizes sets their number, and the number is checked
-# against the list.
+# In this order: a card sets others, too; a list of sizes in memory sets the number of devices, and a given number is
+# checked against the list.
 SETTABLE = (
     *("card", "memory", "devices", "granularity", "vmm", "version", "peers", "integrated", "rdma"),
     *("delay", "seed", "other", "page_cache", "address_space", "exclusive", "sync_unmap", "reuse", "dead"),
@@ -103,20 +103,20 @@ SET_BY_CARD = ("memory", "integrated")
 
 
 class SimulatedLibrary:
-    """The library's own functions, typed."""
+    """The library and its control functions."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
             raise ArenaError(
-                f"the simulated driver is not there: {path}. It is part of the package on Linux only; "
-                "reinstall cuda-arena if this is Linux"
+                f"the simulated driver is missing: {path}. It is part of the package on Linux only; "
+                "if this is Linux, reinstall cuda-arena"
             )
         self.path = path
-        # Not RTLD_GLOBAL yet: that is what enable() is for.
+        # Not RTLD_GLOBAL: enable() does that.
         _core.before_simulated_library_loads()
         self.lib = self._typed(ctypes.CDLL(str(path)))
         self.enabled = False
-        # What the environment says; nothing if that is bad, which every call then tells.
+        # The settings from the environment. If one of them is invalid, every call raises.
         with contextlib.suppress(UsageError):
             self.initial = {name: self.get(name) for name in SETTABLE}
 
@@ -153,7 +153,7 @@ class SimulatedLibrary:
         return lib
 
     def error(self) -> str:
-        return str((self.lib.cudasimError() or b"").decode(errors="backslashreplace"))  # it quotes what was given
+        return str((self.lib.cudasimError() or b"").decode(errors="backslashreplace"))  # it quotes user input
 
     def check(self, failed: int | bool) -> None:
         if failed:
@@ -167,7 +167,7 @@ class SimulatedLibrary:
         self.check(self.lib.cudasimSet(bytes_of(name), bytes_of(value)))
 
     def change(self, values: dict[str, str]) -> None:
-        """Set several settings; if one is refused, put back those that were set before it."""
+        """Change several settings; if one is refused, restore those changed before it."""
         touched = [*values, *(name for name in SET_BY_CARD if "card" in values and name not in values)]
         before = {name: self.get(name) for name in touched}
         done: list[str] = []
@@ -188,11 +188,11 @@ class SimulatedLibrary:
     def text(self, function: str, *arguments: bytes) -> str:
         call = getattr(self.lib, function)
         size = 1 << 12
-        while True:  # what is asked for may grow between two calls
+        while True:  # the text may grow between two calls
             buffer = ctypes.create_string_buffer(size)
             length = int(call(*arguments, buffer, size))
             if length < size:
-                return os.fsdecode(buffer.value)  # a path may be in it, which need not be UTF-8
+                return os.fsdecode(buffer.value)  # may contain a path, which need not be UTF-8
             size = length + 1
 
     def table(self, function: str) -> dict[str, int]:
@@ -209,13 +209,14 @@ class SimulatedLibrary:
     def enable(self) -> None:
         if not self.enabled and (late := LOOKS_ONCE & sys.modules.keys()):
             raise ArenaError(
-                f"{min(late)} is imported already, and looks for a driver only once; call arena.sim.enable() before"
+                f"{min(late)} is already imported, and looks for a driver only once; call arena.sim.enable() before "
+                "importing it"
             )
         ctypes.CDLL(str(self.path), mode=ctypes.RTLD_GLOBAL)
         found = ctypes.CDLL("libcuda.so.1")
         if not hasattr(found, "cudasimError"):
             raise ArenaError(
-                "another libcuda.so.1 is loaded in this process already, so other programs would not find the "
+                "another libcuda.so.1 is already loaded in this process, so other libraries would not find the "
                 "simulated one; call arena.sim.enable() before importing anything that uses CUDA"
             )
         _core.want_simulation()

@@ -1,4 +1,4 @@
-"""What arena.sim returns: settings, findings and counts as frozen dataclasses. Knows nothing of the library."""
+"""What ``arena.sim`` returns: settings, findings and counts as frozen dataclasses. Independent of the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._util.shown import Tabled
 
 @dataclass(frozen=True)
 class Settings(Tabled):
-    """What the simulated machine is like, and how it behaves. See :func:`arena.sim.configure`."""
+    """The settings of the simulated machine. See :func:`arena.sim.configure`."""
 
     card: str
     devices: int
@@ -36,7 +36,7 @@ class Settings(Tabled):
 
 @dataclass(frozen=True)
 class Access:
-    """One side of a :class:`Race`: what an operation did to the bytes from ``begin`` to ``end``."""
+    """One side of a :class:`Race`: how an operation accessed the bytes from ``begin`` to ``end``."""
 
     operation: str
     number: int
@@ -44,7 +44,7 @@ class Access:
     access: str
     begin: int
     end: int
-    stream_id: int = 0  # as cuStreamGetId gives it: handles are reused, ids are not
+    stream_id: int = 0  # from cuStreamGetId: handles are reused, ids are not
 
     def __str__(self) -> str:
         where = f"{self.access} of [{self.begin:#x}, {self.end:#x})"
@@ -53,10 +53,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Race(Tabled):
-    """Two operations that nothing orders, on the same bytes, at least one of them writing.
+    """Two unordered operations on the same bytes, at least one of them a write.
 
-    ``kind`` is ``"race"`` for two operations in streams, ``"removed"`` when the second is a call of the host that
-    takes the memory away (``cuMemUnmap``) while the first may still be running.
+    ``kind`` is ``"race"`` for two operations in streams, and ``"removed"`` if the second is a host call that takes the
+    memory away (``cuMemUnmap``) while the first may still be running.
     """
 
     kind: str
@@ -74,17 +74,16 @@ class Finding(Tabled):
     ``kind`` is one of
 
     - ``"dead stream"``, ``"dead event"``, ``"dead graph"``, ``"dead graph exec"``, ``"dead context"``, ``"dead pool"``,
-      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``,
-      ``"dead graph node"``, ``"dead user object"``:
-      a call used the handle of a destroyed object; ``destroyed_by``, ``destroyed_number`` and ``destroyed_thread`` say
-      which call destroyed it,
+      ``"dead module"``, ``"dead function"``, ``"dead library"``, ``"dead kernel"``, ``"dead graph node"``,
+      ``"dead user object"``: a call used the handle of a destroyed object; ``destroyed_by``, ``destroyed_number`` and
+      ``destroyed_thread`` identify the call that destroyed it,
     - ``"unknown handle"``: a call used a handle that never existed,
     - ``"module gone"``: a module was unloaded while launches of its kernels were queued,
     - ``"graph memory gone"``: a graph was launched after memory that it touches was unmapped or freed,
-    - ``"race"`` and ``"removed"``: what the race checker found, in ``race``.
+    - ``"race"`` and ``"removed"``: found by the race checker; see ``race``.
 
-    ``number`` and ``thread`` are those of the call: calls are numbered from 1, and threads as
-    :func:`threading.get_native_id` does.
+    ``number`` and ``thread`` identify the call: calls are numbered from 1, and threads as in
+    :func:`threading.get_native_id`.
     """
 
     kind: str
@@ -104,14 +103,14 @@ class Finding(Tabled):
 
 @dataclass(frozen=True)
 class PriceTable(Tabled):
-    """What calls of the driver cost, in microseconds. See :func:`arena.sim.prices`."""
+    """The cost of driver calls, in microseconds. See :func:`arena.sim.prices`."""
 
     name: str
     """What ``configure(prices=...)`` accepts: the name of a built-in table, or the path of the file."""
     facts: dict[str, str]
-    """What the file says of its origin, such as ``device`` and ``measured``; nothing for a built-in table."""
+    """What the file says about its origin, such as ``device`` and ``measured``; empty for a built-in table."""
     calls: dict[str, tuple[tuple[int, float], ...]]
-    """For each call that has a price, ``(bytes, microseconds)``, in the order of sizes; bytes are 0 for any size."""
+    """``(bytes, microseconds)`` pairs for each call that has a price, by size; 0 bytes stands for any size."""
 
     @property
     def label(self) -> str:
@@ -131,7 +130,7 @@ class Stalls(Tabled):
 
 @dataclass(frozen=True)
 class Census(Tabled):
-    """How many objects of each kind are alive in the driver. No devices: it is not initialised."""
+    """How many objects of each kind are alive in the driver. 0 devices means that it is not initialised."""
 
     devices: int
     handles: int

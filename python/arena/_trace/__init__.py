@@ -1,4 +1,4 @@
-"""Traces: recording what an arena is asked for, in files, and reading them back.
+"""Traces: records the requests to an arena in files, and reads them back.
 
 recorder (compiled) → chunks → :mod:`container` → :class:`Trace`
 """

@@ -1,6 +1,6 @@
-"""The container of a trace: a header, and chunks that each stand alone. Drawn in ``docs/trace-format.md``.
+"""The file format of a trace: a header and self-contained chunks, described in ``docs/trace-format.md``.
 
-A file that was cut anywhere is good up to its last whole chunk. Nothing is allocated by a length that was not checked.
+A truncated file can be read up to its last complete chunk. Lengths are checked before anything is allocated by them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = [
 
 MAGIC = b"ARENATRC"
 VERSION = 1
-MOST = 1 << 24  # bytes of a chunk, packed or not
+MOST = 1 << 24  # bytes of a chunk, compressed or not
 HEAD = struct.Struct("<4sII")  # tag, length, checksum
-EVENTS_HEAD = struct.Struct("<QQQQ")  # first event, how many, next block, time
+EVENTS_HEAD = struct.Struct("<QQQQ")  # first event, number of events, next block, time
 EVENTS, LINES, STEPS, END = b"EVTS", b"LINE", b"STEP", b"DONE"
 
 
@@ -55,29 +55,29 @@ def header(facts: dict[str, Any]) -> bytes:
 
 def chunk(tag: bytes, data: bytes) -> bytes:
     if len(data) > MOST:
-        raise TraceError(f"a chunk of {len(data)} bytes, where {MOST} are the most")
+        raise TraceError(f"a chunk of {len(data)} bytes, but the limit is {MOST}")
     packed = zlib.compress(data, 1)
     return HEAD.pack(tag, len(packed), zlib.crc32(packed)) + packed
 
 
 def events(first: int, many: int, next_block: int, time: int, records: bytes) -> bytes:
-    """The chunk of some events: what came before them, and their records."""
+    """A chunk of events: the state before them, and their records."""
     return chunk(EVENTS, EVENTS_HEAD.pack(first, many, next_block, time) + records)
 
 
 def read_events(data: bytes) -> tuple[int, int, bytes]:
-    """The next block, the time and the records of such a chunk."""
+    """The next block, the time and the records from the data of such a chunk."""
     _, _, next_block, time = EVENTS_HEAD.unpack_from(data)
     return next_block, time, data[EVENTS_HEAD.size :]
 
 
 def lines(found: dict[int, Any]) -> Iterator[bytes]:
-    """The chunks that tell what numbers of lines mean."""
+    """The chunks that map line numbers to lines."""
     return (chunk(LINES, json.dumps(dict(batch)).encode()) for batch in _batches(found.items()))
 
 
 def steps(found: Iterable[tuple[int, str]]) -> Iterator[bytes]:
-    """The chunks that tell where steps begin."""
+    """The chunks that list where steps begin."""
     return (chunk(STEPS, json.dumps(batch).encode()) for batch in _batches(found))
 
 
@@ -100,48 +100,48 @@ def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
         problem = (
             "it is empty"
             if not start
-            else "it is neither a recording of arena, nor arena-trace 1 text, RMM's log or PyTorch's snapshot"
+            else "it is neither an arena recording, arena-trace 1 text, an RMM log nor a PyTorch snapshot"
         )
-        raise TraceError(f"{name} is no trace: {problem}")
+        raise TraceError(f"{name} is not a trace: {problem}")
     if len(start) < len(MAGIC) + 8:
-        raise TraceError(f"{name} ends in its header")
+        raise TraceError(f"{name} ends within its header")
     version, length = struct.unpack("<II", start[len(MAGIC) :])
     if version != VERSION:
-        raise TraceError(f"{name} is of version {version}; this arena reads {VERSION}")
+        raise TraceError(f"{name} has version {version}; this arena reads version {VERSION}")
     text = file.read(min(length, MOST))
     try:
         facts = json.loads(text) if len(text) == length else None
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or not isinstance(facts.get("device", {}), dict):
-        raise TraceError(f"{name} has no whole header")
+        raise TraceError(f"{name} has no complete header")
     return facts
 
 
 def read_chunks(file: BinaryIO) -> Iterator[Chunk | str]:
-    """Chunks, and last, if the file does not end with a whole one, what is wrong with it."""
+    """Yield the chunks and, if the file does not end with a complete one, a text that says what is wrong."""
     while True:
         place = file.tell()
         head = file.read(HEAD.size)
         if not head:
             return
         if len(head) < HEAD.size:
-            yield f"byte {place}: the file ends in the head of a chunk"
+            yield f"byte {place}: the file ends within the head of a chunk"
             return
         tag, length, checksum = HEAD.unpack(head)
         if length > MOST:
-            yield f"byte {place}: a chunk of {length} bytes, where {MOST} are the most"
+            yield f"byte {place}: a chunk of {length} bytes, but the limit is {MOST}"
             return
         packed = file.read(length)
         if len(packed) < length:
-            yield f"byte {place}: the file ends in a chunk"
+            yield f"byte {place}: the file ends within a chunk"
             return
         if zlib.crc32(packed) != checksum:
-            yield f"byte {place}: a chunk that was changed: its checksum is another"
+            yield f"byte {place}: a corrupt chunk: its checksum does not match"
             return
         data = unpack(packed)
         if data is None:
-            yield f"byte {place}: a chunk that cannot be unpacked"
+            yield f"byte {place}: a chunk that cannot be decompressed"
             return
         yield Chunk(tag, data)
 

@@ -1,7 +1,7 @@
-"""Requests that failed in a recorded run: the one that ended it, if one did, and those that the program survived.
+"""Failed requests of a recorded run: the one that ended it, if any, and those that the program survived.
 
-A recording says how it ended, if that is known (``docs/trace-format.md``). Where it is not known, and in the formats of
-others, the events decide: a failed request after which nothing was allocated is taken to have ended the run.
+A recording contains how the run ended, if that is known (``docs/trace-format.md``). If it is not known, and in other
+formats, a failed request after which nothing was allocated counts as the end of the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FINISHED", "Failure", "Survived", "ending_of", "find_end", "find_fai
 
 FINISHED = {"by": "itself"}
 OUT_OF_MEMORY = "out of memory"
-MOST_CAUSES = 100  # from an error to those behind it
+MOST_CAUSES = 100  # in a chain of errors
 
 
 @dataclass(frozen=True)
@@ -31,65 +31,65 @@ class Failure:
     """A request that failed in the recorded run."""
 
     event: int
-    """Its number in the trace, from 0."""
+    """Its index in the trace, from 0."""
     time: float
     """When it failed, in seconds of the recorded run."""
     requested: int
     live: int
-    """Bytes that were live then."""
+    """Bytes live at that moment."""
     needed: int
-    """What was live and what it asked for: with less than that, the run could not go on."""
+    """Live and requested bytes together: the least that the run needs to continue."""
     where: str
-    """The line that asked; empty if lines were not recorded."""
+    """The source line of the request; empty if lines were not recorded."""
     retried: bool
-    """Whether the next allocation of its thread has the same size: the program got the memory after all."""
+    """Whether the next allocation of its thread has the same size: a retry succeeded."""
     is_last: bool
     """Whether nothing was allocated after it."""
     verdict: str = ""
-    """Why it failed, if the recording says so."""
+    """Why it failed, if the recording contains that."""
     certain: bool = False
-    """Whether the recording says that the run ended by it. Otherwise that is taken from the events."""
+    """Whether the recording says that this ended the run. Otherwise that is inferred from the events."""
 
     def sentences(self, events: int) -> str:
-        """What to say of a run that ended by it, after so many events."""
+        """Describe a run of this many events that ended with this failure."""
         head = "The recorded run did not finish" if self.certain else "The recorded run ended with a failed request"
         why = f" ({self.verdict})" if self.verdict else ""
         return (
-            f"{head}: event {self.event:,} of {events:,} asked for {self._what()}, and failed{why}. "
-            f"{format_size(self.live)} were live, so it needs at least {format_size(self.needed)} to go on. "
+            f"{head}: event {self.event:,} of {events:,}, a request of {self._origin()}, failed{why}. "
+            f"{format_size(self.live)} was live, so it needs at least {format_size(self.needed)} to continue. "
             "What it needs after that is not in the recording."
         )
 
-    def _what(self) -> str:
+    def _origin(self) -> str:
         return format_size(self.requested) + (f" from {self.where}" if self.where else "")
 
 
 @dataclass(frozen=True)
 class Survived:
-    """The failed requests of a recorded run after which the program went on."""
+    """The failed requests after which the recorded program continued."""
 
     count: int
     retried: int
-    """How many of them it made again, and got."""
+    """How many of them succeeded when retried."""
     largest: Failure | None
-    """The largest of those that it did without."""
+    """The largest of those that the program did without."""
 
     def sentences(self) -> str:
-        """Nothing if it got all that it asked for in the end: that is in the trace as allocations."""
+        """Describe them. Empty if all retries succeeded: those are in the trace as allocations."""
         if self.largest is None:
             return ""
-        missed, largest = self.count - self.retried, f"{self.largest._what()}, event {self.largest.event:,}"
+        missed, largest = self.count - self.retried, f"{self.largest._origin()}, event {self.largest.event:,}"
         head = (
-            f"A request of the recorded run failed, and the program went on without it: {largest}."
+            f"A request of the recorded run failed, and the program continued without it: {largest}."
             if missed == 1
-            else f"{missed:,} requests of the recorded run failed, and the program went on without them. "
+            else f"{missed:,} requests of the recorded run failed, and the program continued without them. "
             f"The largest: {largest}."
         )
-        return f"{head} With more memory it may do something else, which is not in the recording."
+        return f"{head} With more memory it may behave differently, which the recording cannot show."
 
 
 def ending_of(error: BaseException | None) -> dict[str, Any]:
-    """How a run ended that an error ended, or none, as a recording has it; empty if memory was not the reason."""
+    """How a run ended, for the recording, given the error that ended it or ``None``; empty if it was not memory."""
     if error is None:
         return FINISHED
     for _ in range(MOST_CAUSES):
@@ -102,7 +102,7 @@ def ending_of(error: BaseException | None) -> dict[str, Any]:
 
 
 def find_failures(trace: Trace) -> tuple[Failure, ...]:
-    """All of a trace, in order."""
+    """All failed requests of a trace, in order."""
     return tuple(_failures(trace))
 
 
@@ -122,10 +122,10 @@ def _failures(trace: Trace) -> Iterator[Failure]:
 
 
 def find_end(failures: Sequence[Failure], ending: dict[str, Any]) -> Failure | None:
-    """The failure that ended the run: as the recording says, or, if it does not, the last one."""
+    """The failure that ended the run: the one in the recording or, without that, the last one."""
     if ending.get("by") == OUT_OF_MEMORY:
         same = [failure for failure in failures if failure.requested == ending.get("requested")]
-        if same:  # otherwise it was a request to another arena
+        if same:  # otherwise the request went to another arena
             verdict = str(ending.get("verdict", ""))
             return dataclasses.replace(same[-1], verdict=verdict if verdict.isprintable() else "", certain=True)
     if not failures or not failures[-1].is_last or ending == FINISHED:

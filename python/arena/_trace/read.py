@@ -1,4 +1,4 @@
-"""A trace in memory, and the reader of arena's own format. Other formats have files of their own."""
+"""A trace in memory, and the reader of arena's own format. ``formats/`` has the others."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ KINDS = (
     "scope_end",
 )
 MOST_LINES = 1 << 32
-NOTE_COST = 256  # bytes of memory, for a line or a step
-ROWS = (PACKED, text.MAGIC[:8].encode(), rmm.HEADER[:8].encode())  # how a text or a log begins
+NOTE_COST = 256  # bytes of memory for a line or a step
+ROWS = (PACKED, text.MAGIC[:8].encode(), rmm.HEADER[:8].encode())  # the first bytes of text formats
 PICKLE = b"\x80"
-WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # in a chunk
+WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # bad chunks
 
 
 def is_trace(start: bytes) -> bool:
-    """Whether a file that begins so looks like something that :meth:`Trace.read` takes."""
+    """Whether a file that starts with these bytes looks like one that :meth:`Trace.read` can read."""
     return start.startswith((container.MAGIC, PICKLE, *ROWS))
 
 
 def memory_left() -> int:
-    """Bytes that the machine has left: a small file may unpack to any number of events, and more must not be tried."""
+    """Free memory of the machine: a small file may unpack to any number of events, so that must be limited."""
     try:
         with open("/proc/meminfo") as file:
             return next(int(row.split()[1]) << 10 for row in file if row.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # no Linux
+    except (OSError, StopIteration):  # not Linux
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 class Event(NamedTuple):
-    """Something that happened. What does not apply to its kind is 0."""
+    """An event of a trace. Fields that do not apply to its kind are 0."""
 
     kind: str
     """``allocate``, ``free``, ``record_stream``, ``failure``, ``reserved``, ``trim``, ``compact``, ``reserve``,
@@ -71,15 +71,15 @@ class Event(NamedTuple):
     """Seconds since the recording began."""
     thread: int
     block: int
-    """The number of the block among all allocations; of a scope, among all scopes."""
+    """The number of the block, counted over all allocations; for a scope, over all scopes."""
     size: int
     stream: int
     line: int
-    """The number of its lines in :attr:`Trace.lines`."""
+    """Its key in :attr:`Trace.lines`."""
 
 
 class Trace(Shown):
-    """What a program asked of an arena. Read with :meth:`read`.
+    """The recorded requests of a program to an arena. Read one with :meth:`read`.
 
     >>> import arena, tempfile
     >>> pool = arena.Arena(device="sim:1GiB")
@@ -93,14 +93,14 @@ class Trace(Shown):
 
     def __init__(self, facts: dict[str, Any] | None = None) -> None:
         self.facts: dict[str, Any] = facts or {}
-        """What is known of the run: device, settings, program."""
+        """Facts about the run: device, settings, program."""
         self.lines: dict[int, tuple[Line, ...]] = {}
         """The lines of Python that allocated, by number."""
         self.steps: list[tuple[int, str]] = []
-        """Where steps of the program begin: the number of the event that follows, and a label."""
+        """Where steps of the program begin: the index of the next event, and a label."""
         self.problem: str = ""
-        """What is wrong with the end of the file, if it does not end well; all before that was read."""
-        self._ending: dict[str, Any] = {}  # how the run ended, as the recording has it
+        """What is wrong with the end of the file, or empty. Everything before that was read."""
+        self._ending: dict[str, Any] = {}  # how the run ended, from the recording
         self._failures: tuple[int, tuple[Failure, ...]] | None = None
         room = memory_left()
         self._core = _core.Trace(room)
@@ -109,8 +109,9 @@ class Trace(Shown):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Trace:
-        """Read a trace: arena's own format, PyTorch's snapshot with a history, or, packed by gzip or not, the text of
-        ``arena-trace 1`` or RMM's log.
+        """Read a trace: arena's own format, a PyTorch snapshot with history, ``arena-trace 1`` text or an RMM log.
+
+        The last two may be compressed with gzip.
         """
         try:
             with to_read(path).open("rb") as file:
@@ -140,7 +141,7 @@ class Trace(Shown):
                 trace.problem = f"chunk at event {len(trace)}: {error}"
                 break
         if not ended and not trace.problem:
-            trace.problem = "the recording was not ended: the last events may be missing"
+            trace.problem = "the recording has no end: the last events may be missing"
         return trace
 
     def _add(self, chunk: container.Chunk) -> bool:
@@ -149,7 +150,7 @@ class Trace(Shown):
         elif chunk.tag == container.LINES:
             for number, lines in json.loads(chunk.data).items():
                 if not 0 <= int(number) < MOST_LINES:
-                    raise ValueError(f"line {number[:60]} of at most {MOST_LINES}")
+                    raise ValueError(f"line number {number[:60]} is not below {MOST_LINES}")
                 self._check_notes()
                 self.lines[int(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
         elif chunk.tag == container.STEPS:
@@ -165,7 +166,7 @@ class Trace(Shown):
 
     def _check_notes(self) -> None:
         if len(self.lines) + len(self.steps) >= self._most:
-            raise TraceError(f"more than {self._most} lines and steps, for which there is no memory left")
+            raise TraceError(f"more than {self._most} lines and steps, which do not fit in the remaining memory")
 
     @classmethod
     def _read_rows(cls, found: Rows, name: str) -> Trace:
@@ -177,7 +178,7 @@ class Trace(Shown):
             trace = cls({"source": head.removeprefix(text.MAGIC).strip(), "timed": False})
             text.read(trace, found, name)
         else:
-            raise TraceError(f"{name} is no trace: its first line is not {text.MAGIC!r}")
+            raise TraceError(f"{name} is not a trace: its first line is not {text.MAGIC!r}")
         return trace
 
     def _append(self, kind: str, time: int, thread: int, block: int, size: int, stream: int, line: int = 0) -> None:
@@ -186,7 +187,7 @@ class Trace(Shown):
         self._core.add(KINDS.index(kind), time, thread, block, size, stream, line)
 
     def _allocate(self, time: int, thread: int, size: int, stream: int, line: int = 0) -> int:
-        """Append an allocation and return its block. Blocks are numbered in a row: so they take few bytes."""
+        """Append an allocation and return its block. Consecutive numbers take few bytes."""
         self._append("allocate", time, thread, self._allocated, size, stream, line)
         self._allocated += 1
         return self._allocated - 1
@@ -194,12 +195,13 @@ class Trace(Shown):
     def save(
         self, path: str | os.PathLike[str], *, to: str | None = None, overwrite: bool = False, **settings: Any
     ) -> Path:
-        """Write it, by the extension: ``.arena``, ``.trace`` or ``.trace.gz`` (the text of ``arena-trace 1``), ``.csv``
-        (RMM's log), ``.json`` (counters for Perfetto); or as ``to`` says: ``arena``, ``text``, ``rmm``, ``perfetto``.
+        """Save the trace. The extension selects the format: ``.arena``, ``.trace`` or ``.trace.gz`` (``arena-trace 1``
+        text), ``.csv`` (RMM log), ``.json`` (counters for Perfetto). ``to`` overrides it: ``arena``, ``text``, ``rmm``
+        or ``perfetto``.
 
-        Counters come from a replay; ``settings`` are its settings. Refuses to overwrite unless told.
+        Counters come from a replay with these ``settings``. Replaces a file only with ``overwrite=True``.
         """
-        from .save import save  # late: writers know traces
+        from .save import save  # late: writers import this module
 
         return save(self, path, to=to, overwrite=overwrite, settings=settings)
 
@@ -221,38 +223,38 @@ class Trace(Shown):
 
     @property
     def timed(self) -> bool:
-        """Whether the times of its events are those of a clock."""
+        """Whether its events have real times."""
         return bool(self.facts.get("timed", True))
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The requests that failed in the recorded run, in order."""
+        """The failed requests of the recorded run, in order."""
         if self._failures is None or self._failures[0] != len(self):  # events may have been added
             self._failures = len(self), find_failures(self)
         return self._failures[1]
 
     @property
     def ended_by(self) -> Failure | None:
-        """The failed request that ended the recorded run; none if it came to its end, or ended for another reason."""
+        """The failed request that ended the recorded run; ``None`` if it finished or ended for another reason."""
         return find_end(self.failures, self._ending)
 
     @property
     def survived(self) -> Survived:
-        """The failed requests after which the program went on."""
+        """The failed requests after which the program continued."""
         return find_survived(self.failures, self.ended_by)
 
     def _of_kind(self, kind: str) -> Iterator[Event]:
         return (event for event in self if event.kind == kind)
 
     def scope_name(self, scope: int) -> str:
-        """Return the name of a scope, by its number."""
+        """Return the name of a scope by its number."""
         return self._core.scope_name(scope)
 
     def replay(self, **settings: Any) -> Replayed:
-        """Run it through an arena of its own; see :class:`Replayed`. Settings are those of :class:`Arena`.
+        """Replay the trace in an arena of its own; see :class:`Replayed`. Settings are those of :class:`Arena`.
 
-        Without ``device`` it runs on a simulated device of the size of the recorded one, or of 80 GiB. ``prices`` is
-        the price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
+        Without ``device`` it runs on a simulated device as large as the recorded one, or of 80 GiB. ``prices`` selects
+        the price table for driver time: a name, or the path of a file that ``arena measure`` wrote.
         """
         from .._analysis.replay import replay  # late: a replay needs an arena, and arenas record traces
 

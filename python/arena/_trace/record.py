@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Recording", "Writer", "follow_plan", "record_by_environment"]
 
-PERIOD = 500  # milliseconds after which a chunk that is not full is written all the same
+PERIOD = 500  # milliseconds after which a chunk is written even if it is not full
 
 
 class Writer(threading.Thread):
-    """Takes chunks and writes them. It never touches the device, so it is not in the way of re-backing."""
+    """The thread that writes chunks. It never uses the device, so live data may be moved while it runs."""
 
     def __init__(self, recorder: _core.Recorder, file: BinaryIO) -> None:
         super().__init__(name="arena-recording", daemon=True)
@@ -50,8 +50,8 @@ class Writer(threading.Thread):
                 self.write(chunk)
         except OSError as error:
             self.problem = error
-            self.recorder.end()  # the program goes on, without the recording
-            warnings.warn(f"the recording {self.file.name} ended: {error}", RuntimeWarning, stacklevel=1)
+            self.recorder.end()  # the program continues without the recording
+            warnings.warn(f"the recording {self.file.name} stopped: {error}", RuntimeWarning, stacklevel=1)
 
     def write(self, chunk: tuple[int, int, int, int, dict[int, Any], bytes] | None) -> None:
         if chunk is None:
@@ -62,20 +62,23 @@ class Writer(threading.Thread):
 
 
 class Recording(Shown):
-    """A recording under way. Made by :meth:`Arena.record`; ends with its ``with`` block, or by :meth:`stop`."""
+    """A running recording, from :meth:`Arena.record`. It ends with its ``with`` block or :meth:`stop`."""
 
     def __init__(self, pool: Arena, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         if sys.is_finalizing():
             raise ArenaError(f"{path} cannot be recorded: the interpreter is shutting down, so no thread can write it")
         self.path: Path = files.check(path, overwrite=overwrite)
-        """Where it is written."""
+        """The file that it is written to."""
         self._core = pool._open
         self._process = os.getpid()
-        facts = facts_of(pool)  # of a parent's arena there are none: no file is touched then
+        facts = facts_of(pool)  # raises for an arena of the parent process, before any file is touched
         self._recorded = pool._recorded
-        other = self._recorded.setdefault("by", self)  # of several threads, one is the first
+        other = self._recorded.setdefault("by", self)  # if several threads try, one wins
         if other is not self:
-            raise UsageError(f"{self.path} cannot be recorded: the arena is, to {other.path}; stop() that first")
+            raise UsageError(
+                f"{self.path} cannot be recorded: the arena is already being recorded to {other.path}; stop() that "
+                "recording first"
+            )
         try:
             self._begin(facts, overwrite)
         except BaseException:
@@ -93,48 +96,48 @@ class Recording(Shown):
         except BaseException as error:
             with contextlib.suppress(OSError):
                 self._file.close()
-            if not overwrite:  # it is ours alone, and there is nothing in it
+            if not overwrite:  # we created it, and it is empty
                 self.path.unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
             raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._may_stop = [True]  # emptied by whoever stops it: one thread only can pop it
+        self._may_stop = [True]  # only one thread can pop it, and stops the recording
         self._core.observe(self._recorder)
-        _under_way[id(self)] = self
+        _running[id(self)] = self
 
     def _open_file(self, overwrite: bool) -> BinaryIO:
         try:
             return self.path.open("wb" if overwrite else "xb")
         except FileExistsError:
-            raise UsageError(f"{self.path} exists; give another name, or overwrite=True") from None
+            raise UsageError(f"{self.path} already exists; choose another name, or pass overwrite=True") from None
         except OSError as error:
             raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
 
     @property
     def events(self) -> int:
-        """Events noted so far."""
+        """The number of events recorded so far."""
         return self._recorder.events()
 
     @property
     def _lack(self) -> str:
-        """Why the file has not all of it; empty if it has."""
+        """Why the file is incomplete; empty if it is complete."""
         if self._writer.problem is not None:
             return str(self._writer.problem)
         return "it was written too slowly" if self._recorder.overflowed() else ""
 
     def stop(self) -> None:
-        """End the recording and close the file. A second call does nothing."""
+        """Stop the recording and close the file. A second call does nothing."""
         self._stop({})
 
     def _stop(self, ending: dict[str, Any]) -> None:
-        """The same, and say how what was recorded ended, if that is known."""
-        if os.getpid() != self._process:  # the child of a fork has no thread to wait for
+        """Stop, and write how the recorded program ended, if that is known."""
+        if os.getpid() != self._process:  # a forked child has no writer thread to wait for
             return
         try:
             self._may_stop.pop()
         except IndexError:
             return
-        _under_way.pop(id(self), None)
+        _running.pop(id(self), None)
         self._core.observe(None)
         self._recorded.clear()
         self._recorder.end()
@@ -147,10 +150,10 @@ class Recording(Shown):
             self._file.close()
         except OSError as error:
             self._writer.problem = self._writer.problem or error
-            warnings.warn(f"the recording {self.path} has no end: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"the recording {self.path} is incomplete: {error}", RuntimeWarning, stacklevel=2)
         if self._recorder.overflowed():
             warnings.warn(
-                f"the recording {self.path} ended early: it was written too slowly", RuntimeWarning, stacklevel=2
+                f"the recording {self.path} is incomplete: it was written too slowly", RuntimeWarning, stacklevel=2
             )
 
     def __enter__(self) -> Recording:
@@ -160,18 +163,18 @@ class Recording(Shown):
         self._stop(ending_of(error))
 
 
-_under_way: dict[int, Recording] = {}  # recordings that have not been stopped yet
+_running: dict[int, Recording] = {}  # recordings that have not been stopped yet
 
 
 def _stop_all() -> None:
     ending = ending_of_program()
-    for recording in list(_under_way.values()):
+    for recording in list(_running.values()):
         recording._stop(ending)
 
 
 def ending_of_program(exit_code: int | None = None) -> dict[str, Any]:
-    """How the program ended, as far as its exit functions can know: by an error that nothing caught, or with a code."""
-    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive  # an error ends a line or a cell there, not the run
+    """How the program ended, as far as exit functions can know: with an uncaught error, or with an exit code."""
+    is_interactive = hasattr(sys, "ps1") or sys.flags.interactive  # there, an error ends a line or a cell, not the run
     error = None if is_interactive else getattr(sys, "last_value", None)
     if error is not None:
         return ending_of(error)
@@ -182,16 +185,16 @@ at_exit(_stop_all)
 
 
 class Plan:
-    """What ``arena run --record`` asks for: the first arena of this process there, others beside it under free names.
+    """What ``arena run --record`` records: the first arena of this process to that path, others to free names like it.
 
-    Other processes, also forked ones, are not recorded: two cannot write one file.
+    Other processes, including forked ones, are not recorded: two processes cannot write one file.
     """
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self.path, self.overwrite = path, overwrite
         self.process = os.getpid()
         self.made: list[Recording] = []
-        self.lock = threading.Lock()  # several threads may make arenas at once
+        self.lock = threading.Lock()  # several threads may create arenas at the same time
 
     def record(self, pool: Arena) -> Recording | None:
         if os.getpid() != self.process:
@@ -203,7 +206,7 @@ class Plan:
             return self.made[-1]
 
     def stop(self, exit_code: int) -> None:
-        """End the recordings. What a file lacks is in ``_lack``, so warnings about it that are errors are not shown."""
+        """Stop the recordings. Their ``_lack`` says what is missing, so warnings turned into errors are suppressed."""
         ending = ending_of_program(exit_code)
         for made in self.made:
             with contextlib.suppress(RuntimeWarning):
@@ -214,17 +217,17 @@ _plan: Plan | None = None
 
 
 def follow_plan(plan: Plan | None) -> None:
-    """Record the arenas that are made from now on as a plan says, or no more by any."""
+    """Record arenas created from now on according to a plan; ``None`` ends that."""
     global _plan
     _plan = plan
 
 
 _environment_used = itertools.count(1)
-_environment_lock = threading.Lock()  # without a GIL, two threads could be given the same number
+_environment_lock = threading.Lock()  # without a GIL, two threads could get the same number
 
 
 def record_by_environment(pool: Arena) -> None:
-    """Record what the plan says, or ``ARENA_RECORD``: the first arena there, others beside it (``run-2.arena``)."""
+    """Record according to the plan or ``ARENA_RECORD``: the first arena to that path, others to ``run-2.arena``, ..."""
     name = os.environ.get("ARENA_RECORD")
     if _plan is not None:
         pool._recording = _plan.record(pool)
@@ -236,7 +239,7 @@ def record_by_environment(pool: Arena) -> None:
 
 
 def facts_of(pool: Arena) -> dict[str, Any]:
-    """What a reader of the trace may want to know of the run."""
+    """Facts about the run, for readers of the trace."""
     stats = pool.stats()
     return {
         "arena": __version__,

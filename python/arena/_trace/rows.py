@@ -1,4 +1,4 @@
-"""The lines of a text, packed by gzip or not, with their numbers: one at a time, and none of any length."""
+"""Reads a text file, compressed with gzip or not, line by line; the length of a line is limited."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["Rows"]
 
 PACKED = b"\x1f\x8b"
 MOST_ROW = 1 << 16
-MOST_TEXT = 1 << 32  # when unpacked
+MOST_TEXT = 1 << 32  # uncompressed
 PART = 1 << 20  # read at a time
 
 Reader = Callable[[bytes, int, int], tuple[int, int]]
 
 
 class Rows:
-    """Iterates over lines, each without its end, after its number. An error names the line where it was found."""
+    """Iterates over (number, line) pairs, without line ends. Errors name the line."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         packed = file.read(len(PACKED)) == PACKED
         file.seek(0)
-        # Both have read1(), which gives what there is before it says what is wrong with the rest.
+        # Both have read1(), which returns what can be read before it raises an error about the rest.
         self._source = gzip.GzipFile(fileobj=file) if packed else cast(io.BufferedReader, file)
         self._name = name
         self._number = 0  # of the last line
         self._read = 0
-        self._part, self._at = b"", 0  # a part of the text, and where the next line begins
+        self._part, self._at = b"", 0  # the current part of the text, and where the next line begins
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         return self
@@ -41,7 +41,7 @@ class Rows:
             if len(self._part) - self._at > MOST_ROW:
                 raise self._error(f"a line of more than {MOST_ROW} bytes")
             if not self._fill():
-                end = len(self._part)  # the last line may have no end
+                end = len(self._part)  # the last line may lack a line end
                 break
         raw = self._part[self._at : end]
         if not raw:
@@ -51,14 +51,15 @@ class Rows:
         try:
             text = raw.decode()
         except UnicodeDecodeError:
-            raise self._error(f"{raw[:60]!r} is no text") from None
+            raise self._error(f"{raw[:60]!r} is not UTF-8 text") from None
         self._at = end
         self._number += 1
         return self._number, text.rstrip("\r\n")
 
     def hand_to(self, reader: Reader) -> None:
-        """Have many lines read at once: ``reader(data, at, number)`` reads from a place on, where the line before has
-        that number, and returns the same of the first line that it leaves to others.
+        """Let a compiled reader consume many lines at once.
+
+        ``reader(data, at, number)`` reads from offset ``at``, after line ``number``, and returns where it stopped.
         """
         while True:
             self._at, self._number = reader(self._part, self._at, self._number)
@@ -66,11 +67,11 @@ class Rows:
                 return
 
     def _fill(self) -> bool:
-        """Read on; what is left of the last part comes first."""
+        """Read the next part and append it to the rest of the last one."""
         try:
             more = self._source.read1(PART)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise self._error(f"it cannot be unpacked: {error}") from None
+            raise self._error(f"it cannot be decompressed: {error}") from None
         self._read += len(more)
         if self._read > MOST_TEXT:
             raise self._error(f"more than {MOST_TEXT} bytes")

@@ -1,4 +1,4 @@
-"""Writing a trace: arena's own format, the text of ``arena-trace 1``, RMM's log, or counters for Perfetto."""
+"""Writes a trace as arena's own format, ``arena-trace 1`` text, an RMM log, or counters for Perfetto."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ ENDINGS = {".arena": "arena", ".trace": "text", ".trace.gz": "text", ".csv": "rm
 
 
 def format_of(path: str | os.PathLike[str], to: str | None) -> str:
-    """What a file will be: what was asked for, or what its name says."""
+    """The format to write: ``to``, or by default the one that the file's extension selects."""
     name = Path(path).name
     if to is not None:
         if to not in FORMATS:
-            raise UsageError(f"to={to!r} is no format; write {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+            raise UsageError(f"to={to!r} is not a format; write {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
         if name.endswith(".gz") and to not in ("text", "rmm"):
-            raise UsageError(f"{str(path)!r} ends with .gz, and only text and RMM's log are packed by gzip")
+            raise UsageError(f"{str(path)!r} ends with .gz, but only text and RMM logs are compressed with gzip")
         return to
     found = next((form for ending, form in ENDINGS.items() if name.endswith(ending)), None)
     if found is None and name.endswith(".csv.gz"):
-        raise UsageError(f"{str(path)!r} could be RMM's log or arena-trace 1; tell which: rmm or text")
+        raise UsageError(f"{str(path)!r} could be an RMM log or arena-trace 1; say which: rmm or text")
     if found is None:
         *most, last = ENDINGS
         raise UsageError(f"{str(path)!r} does not end with {', '.join(most)} or {last}")
@@ -59,7 +59,7 @@ def save(
             warnings.warn(f"the trace did not fit: the counters end at event {done.events - 1}", stacklevel=3)
         return save_counters(trace, done, target, overwrite=overwrite)
     if settings:
-        raise UsageError(f"{next(iter(settings))}= is for perfetto, whose counters come from a replay")
+        raise UsageError(f"{next(iter(settings))}= is only for perfetto, whose counters come from a replay")
     if form == "arena":
         return files.write(target, _own(trace), overwrite=overwrite)
     lines = (text if form == "text" else rmm).lines_of(trace)
@@ -68,7 +68,7 @@ def save(
 
 
 def save_counters(trace: Trace, done: Replayed, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write the account of a replay over time, for Perfetto; steps, scopes and what ended the run are marks in it."""
+    """Write the account of a replay over time for Perfetto, with marks for steps, scopes and the end of the run."""
     samples = ((seconds, _figures(stats)) for seconds, stats in done.samples)
     return perfetto.write(path, samples, name="arena", marks=_marks(trace, done.events), overwrite=overwrite)
 
@@ -81,11 +81,11 @@ def _marks(trace: Trace, played: int) -> Iterator[tuple[float, str]]:
         if event.time <= trace[played - 1].time:
             yield event.time, trace.scope_name(event.block)
     if ended_by := trace.ended_by:
-        yield ended_by.time, f"the recorded run failed: {format_size(ended_by.requested)} asked for"
+        yield ended_by.time, f"the recorded run failed: a request of {format_size(ended_by.requested)}"
 
 
 def _own(trace: Trace) -> Iterator[bytes]:
-    """A trace that was cut gets no end, so that whoever reads it is told again."""
+    """Chunks of arena's own format. A truncated trace gets no end, so that its readers are warned again."""
     yield container.header(trace.facts)
     encoder, written = _core.Encoder(), 0
     steps = sorted(trace.steps, key=lambda step: step[0])
@@ -104,7 +104,7 @@ def _own(trace: Trace) -> Iterator[bytes]:
 
 
 def _packed(data: Iterable[bytes]) -> Iterator[bytes]:
-    packer = zlib.compressobj(9, wbits=31)  # as gzip does, without a date
+    packer = zlib.compressobj(9, wbits=31)  # gzip, without a timestamp
     for piece in data:
         yield packer.compress(piece)
     yield packer.flush()

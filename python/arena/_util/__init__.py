@@ -1,1 +1,1 @@
-"""What every part needs: arguments, sizes, files, the environment, imports that wait, and the end of the process."""
+"""Helpers for every other package: arguments, sizes, files, the environment, lazy imports, and process exit."""

@@ -1,4 +1,4 @@
-"""The numbers that people pass: sizes in bytes, and streams."""
+"""Reads arguments: sizes in bytes, streams, devices."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ __all__ = ["as_device", "as_size", "as_stream", "is_number"]
 
 
 def as_size(size: Any) -> int:
-    """A size in bytes, from an int or what stands for one, such as NumPy's."""
+    """Return a size in bytes from an int or an int-like object, such as one of NumPy's."""
     if isinstance(size, bool):
-        raise TypeError(f"a size in bytes is an int, not {size!r}")
+        raise TypeError(f"a size in bytes must be an int, not {size!r}")
     try:
         number = operator.index(size)
     except TypeError:
-        raise TypeError(f"a size in bytes is an int, not {size!r}") from None
+        raise TypeError(f"a size in bytes must be an int, not {size!r}") from None
     if number < 0:
         raise UsageError(f"size={number} is negative; a size is 0 or more bytes")
     return number
 
 
 def as_stream(stream: Any) -> int:
-    """The number of a stream, from that or from an object that has one."""
+    """Return the handle of a stream, given as a number or as a stream object of any library."""
     number: Any
     if hasattr(stream, "__index__") and not isinstance(stream, bool):
         number = operator.index(stream)
     elif hasattr(stream, "__cuda_stream__"):
-        answer = stream.__cuda_stream__()  # (the version of the protocol, the number)
+        answer = stream.__cuda_stream__()  # (protocol version, handle)
         number = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else -1
     else:
         handle: Any = getattr(stream, "ptr", None)
         if handle is None:
             handle = getattr(stream, "handle", -1)
-        handle = getattr(handle, "value", handle)  # one of ctypes, in which null is None
+        handle = getattr(handle, "value", handle)  # a ctypes pointer, whose value is None if it is null
         number = operator.index(handle) if hasattr(handle, "__index__") else 0 if handle is None else -1
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
-        raise UsageError(f"stream={stream!r} is not a stream; give its number, or an object that has one")
+        raise UsageError(f"stream={stream!r} is not a stream; pass a stream object, or its handle as an int")
     return number
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number that somebody may have meant: Python refuses to read very long ones.
+    """Whether a text is a number of reasonable length: ``int()`` raises for very long ones.
 
     >>> is_number("12"), is_number("-1"), is_number("9" * 5000)
     (True, False, False)
@@ -52,6 +52,6 @@ def is_number(text: str) -> bool:
 
 
 def as_device(text: str) -> int | str:
-    """A device as it is typed: its number, ``sim`` or ``sim:8GiB``."""
+    """Read a device from the command line or the environment: its number, ``sim`` or ``sim:8GiB``."""
     text = text.strip()
     return int(text) if is_number(text) else text

@@ -10,7 +10,7 @@ __all__ = ["now"]
 def now() -> str:
     """The local time in ISO 8601, to the second: ``2026-01-31T09:05:00+01:00``.
 
-    Not by :mod:`datetime`: Python 3.13 crashes there while the interpreter shuts down, and a report may be made then.
+    Avoids :mod:`datetime`, which crashes in Python 3.13 while the interpreter shuts down; a report may be made then.
     """
     local = time.localtime()
     hours, minutes = divmod(abs(local.tm_gmtoff) // 60, 60)

@@ -1,4 +1,4 @@
-"""How long something may take, as people write it."""
+"""Reads durations as people write them: ``"5ms"``, ``0.25``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from ..errors import UsageError
 
 __all__ = ["BUDGET", "parse_duration"]
 
-BUDGET = "5ms"  # of a safe point
+BUDGET = "5ms"  # the default for safe points
 UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 LONGEST = 3600.0
 
 
 def parse_duration(value: str | float, name: str) -> float:
-    """Read a time in seconds. ``name`` is what an error calls it.
+    """Return a duration in seconds. ``name`` is the argument's name for the error.
 
     >>> parse_duration("5ms", "budget"), parse_duration(0.25, "budget")
     (0.005, 0.25)
     """
     seconds = _read(value)
     if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= LONGEST:
-        raise UsageError(f'{name}={value!r} is not a time; write "5ms", "200us" or "0.1s", or seconds: 0 to 3600')
+        raise UsageError(
+            f'{name}={value!r} is not a duration; write "5ms", "200us" or "0.1s", or a number of seconds from 0 to 3600'
+        )
     return seconds
 
 

@@ -1,6 +1,6 @@
-"""The environment variables that arena reads, and a warning about those that it does not know.
+"""The environment variables that arena reads, and a warning about unknown ones.
 
-Each is read where it is used. A new one needs its name here.
+Each is read where it is used, and must be listed here.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ KNOWN = (
     "ARENA_RESERVE",
     "ARENA_VALIDATE",
 )
-# Of arena's own tests and tools, which have arenas in their processes.
-_OF_TESTS = ("FAULTS", "LOAD_SECONDS", "MEMORY_VIZ", "PROMISE", "RACES", "STEPS", "TEST_DRIVER", "TEST_INSIDE")
+# Read by arena's own tests and tools.
+_TEST_VARIABLES = ("FAULTS", "LOAD_SECONDS", "MEMORY_VIZ", "PROMISE", "RACES", "STEPS", "TEST_DRIVER", "TEST_INSIDE")
 _PREFIX = "ARENA_"
 _warned: set[str] = set()
 
 
 def unknown_variables() -> Iterator[str]:
-    """A sentence about each variable that looks like one of arena's and is none; each only once in a process."""
+    """Yield a warning for each variable that looks like one of arena's but is not; once per process."""
     for name, value in sorted(os.environ.items()):
         rest = name.removeprefix(_PREFIX)
-        if rest == name or not value or name in KNOWN or rest in _OF_TESTS or name in _warned:
+        if rest == name or not value or name in KNOWN or rest in _TEST_VARIABLES or name in _warned:
             continue
         _warned.add(name)
         near = difflib.get_close_matches(rest.upper(), [known.removeprefix(_PREFIX) for known in KNOWN], 1)
-        hint = f"did you mean {_PREFIX}{near[0]}?" if near else f"there are {', '.join(KNOWN[:-1])} and {KNOWN[-1]}"
-        yield f"{name} is set, but arena has no such variable; {hint}"
+        hint = f"did you mean {_PREFIX}{near[0]}?" if near else f"known variables: {', '.join(KNOWN)}"
+        yield f"{name} is set, but arena does not know this variable; {hint}"
 
 
 def warn_of_unknown() -> None:

@@ -1,7 +1,7 @@
-"""What is done at the end of the process.
+"""Functions to run when the process exits.
 
-Python runs exit functions in the reverse order of their registration. The one here is registered when arena is
-imported, and not when what it ends begins, so that a recording has what the program's own exit functions do.
+Python runs exit functions in reverse order of registration. This module registers its own when arena is imported, not
+when a recording starts, so that the recording includes what the program's exit functions do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import atexit
 
 from .. import _core
 
-# Not typing's: see arena/__init__.py.
+# Not typing.TYPE_CHECKING: see arena/__init__.py.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ _functions: list[Callable[[], object]] = []
 
 
 def at_exit(function: Callable[[], object]) -> None:
-    """Call a function at the end, before what asked for that earlier."""
+    """Call a function at exit, before those registered earlier."""
     _functions.append(function)
 
 

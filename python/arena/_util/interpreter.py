@@ -1,4 +1,4 @@
-"""Says so where arena cannot work, before its compiled half is imported: that would wait for ever there."""
+"""Refuses to run in sub-interpreters, before the compiled module is imported: that import would hang there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__: list[str] = []
 
 
 def _is_main() -> bool:
-    """Whether this is the interpreter that the process began with, and not one beside it, as under mod_wsgi."""
+    """Whether this is the process's first interpreter and not a sub-interpreter, as under mod_wsgi."""
     function = ctypes.PYFUNCTYPE(ctypes.c_void_p)
     current, main = (function((f"PyInterpreterState_{name}", ctypes.pythonapi)) for name in ("Get", "Main"))
     return bool(current() == main())
@@ -16,6 +16,6 @@ def _is_main() -> bool:
 
 if not _is_main():
     raise ImportError(
-        "arena works in the main interpreter of a process only, and this is a sub-interpreter; use processes instead "
-        "(under mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        "arena works only in the main interpreter of a process, and this is a sub-interpreter; use separate processes "
+        "instead (under mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
     )

@@ -1,4 +1,4 @@
-"""Imports that wait until they are needed, and say so where it is too late."""
+"""Lazy imports, with a clear error if the interpreter is already shutting down."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["late_import"]
 
 @contextmanager
 def late_import(what: str) -> Iterator[None]:
-    """Around an import inside a function. ``what`` is what the import is for.
+    """Wrap an import inside a function. ``what`` says what cannot be done if the import fails.
 
-    A ``__del__`` may run while the interpreter shuts down. Nothing can be imported then, not even what was before.
+    A ``__del__`` may run while the interpreter shuts down, when even imported modules cannot be imported again.
     """
     try:
         yield

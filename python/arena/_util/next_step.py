@@ -1,4 +1,4 @@
-"""What to type next, such that it works when it is typed."""
+"""The command to run next, quoted so that it works when pasted into a shell."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["arena_command", "exact_size", "next_after", "record_again", "record_
 
 
 def arena_command(*words: object) -> str:
-    """A command, whatever characters are in the names of files."""
+    """An ``arena`` command line, with quotes where file names need them."""
     return shlex.join(["arena", *map(str, words)])
 
 
 def exact_size(size: int) -> str:
-    """A size for a command: unlike the one for people it is not rounded.
+    """Format a size for a command: exact, unlike :func:`format_size`.
 
     >>> exact_size(5 << 20), exact_size(3 << 29), exact_size(1000)
     ('5MiB', '1536MiB', '1000')
@@ -26,13 +26,13 @@ def exact_size(size: int) -> str:
 
 
 def record_again(cap: int, program: str) -> str:
-    """What to do about a recording that ends in the midst of its program."""
+    """What to do about a recording that ends before its program did."""
     again = arena_command("run", "--cap", exact_size(cap), "--record", "again.arena")
     return f"record it again with at least that much: {again} {shlex.quote(program) if program else 'PROGRAM'} ..."
 
 
 def next_after(written: Path) -> str:
-    """What to do with a report that was written."""
+    """What to do with a report that was just written."""
     if written.suffix == ".json":
         return arena_command("report", written, "--save", written.with_suffix(".html"))
     return f"open {shlex.quote(str(written))}"

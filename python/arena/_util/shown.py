@@ -1,7 +1,6 @@
-"""How what people hold in their hands shows itself: in one line, and in a notebook as a small table.
+"""Base classes of public objects: ``repr()`` is one line, and a notebook shows a small table.
 
-What is shown of each class stands in ``_show/``, which is imported when it is first needed: it knows all classes, and
-they cannot know it.
+``_show/`` renders them. It is imported on first use, because it imports all these classes itself.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def _show(thing: Any) -> Any:
 
 
 class Tabled:
-    """What is a table in a notebook."""
+    """Shown as a table in a notebook."""
 
     __slots__ = ()
 
@@ -32,7 +31,7 @@ class Tabled:
 
 
 class Shown(Tabled):
-    """The same, and has its own words for one line."""
+    """Also has a one-line ``repr()``."""
 
     __slots__ = ()
 
@@ -44,7 +43,7 @@ class Shown(Tabled):
         return line
 
 
-# Compiled classes cannot inherit from one that is written in Python.
+# Compiled classes cannot inherit from a class written in Python.
 setattr(_core.Stats, "__repr__", Shown.__repr__)  # noqa: B010 - to mypy, methods cannot be assigned
 for _kind in (_core.Stats, _core.DeviceInfo, _core.Driver):
     setattr(_kind, "_repr_html_", Tabled._repr_html_)  # noqa: B010

@@ -1,8 +1,8 @@
-"""Sizes as people write them: ``"4GiB"``, ``"4G"``, ``"4GB"``, ``4 << 30``, ``"80%"``, ``0.8``.
+"""Reads sizes as people write them: ``"4GiB"``, ``"4G"``, ``"4GB"``, ``4 << 30``, ``"80%"``, ``0.8``.
 
-``K``, ``M``, ``G`` and ``T`` are powers of 1024, as ``KiB`` and so on; ``KB``, ``MB``, ``GB`` and ``TB`` are powers of
-1000. So GNU's tools have it, and Slurm's and systemd's ``G``. The simulated driver reads sizes by the same rule
-(``src/cudasim/settings/settings.cpp``), and ``docs/arena.md`` has it for people.
+``K``, ``M``, ``G`` and ``T`` are powers of 1024, like ``KiB`` and so on; ``KB``, ``MB``, ``GB`` and ``TB`` are powers
+of 1000. GNU tools follow the same rule, and so does ``G`` in Slurm and systemd. The simulated driver does, too
+(``src/cudasim/settings/settings.cpp``). ``docs/arena.md`` documents it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BY_NAME: dict[str, int] = {
 
 
 def parse_size(value: Size, total: int | None, name: str) -> int:
-    """Read a size; shares are of ``total``, and refused without one. ``name`` is what an error calls it.
+    """Return a size in bytes. Shares are of ``total`` and need one; ``name`` is the argument's name for the error.
 
     >>> parse_size("1.5GiB", 8 << 30, "cap") == parse_size("1.5G", 8 << 30, "cap") == 3 << 29
     True
@@ -60,7 +60,7 @@ def _read(value: object, total: int | None) -> float | int | None:
     if found is None:
         return None
     digits, unit = found[1], (found[2] or "").lower()
-    if not unit and "." in digits:  # as 0.8 is in Python
+    if not unit and "." in digits:  # a share, like the float 0.8
         return _share(float(digits), total)
     if unit == "%":
         return _share(float(digits) / 100, total)

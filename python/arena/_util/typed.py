@@ -1,7 +1,7 @@
-"""Plain data from a file as the types that it was, with an error that says where something else is.
+"""Converts plain data from a file to dataclasses and named tuples; errors say where a value does not match.
 
-A file may hold a million pieces, so the annotations of a type are looked at once: they become a reader, a function that
-turns a plain value into that type. Where a value stands is put together only if it is wrong.
+A file may hold a million pieces, so the annotations of a type are inspected only once: they become a reader, a function
+that converts a plain value to that type. The path to a value is built only if the value is wrong.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..errors import UsageError
 
 __all__ = ["fields_of", "make", "required"]
 
-LARGEST = 1 << 64  # what no size, address or number is
+LARGEST = 1 << 64  # sizes, addresses and numbers are below this
 
 Reader = Callable[[Any], Any]
 
 
 class _WrongError(Exception):
-    """A value that is not what it should be. Every reader that it passes on its way up adds its part of the place."""
+    """A value of the wrong type. On its way up, each reader adds its part of the path to the value."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -35,7 +35,7 @@ class _WrongError(Exception):
 
 
 def make(kind: Any, value: Any, where: str) -> Any:
-    """The value as that type: a dataclass from an object, a named tuple from a list."""
+    """Convert a value to a type: an object to a dataclass, a list to a named tuple."""
     try:
         return _reader(kind)(value)
     except _WrongError as wrong:
@@ -44,12 +44,12 @@ def make(kind: Any, value: Any, where: str) -> Any:
 
 
 def fields_of(kind: Any) -> dict[str, Any]:
-    """The public fields of a dataclass, with their types."""
+    """The public fields of a dataclass and their types."""
     return {name: hint for name, hint in get_type_hints(kind).items() if not name.startswith("_")}
 
 
 def required(kind: Any) -> set[str]:
-    """The fields without a default: files of before the others existed are read too."""
+    """The fields without a default. Files from older versions may lack the others."""
     missing = dataclasses.MISSING
     fields = dataclasses.fields(kind)
     return {field.name for field in fields if field.default is missing and field.default_factory is missing}
@@ -136,17 +136,17 @@ def _named_tuple(kind: Any) -> Reader:
 
 
 def _first_wrong(readers: list[Reader], values: list[Any]) -> int:
-    """Which one it was: not counted before it is known that one is wrong."""
+    """The index of the wrong value. Found in a second pass, so that correct data needs no counting."""
     for index, (read, item) in enumerate(zip(readers, values, strict=True)):
         try:
             read(item)
         except _WrongError:
             return index
-    raise AssertionError("a value was wrong, and is not any more")
+    raise AssertionError("a value was wrong, but not when it was read again")
 
 
 def _scalar(kind: Any) -> Reader:
-    exact = kind if kind in (str, bool) else None  # of these two, nothing but the type is looked at
+    exact = kind if kind in (str, bool) else None  # every value of these types is fine
 
     def read(value: Any) -> Any:
         if type(value) is exact or kind is Any or _is(kind, value):
@@ -157,7 +157,7 @@ def _scalar(kind: Any) -> Reader:
 
 
 def _whole_number(value: Any) -> Any:
-    """What _scalar(int) does. By far the most values are whole numbers, and this takes half of the time."""
+    """The same as ``_scalar(int)`` in half the time: by far most values are whole numbers."""
     if type(value) is int and -LARGEST < value < LARGEST:
         return value
     raise _mismatch(int, value)

@@ -1,1 +1,1 @@
-"""The words arena uses everywhere, below everything else: reasons, moving, advice, and numbers as people read them."""
+"""Texts shared by the whole package, its lowest layer: reasons, moving, verdicts, advice, and number formatting."""

@@ -1,4 +1,4 @@
-"""The account: why every reserved byte is held. All that shows, stores or sums it takes its names from here."""
+"""The account: why every reserved byte is held. Everything that shows, stores or sums it takes the names from here."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ __all__ = [
     "FREE_STATES",
     "REASONS",
     "STATES",
-    "add_later_reasons",
+    "add_missing_reasons",
     "graphs_hint",
     "is_held_by_graphs",
     "rounded",
 ]
 
 ALIGNMENT = 512
-"""Blocks are multiples of so many bytes, and lie at such addresses."""
+"""Sizes and addresses of blocks are multiples of this many bytes."""
 
 REASONS = {
-    "requested": "what the program asked for",
-    "rounding": f"up to multiples of {ALIGNMENT} bytes",
+    "requested": "live data the program requested",
+    "rounding": f"rounding up to multiples of {ALIGNMENT} bytes",
     "pending": "freed, but a stream may still be using it",
     "captured": "freed, but kept for a captured CUDA graph",
-    "releasable": "wholly free: trim() would return it",
-    "stranded": "free pieces beside live blocks",
+    "releasable": "entirely free: trim() returns it",
+    "stranded": "free pieces next to live blocks",
     "spare": "reserved in advance, not used yet",
 }
-"""Each reason in words; their bytes add up to what is reserved."""
+"""Each reason and its description. Their bytes add up to the reserved bytes."""
 
 FREE_STATES = ("pending", "captured", "releasable", "stranded")
-"""What a free piece can be: the reasons that have a place in memory and are not live."""
+"""The states of a free piece: the reasons that have an address and are not live."""
 
 STATES = ("live", *FREE_STATES)
-"""What a piece can be."""
+"""The states of a piece."""
 
-_LATER = ("captured",)  # what files from before these reasons existed do not have
+_ADDED_LATER = ("captured",)  # missing from files that older versions wrote
 
 
 def rounded(size: int) -> int:
-    """The bytes that a request of that size takes."""
+    """The size of the block for a request of ``size`` bytes."""
     return max(ALIGNMENT, -(-size // ALIGNMENT) * ALIGNMENT)
 
 
-def add_later_reasons(figures: dict[str, int]) -> dict[str, int]:
-    """The account from a file, with 0 for every reason that did not exist when the file was written."""
-    return {**dict.fromkeys(_LATER, 0), **figures}
+def add_missing_reasons(figures: dict[str, int]) -> dict[str, int]:
+    """Complete the account of a file that an older version wrote: 0 for every reason it did not know."""
+    return {**dict.fromkeys(_ADDED_LATER, 0), **figures}
 
 
 def is_held_by_graphs(account: dict[str, int]) -> bool:
-    """Whether captured graphs keep a large share of what is reserved: a quarter."""
+    """Whether captured graphs keep more than a quarter of what is reserved."""
     return account.get("captured", 0) * 4 > account.get("reserved", 0)
 
 
 def graphs_hint(size: str) -> str:
-    """What to do about memory that captured graphs keep."""
+    """What to do about memory held by captured graphs."""
     return (
         f"captured CUDA graphs keep {size}, which can be neither reused nor returned. Release the memory of graphs "
         "that you no longer launch: memory.release() from `with pool.graph() as memory:`, or pool.release_graphs()."

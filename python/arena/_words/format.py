@@ -1,14 +1,14 @@
-"""Numbers as people read them: sizes, and how many there are of something."""
+"""Numbers for people: sizes, shares, and counts with their nouns."""
 
 from __future__ import annotations
 
-__all__ = ["UNITS", "apart", "counted", "format_share", "format_size"]
+__all__ = ["UNITS", "counted", "distinct_sizes", "format_share", "format_size"]
 
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def format_size(size: int) -> str:
-    """Write a size for people: ``1.5 MiB``. The rounded value decides the unit, as in the core.
+    """Format a size for people: ``1.5 MiB``. The rounded value decides the unit, as in the core.
 
     >>> format_size(3 << 19), format_size(512), format_size(8 << 30), format_size((1 << 30) - 1)
     ('1.5 MiB', '512 B', '8 GiB', '1 GiB')
@@ -20,7 +20,7 @@ def format_size(size: int) -> str:
 
 
 def format_share(part: int, whole: int) -> str:
-    """Write a part of a whole, with the unit once if it is the same.
+    """Format a part of a whole, with the unit only once if both have the same.
 
     >>> format_share(8 << 20, 10 << 20), format_share(1 << 19, 10 << 20)
     ('8 of 10 MiB', '512 KiB of 10 MiB')
@@ -31,10 +31,10 @@ def format_share(part: int, whole: int) -> str:
     return f"{first} of {second}"
 
 
-def apart(size: int, other: int) -> tuple[str, str]:
-    """Write two sizes such that they can be told apart: to the byte if nothing less does.
+def distinct_sizes(size: int, other: int) -> tuple[str, str]:
+    """Format two different sizes so that they look different: in bytes if rounding would hide it.
 
-    >>> apart(1 << 30, 1 << 20), apart((64 << 20) + 512, 64 << 20)
+    >>> distinct_sizes(1 << 30, 1 << 20), distinct_sizes((64 << 20) + 512, 64 << 20)
     (('1 GiB', '1 MiB'), ('67,109,376 bytes', '67,108,864 bytes'))
     """
     if size != other and format_size(size) == format_size(other):
@@ -43,7 +43,7 @@ def apart(size: int, other: int) -> tuple[str, str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write how many there are.
+    """Format a count with its noun.
 
     >>> counted(1, "block"), counted(2000, "block")
     ('1 block', '2,000 blocks')

@@ -1,4 +1,4 @@
-"""Whether live data may be moved under its pointers, why not, and how to allow it: in the same words everywhere."""
+"""Whether live data may be moved, why not, and how to allow it: the same texts for errors, reports and commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MODES = {
     THREADS: 'live data may not be moved: another thread may launch work (compact="auto")',
     PLAIN: "live data is never moved: there is no virtual memory",
 }
-"""What ``moving`` is in errors, snapshots and reports, each in words."""
+"""The values of ``moving`` in errors, snapshots and reports, each with its description."""
 
 _SAFE_POINT = 'call pool.safe_point(budget="1s"), or arena.safe_point(budget="1s") for all arenas,'
 _WHEN = "when no work is being launched, such as between batches or requests"
-_VOUCH = "with compact=True, if you vouch that no work is launched during a request"
+_GUARANTEE = "with compact=True, if you can guarantee that no work is launched during a request"
 
 
 def mode(compact: bool | str, *, is_plain: bool, is_allowed: bool) -> str:
@@ -29,25 +29,25 @@ def mode(compact: bool | str, *, is_plain: bool, is_allowed: bool) -> str:
 
 
 def in_words(moving: str) -> str:
-    """The same in words; empty if it is not known."""
+    """The description of a mode; empty if the mode is unknown."""
     return MODES.get(moving, "")
 
 
 def how_to_allow(moving: str, *, is_captured: bool = False) -> str:
-    """What a program does so that live data can be moved for a request which failed without that."""
+    """What the program can change so that live data may be moved for such a request."""
     when = "before the capture begins" if is_captured else _WHEN
     if moving == OFF:
-        vouch = "" if is_captured else f"; or {_VOUCH}"
-        return f'make the arena with compact="auto" and {_SAFE_POINT} {when}{vouch}.'
-    vouch = "" if is_captured else f"; or make the arena {_VOUCH}"
-    return f"{_SAFE_POINT} {when}{vouch}."
+        alternative = "" if is_captured else f"; or {_GUARANTEE}"
+        return f'create the arena with compact="auto" and {_SAFE_POINT} {when}{alternative}.'
+    alternative = "" if is_captured else f"; or create the arena {_GUARANTEE}"
+    return f"{_SAFE_POINT} {when}{alternative}."
 
 
 def assumed(compact: bool) -> str:
-    """What a replay assumed of the program that was recorded."""
-    return "live data may be moved, as in programs of one thread" if compact else "live data is never moved"
+    """What a replay assumed about the recorded program."""
+    return "live data may be moved, as in single-threaded programs" if compact else "live data is never moved"
 
 
 def sentence(words: str) -> str:
-    """The words as a sentence."""
+    """Capitalize the words and add a full stop."""
     return f"{words[0].upper()}{words[1:]}." if words else ""

@@ -12,7 +12,7 @@ _TEXTS = _core.VERDICTS
 
 
 class Verdict(str, Enum):
-    """Equal to its text, which is what errors, reports and files contain."""
+    """Each equals its text, which is what errors, reports and files contain."""
 
     CAP_REACHED = _TEXTS["CAP_REACHED"]
     DEVICE_FULL = _TEXTS["DEVICE_FULL"]
@@ -23,8 +23,8 @@ class Verdict(str, Enum):
     IN_TRANSIT = _TEXTS["IN_TRANSIT"]
     CAPTURING = _TEXTS["CAPTURING"]
     MOVING_FORBIDDEN = _TEXTS["MOVING_FORBIDDEN"]
-    BUDGET_REACHED = _TEXTS["BUDGET_REACHED"]  # followed by the name of the scope
+    BUDGET_REACHED = _TEXTS["BUDGET_REACHED"]  # followed by the scope's name and "reached"
 
     def is_in(self, text: str) -> bool:
-        """Whether a text, which may name a scope, is this verdict."""
+        """Whether a text is this verdict. The text may name a scope."""
         return text.startswith(self.value) if self is Verdict.BUDGET_REACHED else text == self.value

@@ -15,22 +15,22 @@
 namespace arena::rt {
 
 // Handles are those of the driver: a cudaStream_t is a CUstream.
+using cu::Array;
 using cu::Event;
+using cu::Function;
 using cu::Graph;
 using cu::GraphEdgeData;
 using cu::GraphExec;
 using cu::GraphNode;
 using cu::HostFunction;
+using cu::Kernel;
+using cu::Library;
 using cu::MemAccessDesc;
 using cu::MemLocation;
 using cu::MemPool;
 using cu::MemPoolProps;
 using cu::Stream;
-using cu::Array;
-using cu::Function;
-using cu::Kernel;
-using cu::Library;
-using UserObject = struct UserObjectTag*;
+using cu::UserObject;
 struct IpcMemHandle {
   char reserved[64];
 };

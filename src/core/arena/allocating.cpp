@@ -1,4 +1,4 @@
-// Allocating and freeing: from and to the stream's cache without the lock, then the heap with it, then the ladder.
+// Allocating and freeing: first the stream's cache without the lock, then the heap with it, then the ladder.
 #include "core/arena/arena.hpp"
 #include "core/arena/failure.hpp"
 #include "core/arena/ladder.hpp"
@@ -7,7 +7,7 @@
 
 namespace arena {
 
-// Only the legacy default stream can neither be captured nor have become another stream.
+// The legacy stream is the only one that cannot be captured, and whose CUstream cannot be reused for another stream.
 Lookup Arena::look_up(Bytes size, cu::Stream stream, Line line) const {
   if (stream != nullptr && stream != cu::legacy_stream()) return look_up_stream(size, stream, line);
   const StreamKey key{cu::legacy_stream(), 0};
@@ -76,7 +76,7 @@ Request Arena::request(const Lookup& lookup, AllocateOptions options) {
     request.graph = current_graph(heap_.id);
   }
   if (lookup.stream.stream != cu::legacy_stream()) note_capture(request);
-  request.may_be_cached = lookup.may_be_cached && !request.scope && !request.graph;  // cached blocks know of neither
+  request.may_be_cached = lookup.may_be_cached && !request.scope && !request.graph;  // cached blocks have neither
   return request;
 }
 
@@ -101,14 +101,14 @@ Block& Arena::allocate_with_lock(const Lookup& lookup, AllocateOptions options) 
   }
   const Streams::ActiveCall active(heap_.streams, request.stream);
   Block& block = Ladder(heap_, request, held).climb();
-  // What could not go when the cap was lowered may go now.
-  if (heap_.is_over_limit()) quietly([&] { trim_over_limit(heap_, held); });
+  // Memory that could not be released when the cap was lowered may be idle now.
+  if (heap_.is_over_limit()) ignore_errors([&] { trim_over_limit(heap_, held); });
   heap_.emit_reserved();
   heap_.update_cache_policy();
   return block;
 }
 
-// A stream that is new here takes the long way, in which its owner may be kept.
+// A stream without a cache takes the slow path, where its owner may be kept.
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return nullptr;
   const Lookup lookup = look_up(size, stream, line);
@@ -117,7 +117,7 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   return try_allocate_with_lock(lookup);
 }
 
-// Because its owner is kept, a CUstream is known to be the same stream still.
+// Because its owner is kept, the CUstream is known to be the same stream.
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, const void* owner, Line line) {
   if (is_inherited()) return nullptr;
   const StreamCache* cache = heap_.caches.find({stream, 0});
@@ -131,7 +131,7 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, const void* owner, Lin
 Block* Arena::try_allocate_with_lock(const Lookup& lookup) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || lookup.capture || heap_.is_over_limit() || heap_.streams.too_many()) return nullptr;
-  if (!lookup.cache->serves(lookup.stream)) return nullptr;  // the stream was forgotten since it was looked up
+  if (!lookup.cache->serves(lookup.stream)) return nullptr;  // the stream was dropped since it was looked up
   if (heap_.watch) sample_before(heap_, Watch::Trend::kRising);
   const Request request = this->request(lookup, {});
   if (request.scope && request.scope->exceeded_by(request.rounded) != nullptr) return nullptr;
@@ -141,7 +141,7 @@ Block* Arena::try_allocate_with_lock(const Lookup& lookup) {
   return heap_.take(request);
 }
 
-// A forked child's memory is its parent's.
+// In a forked child this does nothing: the memory is the parent's.
 void Arena::free(Block& block) {
   if (!is_inherited() && !give_to_cache(block)) free_with_lock(block);
 }

@@ -29,22 +29,22 @@ std::uint64_t next_id() {
 }  // namespace
 
 Arena::Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings settings)
-    : forks_when_made_(forks()), heap_(std::move(driver), device, std::move(settings), next_id()) {
+    : forks_at_creation_(forks()), heap_(std::move(driver), device, std::move(settings), next_id()) {
   if (heap_.settings.reserve > 0) reserve(heap_.settings.reserve);
   heap_.update_cache_policy();
 }
 
-// Polls the device for a while before it waits, which a capture would not survive.
+// Polls the device for a while before it waits, because waiting would invalidate a capture.
 Arena::~Arena() {
   constexpr std::chrono::milliseconds kLongest{200};
   const auto deadline = std::chrono::steady_clock::now() + kLongest;
   Streams& streams = heap_.streams;
   bool is_done = false;
   if (heap_.watch) sample_before(heap_, Watch::Trend::kFalling, SampleCost::kAny);
-  insist([&] {
-    const Relaxed relaxed(heap_.device);
+  try_twice([&] {
+    const RelaxedCapture relaxed(heap_.device);
     streams.note_end_of_captures();
-    heap_.flush_caches();  // so that everything that was freed is waited for
+    heap_.flush_caches();  // so that everything freed is waited for
     if (heap_.blocks.size() > 0 || !heap_.graphs.empty()) streams.mark(Streams::kAllStreams);
     streams.poll_all(EventScope::kStreams);
     if (!streams.are_done() && streams.any_capturing()) return;
@@ -55,24 +55,24 @@ Arena::~Arena() {
     }
     is_done = streams.are_done() || synchronize_now(heap_);
   });
-  // The device may be using the memory: losing it is safe, unmapping it is not.
+  // The device may be using the memory: leaking it is safe, unmapping it is not.
   if (!is_done) heap_.backing->abandon();
 }
 
-bool Arena::is_inherited() const { return forks_when_made_ != forks(); }
+bool Arena::is_inherited() const { return forks_at_creation_ != forks(); }
 
-// Before the lock: in a forked child it may be locked for ever.
+// Call this before locking: in a forked child the lock may never be released.
 void Arena::check_process() const {
   if (is_inherited()) {
     throw UsageError(
-        "this arena was made before the process was forked; CUDA cannot be used in the child: start "
-        "processes with the method \"spawn\", or make the arena in the child alone");
+        "this arena was created before the process was forked; CUDA cannot be used in the child: start "
+        "processes with the \"spawn\" method, or create the arena only in the child");
   }
 }
 
 Lock Arena::lock(When when) const {
   check_process();
-  mutex_.lock();  // directly: inlined, which std::unique_lock's constructor is not
+  mutex_.lock();  // directly, because this is inlined and std::unique_lock's constructor is not
   Lock lock(mutex_, std::adopt_lock);
   if (when == When::kOpen && heap_.closed) throw_closed();
   return lock;
@@ -84,7 +84,7 @@ Block& Arena::block_at(std::uint64_t address) {
     if (block->live) return *block;
   }
   throw UsageError(format_address(address) + (heap_.backing->holds(address)
-                                                  ? " is not the beginning of a live block; was it freed twice?"
+                                                  ? " is not the start of a live block; was it freed twice?"
                                                   : " is not an address of this arena"));
 }
 
@@ -107,14 +107,14 @@ void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
 
 void Arena::keep_stream(cu::Stream stream, std::shared_ptr<void> owner) {
   const Lock held = lock();
-  heap_.streams.keep(stream, owner);  // an owner that is not kept is dropped without the lock: that may run anything
+  heap_.streams.keep(stream, owner);  // if not kept, `owner` is destroyed without the lock: that may run anything
 }
 
 void Arena::pin(std::uint64_t address) {
   const Lock held = lock(When::kAlways);
   Block& block = block_at(address);
   heap_.make_uncacheable(block);
-  if (block.lost) throw UsageError(format_address(address) + " has lost its data in a re-backing that failed");
+  if (block.lost) throw UsageError(format_address(address) + " lost its data in a failed re-backing");
   if (block.pins++ == 0) heap_.backing->pin(heap_.backing->span_of(block.offset, block.size));
   heap_.check_if_validating();
 }
@@ -129,21 +129,21 @@ void Arena::unpin(std::uint64_t address) {
 
 void Arena::close() {
   if (is_inherited()) return;
-  std::vector<std::shared_ptr<void>> released;  // dropped without the lock
+  std::vector<std::shared_ptr<void>> released;  // destroyed without the lock
   Lock held = lock(When::kAlways);
   heap_.closed = true;
   heap_.update_cache_policy();
-  heap_.streams.note_end_of_captures();  // as far as they matter here
-  const Relaxed relaxed(heap_.device);
+  heap_.streams.note_end_of_captures();  // they do not matter here any more
+  const RelaxedCapture relaxed(heap_.device);
   trim_to(heap_, 0, Patience::kLong, held);
   released = arena::drop_idle_streams(heap_);
 }
 
 void Arena::trim() {
-  std::vector<std::shared_ptr<void>> released;  // dropped without the lock
+  std::vector<std::shared_ptr<void>> released;  // destroyed without the lock
   Lock held = lock();
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kTrim});
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   trim_to(heap_, heap_.settings.reserve, Patience::kLong, held);
   released = arena::drop_idle_streams(heap_);
 }
@@ -160,7 +160,7 @@ void Arena::drop_idle_streams(Lock& held) {
 void Arena::reserve(Bytes size, Moving moving) {
   Lock held = lock();
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kReserve, .size = size});
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   try {
     reserve(size, moving, held);
   } catch (const DriverError& error) {
@@ -194,18 +194,18 @@ void Arena::reserve(Bytes size, Moving moving, Lock& held) {
 
 void Arena::set_cap(Bytes cap) {
   Lock held = lock();
-  heap_.backing->make_room(round_up(cap, heap_.backing->granule()) / heap_.backing->granule());
+  heap_.backing->extend_addresses(round_up(cap, heap_.backing->granule()) / heap_.backing->granule());
   heap_.settings.cap = cap;
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kSetCap, .size = cap});
   heap_.update_cache_policy();
   if (heap_.backing->reserved() <= heap_.limits.cap()) return;
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   trim_to(heap_, cap, Patience::kLong, held);
 }
 
 void Arena::synchronize() {
   Lock held = lock(When::kAlways);
-  if (heap_.streams.count() > 1) heap_.flush_caches();  // other streams may have what one cached, which is done then
+  if (heap_.streams.count() > 1) heap_.flush_caches();  // so that other streams can use cached memory afterwards
   wait_for_device(heap_, held);
   const Unlocked unlocked(held);
   heap_.device.synchronize_others();

@@ -17,9 +17,9 @@ Verdict why_full(const Heap& heap, Bytes rounded) {
   const bool has_headroom = heap.settings.headroom > 0;
   if (backing.was_refused()) return has_headroom && most < cap ? kHeadroomKept : kDeviceFull;
   const Bytes left = most * granule > heap.reserved() ? most * granule - heap.reserved() : 0;
-  if (backing.moving() > 0) return kInTransit;
+  if (backing.in_transit() > 0) return kInTransit;
   if (heap.is_plain && heap.reserved() - running_counts(heap).live + left >= rounded) return kFragmented;
-  const std::optional<Place> place = heap.gaps.find(block_size(rounded));  // reserve() rounds nothing
+  const std::optional<Place> place = heap.gaps.find(block_size(rounded));  // reserve() does not limit the size
   const Granules fixed = backing.touched() + backing.pinned();
   if (!heap.is_plain && !place && fixed + backing.span_of(0, rounded).count() <= most) return kTooFewAddresses;
   if (backing.pinned() > 0 && place && backing.touched() + place->new_granules <= most) return kPinned;
@@ -27,7 +27,7 @@ Verdict why_full(const Heap& heap, Bytes rounded) {
   return heap.settings.cap + granule > heap.device.total() ? kDeviceFull : kCapReached;
 }
 
-// What an empty arena would have for it, within the budgets of its scopes.
+// The largest request that an empty arena could serve, within the budgets of the scopes.
 Bytes most_for(const Heap& heap, const Request& request) {
   const Bytes total = heap.device.total(), cap = heap.settings.cap;
   const Bytes device = heap.settings.upstream ? cap : total - std::min(total, heap.settings.headroom);
@@ -51,7 +51,7 @@ void count_failure(Heap& heap, const Request& request) {
 
 }  // namespace
 
-// Everything that it says is of one moment: the lock is held from the figures to the snapshot.
+// Everything in the error is from one moment: the lock is held from the figures to the snapshot.
 void fail(Heap& heap, const Request& request, Lock& lock, const Reason& reason) {
   heap.limits.ask_device(request, lock);
   const Verdict verdict = reason.verdict ? *reason.verdict : why_full(heap, request.rounded);

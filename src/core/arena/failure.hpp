@@ -1,4 +1,4 @@
-// Why a request fails, and what would have passed.
+// Decides why a request fails, and what would have passed.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,16 @@
 namespace arena {
 
 struct Reason {
-  std::optional<Verdict> verdict = {};  // none: found out
-  const Scope* exceeded = nullptr;      // whose budget is reached
-  // What the request could get at most for reasons of its own: as things are, and if live data could be moved.
+  std::optional<Verdict> verdict = {};  // nullopt: fail() finds it out
+  const Scope* exceeded = nullptr;      // the scope whose budget is reached
+  // Upper bounds on what the request could get, without and with moving live data.
   Bytes most_now = ~Bytes{0};
   Bytes most_by_moving = ~Bytes{0};
 };
 
 // Throws OutOfMemory.
 [[noreturn]] void fail(Heap& heap, const Request& request, Lock& lock, const Reason& reason = {});
-// Fails if the request, which is in a scope, exceeds the budget of one that it is in.
+// Fails if the request would exceed the budget of its scope or of one around it.
 void check_budget(Heap& heap, const Request& request, Lock& lock);
 
 }  // namespace arena

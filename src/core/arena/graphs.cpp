@@ -6,15 +6,16 @@
 
 namespace arena {
 
-// A request of a stream that is being captured is for a graph: the one that its thread has entered, or the unclaimed one.
+// A request on a stream that is being captured belongs to a graph: the one that its thread entered, or the unclaimed
+// one.
 void Arena::note_capture(Request& request) {
   Streams& streams = heap_.streams;
   if (!request.capture) {
     streams.note_capture(request.stream, nullptr);
     const Streams::ActiveCall active(streams, request.stream);
     if (!streams.wants_event(request.stream)) return;
-    quietly([&] {
-      const Relaxed relaxed(heap_.device);
+    ignore_errors([&] {
+      const RelaxedCapture relaxed(heap_.device);
       streams.record_wanted_event(request.stream);
     });
     return;
@@ -26,14 +27,14 @@ void Arena::note_capture(Request& request) {
   streams.note_capture(request.stream, request.graph.get());
 }
 
-// What is idle by now is of use to the capture, in which nothing can be asked. Asking the whole context, which a capture
-// unknown here would not survive, is worth it only if much may be idle: the memory of graphs that were released.
+// Polls now, because nothing can be polled during the capture, and it can use idle memory. Polling the whole context
+// would invalidate an unknown capture, so that is done only if much may be idle, such as the memory of released graphs.
 std::shared_ptr<GraphMemory> Arena::begin_graph() {
-  constexpr Granules kMuch = 4;
+  constexpr Granules kPart = 4;  // of the cap
   const Lock held = lock();
-  quietly([&] {
-    const Relaxed relaxed(heap_.device);
-    const bool is_much = kMuch * heap_.backing->pending() > heap_.limits.cap();
+  ignore_errors([&] {
+    const RelaxedCapture relaxed(heap_.device);
+    const bool is_much = kPart * heap_.backing->pending() > heap_.limits.cap();
     heap_.backing->poll(is_much ? EventScope::kContexts : EventScope::kStreams);
   });
   const auto graph = heap_.graphs.emplace_back(std::make_shared<GraphMemory>());

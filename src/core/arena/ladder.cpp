@@ -14,15 +14,15 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLongestWait{3};   // for memory in transit, or for threads that free more and more
-constexpr std::chrono::seconds kLongestWork{60};  // queued on the device: one that waits for the host never gets done
-constexpr int kPatience = 128;                    // rounds in which other threads may interfere
-constexpr int kMostGranules = 1024;               // looked at for a place that no other stream uses
+constexpr std::chrono::seconds kLongestWait{3};   // for memory in transit, or for threads that keep freeing
+constexpr std::chrono::seconds kLongestWork{60};  // on the device: work that waits for the host would never finish
+constexpr int kMostRounds = 128;                  // other threads may interfere in each
+constexpr int kMostGranules = 1024;               // examined for a place that no other stream uses
 
 }  // namespace
 
 Block& Ladder::climb() {
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   try {
     return climb_or_fail();
   } catch (const DriverError& error) {
@@ -43,30 +43,32 @@ Block& Ladder::climb_or_fail() {
   const auto deadline = steady_clock::now() + kLongestWait;
   while (true) {
     if (Block* block = try_steps()) return *block;
-    // Memory that another thread is taking or giving back may be what the request lacks.
-    if (heap_.backing->moving() == 0 || Plain::is_calling()) break;
+    // Memory that another thread is taking or releasing may be what the request needs.
+    if (heap_.backing->in_transit() == 0 || Plain::is_in_upstream_call()) break;
     if (heap_.memory_moved.wait_until(lock_, deadline) == std::cv_status::timeout) break;
     check_still_open(heap_, lock_);
   }
-  // An upstream that had no memory cannot be asked how much it has.
-  const bool is_dry = heap_.settings.upstream && heap_.backing->was_refused();
-  const Bytes most = is_dry ? heap_.gaps.largest_gap() : ~Bytes{0};
+  // An upstream that ran out of memory cannot be asked how much it has.
+  const bool is_exhausted = heap_.settings.upstream && heap_.backing->was_refused();
+  const Bytes most = is_exhausted ? heap_.gaps.largest_gap() : ~Bytes{0};
   fail(heap_, request_, lock_, {.most_now = most, .most_by_moving = most});
 }
 
-// Looks for a place again each time: while the lock was released, another thread may have been here. What others free during
-// a wait is waited for in turn, but not for ever: they may give the device more work than it gets done.
+// Looks for a place again in every round, because other threads may have changed the heap while the lock was released.
+// Memory that they free during a wait is waited for, too, but only up to a deadline: they may give the device work
+// faster than it can finish it.
 Block* Ladder::try_steps() {
   static constexpr Step kSteps[] = {Step::kUseFree, Step::kPoll, Step::kWait, Step::kRelease, Step::kReback};
   constexpr std::size_t kWait = 2;
   std::size_t next = 0;
   std::optional<steady_clock::time_point> deadline;  // after the first wait
-  for (int round = 0; round < kPatience && next < std::size(kSteps); ++round) {
+  for (int round = 0; round < kMostRounds && next < std::size(kSteps); ++round) {
     heap_.flush_caches();
     Demand demand{.size = request_.rounded,
                   .place = heap_.best_place(request_.rounded),
                   .may_alias = request_.moving == Moving::kForbidden && !heap_.moves};
-    if (heap_.settings.upstream) demand.used.add(heap_.streams.mark(request_.stream));  // all that it may know of
+    // Upstream may hand out memory that this stream still uses, but no other.
+    if (heap_.settings.upstream) demand.used.add(heap_.streams.mark(request_.stream));
     if (request_.capture) return &take_in_capture(demand);
     const MayUnmap may_unmap = [this, known = std::optional<bool>()]() mutable {
       if (!known) known = !heap_.streams.any_capturing();
@@ -77,10 +79,10 @@ Block* Ladder::try_steps() {
     if (found.again) continue;
     if (!can_help(demand)) return nullptr;
     if (next == 0 && demand.place && must_wait(demand.place->offset)) {  // at its edges
-      if (const std::optional<Offset> offset = back_anew(demand)) return &take_at(*offset);
+      if (const std::optional<Offset> offset = back_with_new(demand)) return &take_at(*offset);
     }
-    const bool is_patient = deadline && steady_clock::now() < *deadline;
-    if (kSteps[next] == Step::kReback && heap_.backing->pending() > 0 && is_patient) next = kWait;
+    const bool may_wait_more = deadline && steady_clock::now() < *deadline;
+    if (kSteps[next] == Step::kReback && heap_.backing->pending() > 0 && may_wait_more) next = kWait;
     const Step step = kSteps[next++];
     demand.may_unmap = may_unmap;
     if (step == Step::kReback) {
@@ -117,8 +119,8 @@ Ladder::Found Ladder::take_free(const Demand& demand, const MayUnmap& may_unmap)
     return {.again = true};
   }
   if (heap_.backing->drop_unused_aliases(may_unmap)) return {.again = true};
-  // A device that has refused memory has less than the cap allows.
-  if (heap_.backing->was_refused() && !heap_.settings.upstream && !request_.has_asked) {
+  // After a refusal, the device has less than the cap allows.
+  if (heap_.backing->was_refused() && !heap_.settings.upstream && !request_.has_asked_device) {
     heap_.limits.ask_device(request_, lock_);
     check_still_open(heap_, lock_);
     return {.again = true};
@@ -126,7 +128,8 @@ Ladder::Found Ladder::take_free(const Demand& demand, const MayUnmap& may_unmap)
   return {};
 }
 
-// Where memory is scarce, a request that would add much to what is in use is stitched together from what is free there.
+// If memory is scarce and the request would add much to the memory in use, it is stitched together from free parts of
+// that.
 Block* Ladder::take_stitched(Demand demand, const MayUnmap& may_unmap) {
   if (!demand.place || !demand.may_alias) return nullptr;
   if (!heap_.is_wasteful(*demand.place, heap_.backing->span_of(demand.place->offset, demand.size))) return nullptr;
@@ -136,16 +139,16 @@ Block* Ladder::take_stitched(Demand demand, const MayUnmap& may_unmap) {
   return offset && wait_for_last_users(*offset) ? &take_at(*offset) : nullptr;
 }
 
-// Other streams use the best place, on the device: another place, or new memory, is better than waiting for them.
+// Other streams may still use the best place. Another place or new memory is better than waiting for them.
 Block* Ladder::take_shared(const Demand& demand) {
   if (const std::optional<Place> place = find_unshared()) return &take_at(place->offset);
-  if (const std::optional<Offset> offset = back_anew(demand)) return &take_at(*offset);
+  if (const std::optional<Offset> offset = back_with_new(demand)) return &take_at(*offset);
   const std::optional<Place> place = find_backed();  // again: the lock may have been released
   if (!place) return nullptr;
   return wait_for_last_users(place->offset) ? &take_at(place->offset) : nullptr;
 }
 
-// The best place, if it is backed. Where there are aliases, a place may be large enough only while they stay mapped.
+// The best place, if it is backed. With aliases, another place may be large enough only while they stay mapped.
 std::optional<Place> Ladder::find_backed() const {
   const Backing& backing = *heap_.backing;
   std::optional<Place> place = heap_.best_place(request_.rounded);
@@ -155,8 +158,8 @@ std::optional<Place> Ladder::find_backed() const {
   return backing.is_backed(backing.span_of(place->offset, request_.rounded)) ? place : std::nullopt;
 }
 
-// A place that is backed and whose last users are this stream, or are done. Does not look everywhere, so that a request takes
-// no longer because there are many gaps.
+// A backed place that the stream need not wait for. The search is bounded, so that many gaps do not slow down a
+// request.
 std::optional<Place> Ladder::find_unshared() const {
   std::optional<Place> found;
   int left = kMostGranules;
@@ -172,7 +175,7 @@ std::optional<Place> Ladder::find_unshared() const {
 bool Ladder::can_help(Demand& demand) {
   const Limits& limits = heap_.limits;
   const bool was_refused = heap_.backing->was_refused() && !heap_.settings.upstream;
-  const Granules most = was_refused ? limits.reach_with(limits.device_free()) : limits.reach();
+  const Granules most = was_refused ? limits.reachable_with(limits.device_free()) : limits.reachable();
   if (heap_.backing->can_hold(demand, most, Moving::kForbidden)) return true;
   if (!heap_.backing->can_hold(demand, most, Moving::kAllowed)) return false;
   if (request_.moving == Moving::kForbidden) fail(heap_, request_, lock_, {.verdict = Verdict::kMovingForbidden});
@@ -201,8 +204,8 @@ std::optional<Offset> Ladder::back(const Demand& demand, Step step) {
   }
 }
 
-std::optional<Offset> Ladder::back_anew(const Demand& demand) {
-  const auto offset = heap_.backing->back_anew(demand, [this] { return heap_.limits.limit(); }, lock_);
+std::optional<Offset> Ladder::back_with_new(const Demand& demand) {
+  const auto offset = heap_.backing->back_with_new(demand, [this] { return heap_.limits.limit(); }, lock_);
   check_still_open(heap_, lock_);
   return offset;
 }
@@ -213,17 +216,17 @@ bool Ladder::wait_for_last_users(Offset offset) {
   const Marks marks = heap_.backing->marks_in(span, heap_.gaps.marks_at(offset));
   heap_.streams.poll(marks, EventScope::kContexts);
   if (heap_.streams.wait_on_device(request_.stream, marks)) {
-    heap_.earn_records();
+    heap_.allow_more_records();
     return true;
   }
-  if (heap_.device.can_record_context() || !wait_for_device(heap_, lock_)) {  // a capture is in the way
+  if (heap_.device.can_record_context() || !wait_for_device(heap_, lock_)) {  // a capture prevents it
     fail(heap_, request_, lock_, {.verdict = Verdict::kCapturing});
   }
   return false;
 }
 
-// Nothing may be unmapped, no event asked for, and no work outside waited for. So it takes memory that the same stream used
-// and freed, or that is known to be done, or new memory.
+// In a capture, nothing may be unmapped, no event queried, and no work outside it waited for. So the request gets
+// memory that the same stream freed or that is known to be done, or new memory.
 Block& Ladder::take_in_capture(const Demand& demand) {
   std::optional<Place> place = find_backed();
   if (!place || must_wait(place->offset)) place = find_unshared();
@@ -232,12 +235,12 @@ Block& Ladder::take_in_capture(const Demand& demand) {
   fresh.may_unmap = [] { return false; };
   fresh.device_free = heap_.limits.device_free();
   if (heap_.device.can_relax()) {
-    if (const std::optional<Offset> offset = back_anew(fresh)) return take_at(*offset);
+    if (const std::optional<Offset> offset = back_with_new(fresh)) return take_at(*offset);
   }
   const Backing& backing = *heap_.backing;
   const Granules most = heap_.limits.limit_with(heap_.limits.device_free());
   const Granules in_use = backing.reserved() - backing.spare();
-  const Granules movable = heap_.device.can_relax() ? backing.compactable() : 0;  // moved before the capture
+  const Granules movable = heap_.device.can_relax() ? backing.compactable() : 0;  // if moved before the capture
   const auto left = [&](Granules used) { return (most > used ? most - used : 0) * backing.granule(); };
   fail(heap_, request_, lock_,
        {.verdict = Verdict::kCapturing, .most_now = left(in_use), .most_by_moving = left(in_use - movable)});

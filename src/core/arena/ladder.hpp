@@ -1,7 +1,7 @@
-// The ladder of steps that a request climbs when there is no hit, each more expensive than the one before.
+// The ladder of steps that a request climbs on a miss, each more expensive than the one before.
 //
-// The order of choice: memory that was last used on the same stream, or whose users are known to be done; new memory, while
-// the cap allows; only then memory that another stream may still be using, behind a wait on the device.
+// The order of preference: memory that was last used on the same stream, or whose users are known to be done; new
+// memory, within the cap; only then memory that another stream may still be using, after a wait on the device.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class Ladder {
  public:
   Ladder(Heap& heap, const Request& request, Lock& lock) : heap_(heap), request_(request), lock_(lock) {}
 
-  // Throws OutOfMemory. May release the lock meanwhile.
+  // Throws OutOfMemory. May release and retake the lock.
   Block& climb();
 
  private:
@@ -25,7 +25,7 @@ class Ladder {
   Block* try_steps();
   Block* try_without_moving();
 
-  // What is free already. `again`: there was something, but it is worth another look, because the lock was released.
+  // A block from free memory. `again`: try again, because something has changed.
   struct Found {
     Block* block = nullptr;
     bool again = false;
@@ -40,10 +40,9 @@ class Ladder {
   bool can_help(Demand& demand);
   enum class Readiness { kReady, kNothingToMove, kDisturbed };
   Readiness prepare_to_move(const Demand& demand);
-  // Memory for a place, by a step; or new memory, where there was none.
   std::optional<Offset> back(const Demand& demand, Step step);
-  std::optional<Offset> back_anew(const Demand& demand);
-  // Makes the stream wait on the device. False if the lock was released meanwhile.
+  std::optional<Offset> back_with_new(const Demand& demand);
+  // Makes the stream wait on the device, or waits on the host. False if that released the lock.
   bool wait_for_last_users(Offset offset);
 
   Block& take_in_capture(const Demand& demand);

@@ -1,4 +1,4 @@
-// Moving live data: all at once, or at a moment that the program chose, so that no request has to.
+// Moving live data: all at once, or at safe points that the program chooses, so that no request has to.
 #include <algorithm>
 #include <chrono>
 
@@ -11,9 +11,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Far from the cap a request takes new memory, and what is stranded does no harm; unless a request has failed for it.
+// Far from the cap, requests get new memory and stranded memory does no harm, unless a request has failed because of
+// it.
 bool gains_by_moving(const Heap& heap) {
-  constexpr Granules kPart = 32;  // of the cap: less is not worth it
+  constexpr Granules kPart = 32;  // of the cap: less is not worth moving
   const Granules stranded = heap.backing->compactable();
   const bool is_scarce = heap.limits.is_near_cap() || heap.backing->was_refused();
   const bool is_much = is_scarce && kPart * stranded >= heap.limits.cap();
@@ -31,16 +32,16 @@ bool Arena::is_compactable() {
 
 void Arena::compact(const QuiescenceCheck& is_quiescent) {
   Lock held = lock();
-  constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until it ends";
+  constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until the capture ends";
   if (heap_.streams.any_capturing()) throw UsageError(kCaptured);
   heap_.limits.ask_before_growing(Request{}, held);
   check_still_open(heap_, held);
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kCompact});
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   heap_.flush_caches();
   if (!synchronize_now(heap_)) throw UsageError(kCaptured);
-  if (is_quiescent && !is_quiescent()) throw UsageError("another thread has run, which may have given the device work");
-  heap_.backing->poll();  // idle memory may be needed in place of what the device does not give again
+  if (is_quiescent && !is_quiescent()) throw UsageError("another thread ran and may have given the device work");
+  heap_.backing->poll();  // idle memory is the reserve if the device does not return released memory
   try {
     while (heap_.backing->compactable() > 0 && heap_.backing->reback({})) {
     }
@@ -68,29 +69,29 @@ Bytes Arena::safe_point(std::chrono::nanoseconds budget) {
   const auto deadline = steady_clock::now() + budget;
   Lock held = lock();
   if (!gains_by_moving(heap_) || heap_.streams.any_capturing()) return 0;
-  const Relaxed relaxed(heap_.device);
+  const RelaxedCapture relaxed(heap_.device);
   heap_.flush_caches();
   if (!wait_until_idle(heap_, held, deadline)) return 0;
   check_still_open(heap_, held);
-  if (!synchronize_now(heap_)) return 0;  // a capture is in the way; the device itself is idle
+  if (!synchronize_now(heap_)) return 0;  // a capture prevents it; the device itself is idle
   Backing& backing = *heap_.backing;
   backing.poll();
   const Granules before = backing.compactable(), reserved = std::min(heap_.limits.limit(), backing.reserved());
   try {
-    steady_clock::duration last{};  // what the last one took, and the next may take
+    steady_clock::duration last{};  // of the last move: the next may take as long
     while (steady_clock::now() + last < deadline && backing.compactable() > 0) {
       const auto begin = steady_clock::now();
       if (!backing.reback({})) break;
       last = steady_clock::now() - begin;
     }
-    heap_.wants_moving = backing.compactable() > 0;  // the next safe point goes on
+    heap_.wants_moving = backing.compactable() > 0;  // the next safe point continues
   } catch (const Error&) {
     heap_.drop_lost_blocks();
     throw;
   }
-  // Other programs are in the headroom: what is given back now would not come back.
+  // Other programs use the headroom, so memory that is released now could not be taken again.
   if (backing.reserved() < reserved && heap_.limits.limit() < reserved) {
-    quietly([&] { backing.reserve(reserved - backing.reserved(), [&] { return reserved; }, held); });
+    ignore_errors([&] { backing.reserve(reserved - backing.reserved(), [&] { return reserved; }, held); });
   }
   heap_.emit_reserved();
   heap_.update_cache_policy();

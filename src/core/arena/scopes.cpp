@@ -14,7 +14,7 @@ std::shared_ptr<Scope> Arena::begin_scope(const std::string& name, std::optional
   }
   const std::shared_ptr<Scope> around = current_scope(heap_.id);
   if (around && around->depth() >= Scope::kDeepest) {
-    throw UsageError("scopes lie in one another " + std::to_string(Scope::kDeepest) + " deep, and no deeper: end some");
+    throw UsageError("scopes can be nested at most " + std::to_string(Scope::kDeepest) + " deep: end some first");
   }
   const ScopeOptions options{.number = scopes_++, .first = first, .name = name, .budget = budget, .parent = around};
   auto scope = std::make_shared<Scope>(options, scope_paths_);
@@ -47,7 +47,7 @@ std::shared_ptr<Observer> Arena::observe(std::shared_ptr<Observer> observer) {
   heap_.update_cache_policy();
   {
     const StreamCaches::AllLocked all(heap_.caches);
-    heap_.caches.begin_serials();  // events number blocks one by one
+    heap_.caches.begin_serials();  // events number blocks consecutively
   }
   if (heap_.events.is_on()) heap_.events.emit_live(heap_.blocks);
   heap_.emit_reserved();

@@ -8,7 +8,7 @@ namespace arena {
 
 void throw_closed() { throw UsageError("the arena is closed: make another one to allocate from"); }
 
-// The caller wants memory back: what the device is about to be done with is waited for.
+// Waits for memory that the device is about to be done with.
 void trim_to(Heap& heap, Bytes keep, Patience patience, Lock& lock) {
   using namespace std::chrono_literals;
   struct NotifyOnExit {
@@ -24,15 +24,15 @@ void trim_to(Heap& heap, Bytes keep, Patience patience, Lock& lock) {
     const NotifyOnExit notify{heap.memory_moved};
     heap.backing->trim(round_up(keep, granule) / granule, heap.limits.cap(), lock);
   }
-  heap.backing->forget_refusal();  // what went back can be had again
+  heap.backing->forget_refusal();  // released memory can be taken again
   heap.emit_reserved();
   heap.update_cache_policy();
   heap.check_if_validating();
 }
 
-// Briefly: the device may be what calls.
+// Waits only briefly: this may run in a callback that the device waits for.
 void trim_over_limit(Heap& heap, Lock& lock) {
-  const Relaxed relaxed(heap.device);
+  const RelaxedCapture relaxed(heap.device);
   trim_to(heap, heap.closed ? 0 : heap.settings.reserve, Patience::kBrief, lock);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLongestBrief{1};  // waits up to this do not wait for the whole device
+constexpr std::chrono::milliseconds kLongestBrief{1};  // shorter waits never wait for the whole device
 constexpr std::chrono::microseconds kFirstSleep{20}, kLongestSleep{1000};
 
 // False if a capture that the arena does not know of forbids it.
@@ -25,7 +25,7 @@ void wait_for_pending(Heap& heap, Lock& lock, std::chrono::nanoseconds longest) 
   std::chrono::nanoseconds sleep = kFirstSleep;
   for (const Marks marks = heap.backing->pending_marks(); !marks.empty();) {
     if (!heap.streams.ensure_events(marks, EventScope::kContexts)) {
-      // A capture is in the way, or the driver is too old for events of whole contexts.
+      // A capture prevents it, or the driver is too old for events of whole contexts.
       if (!heap.device.can_record_context() && longest >= kLongestBrief) wait_for_device(heap, lock);
       break;
     }
@@ -58,7 +58,7 @@ bool synchronize_now(Heap& heap) {
   return true;
 }
 
-// Older drivers can only be waited for to the end.
+// With older drivers, the only way is to wait until all work is done.
 bool wait_until_idle(Heap& heap, Lock& lock, steady_clock::time_point deadline) {
   if (!heap.device.can_record_context()) return wait_for_device(heap, lock);
   const Mark all = heap.streams.mark(Streams::kAllStreams);
@@ -76,7 +76,7 @@ bool wait_until_idle(Heap& heap, Lock& lock, steady_clock::time_point deadline) 
 
 std::vector<std::shared_ptr<void>> drop_idle_streams(Heap& heap) {
   constexpr std::size_t kVeryMany = 512;
-  const Relaxed relaxed(heap.device);
+  const RelaxedCapture relaxed(heap.device);
   heap.flush_caches();
   heap.streams.poll_all(heap.streams.count() < kVeryMany ? EventScope::kStreams : EventScope::kContexts);
   std::unordered_set<StreamIndex> used;

@@ -1,13 +1,13 @@
-// Aliases: a handle that is in use is mapped a second time, so that what is free at its end, or at its beginning, can be used
-// elsewhere. A request gets memory that is scattered, without moving anything:
+// Aliases: a handle in use is mapped a second time, so that the free granules at its end or beginning can be used
+// elsewhere. That gives scattered memory to one request without moving anything:
 //
 //   |aaa.....|  |..bb|  |........|        blocks a and b, and an idle handle
 //
 //   |   RRRRR|RRRRRRRR|RR  |              the request R: an alias of the first handle, the idle one, an alias of the second
 //
-// A handle can only be mapped whole, so a request lies on two aliases at most, one at each end. Every granule of a handle is
-// used through one address at a time. Its next user waits for the last one, whatever address that used. An alias that no
-// block touches stays mapped in case the same request comes again, until another request needs the memory.
+// A handle can only be mapped whole, so a request has at most two aliases, one at each end. Every granule of a handle
+// is used through one address at a time, and its next user waits for the last one at any address. An alias that no
+// block touches stays mapped for the next such request, until another request needs the memory.
 #include <algorithm>
 #include <tuple>
 
@@ -19,10 +19,10 @@ Stitched::WithoutUnusedAliases::WithoutUnusedAliases(const Stitched& backing) : 
   if (backing.inactive_granules_ == 0) return;
   backing.each_empty_alias([&](Index index, Mapping alias) {
     const Handle& handle = backing.handles_[index];
-    if (!changed_) changed_ = backing.gaps_;
+    if (!changed_gaps_) changed_gaps_ = backing.gaps_;
     for (Granules i = 0; i < handle.count; ++i) {
       const Granules back = (backing.granules_[alias.begin + i].inactive ? alias.begin : handle.begin) + i;
-      changed_->add({back * backing.granule_, (back + 1) * backing.granule_}, {});
+      changed_gaps_->add({back * backing.granule_, (back + 1) * backing.granule_}, {});
     }
     dropped_.push_back({alias.begin, alias.begin + handle.count});
   });
@@ -43,16 +43,16 @@ Granules Stitched::WithoutUnusedAliases::cost(Span span, Moving moving) const {
   return sum;
 }
 
-Gaps::Costs Stitched::WithoutUnusedAliases::bare() const {
+Gaps::Costs Stitched::WithoutUnusedAliases::unmapped() const {
   return [this](Granules granule) { return backing_.granules_[granule].handle == kNone || is_dropped(granule); };
 }
 
 Bytes Stitched::WithoutUnusedAliases::largest_mapped() const {
-  return changed_ ? changed_->largest(0, backing_.backed_end_, bare()) : backing_.largest_free();
+  return changed_gaps_ ? changed_gaps_->largest(0, backing_.backed_end_, unmapped()) : backing_.largest_free();
 }
 
 std::optional<Place> Stitched::WithoutUnusedAliases::find_mapped(Bytes size) const {
-  const std::optional<Place> place = gaps().find_cheapest(size, backing_.backed_end_, bare());
+  const std::optional<Place> place = gaps().find_cheapest(size, backing_.backed_end_, unmapped());
   return place && place->new_granules == 0 ? place : std::nullopt;
 }
 
@@ -64,7 +64,7 @@ Granules Stitched::active_granule(const Handle& handle, Granules which) const {
   return found;
 }
 
-// What is pinned stays as it is.
+// Leaves pinned handles out: their mapping must not change.
 Stitched::FreeEnds Stitched::free_ends() const {
   FreeEnds found;
   const auto add = [&](std::map<Granules, Index>& to, Granules granules, Index index) {
@@ -86,9 +86,9 @@ Stitched::FreeEnds Stitched::free_ends() const {
   return found;
 }
 
-// A stitch that adds at most so many granules to what is in use. If nothing else lets a request pass: as few aliases as will
-// do, and as few aliased granules, which the next request may need. To save memory: what adds the least.
-std::optional<Stitch> Stitched::plan(Granules wanted, Granules most, Aim aim) const {
+// A stitch that adds at most `most` granules to those in use. Goal::kFit prefers few aliases and few aliased granules,
+// which the next request may need. Goal::kSaveMemory prefers to add as little as possible.
+std::optional<Stitch> Stitched::plan(Granules wanted, Granules most, Goal goal) const {
   if (!can_alias_) return std::nullopt;
   const FreeEnds all = free_ends();
   using Cost = std::tuple<Granules, Granules, Granules>;
@@ -100,8 +100,8 @@ std::optional<Stitch> Stitched::plan(Granules wanted, Granules most, Aim aim) co
     const Granules aliased = before.granules + after.granules;
     if (wanted - aliased > most) return;
     const Granules aliases = Granules{before.granules > 0} + (after.granules > 0), added = wanted - aliased;
-    const Cost to_pass{aliases, most - added, offered - aliased}, to_save{added, offered - aliased, aliases};
-    plans.push_back({aim == Aim::kToPass ? to_pass : to_save, {before, after, added}});
+    const Cost to_fit{aliases, most - added, offered - aliased}, to_save{added, offered - aliased, aliases};
+    plans.push_back({goal == Goal::kFit ? to_fit : to_save, {before, after, added}});
   };
   for (const auto& [granules, index] : all.before) consider({index, granules}, {});
   for (const auto& [granules, index] : all.after) consider({}, {index, granules});
@@ -112,19 +112,19 @@ std::optional<Stitch> Stitched::plan(Granules wanted, Granules most, Aim aim) co
   }
   std::sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [cost, stitch] : plans) {
-    if (find_bare(count_of(stitch.before.handle) + stitch.middle + count_of(stitch.after.handle))) return stitch;
+    if (find_unmapped(count_of(stitch.before.handle) + stitch.middle + count_of(stitch.after.handle))) return stitch;
   }
   return std::nullopt;
 }
 
-// The largest request that a plan can be made for, in granules.
-Granules Stitched::most_by_stitching(Granules most) const {
-  if (!can_alias_ || stuck(Moving::kForbidden) == 0) return 0;
+// The largest request that plan() can serve, in granules.
+Granules Stitched::largest_by_stitching(Granules most) const {
+  if (!can_alias_ || fixed_untouched(Moving::kForbidden) == 0) return 0;
   FreeEnds all = free_ends();
   if (all.before.empty() && all.after.empty()) return 0;
   all.before.emplace(0, Stitch::kNoHandle);
   all.after.emplace(0, Stitch::kNoHandle);
-  const Granules room = longest_bare();
+  const Granules room = longest_unmapped();
   Granules best = 0;
   for (const auto& [suffix, before] : all.before) {
     for (const auto& [prefix, after] : all.after) {
@@ -135,10 +135,10 @@ Granules Stitched::most_by_stitching(Granules most) const {
   return best;
 }
 
-// The lowest granules, so many side by side, that nothing is mapped at.
-std::optional<Granules> Stitched::find_bare(Granules count) const {
+// The lowest run of `count` granules that nothing is mapped at.
+std::optional<Granules> Stitched::find_unmapped(Granules count) const {
   Granules run = 0;
-  const Granules end = std::min<Granules>(granules_.size(), backed_end_ + count + walls_);
+  const Granules end = std::min<Granules>(granules_.size(), backed_end_ + count + separators_);
   for (Granules g = 0; g < end; ++g) {
     run = granules_[g].handle == kNone && granules_[g].blocks == 0 ? run + 1 : 0;
     if (run == count) return g + 1 - count;
@@ -146,8 +146,8 @@ std::optional<Granules> Stitched::find_bare(Granules count) const {
   return std::nullopt;
 }
 
-// How many there are side by side. After all that was ever backed there are usually more than enough.
-Granules Stitched::longest_bare() const {
+// The longest such run. Beyond `backed_end_` there are usually more than enough.
+Granules Stitched::longest_unmapped() const {
   Granules longest = 0, run = 0;
   for (Granules g = 0; g < backed_end_; ++g) {
     run = granules_[g].handle == kNone && granules_[g].blocks == 0 ? run + 1 : 0;
@@ -160,17 +160,17 @@ Granules Stitched::longest_bare() const {
   return longest;
 }
 
-// What is mapped in vain is unmapped again, so nothing is tried where that may not be.
+// A failed attempt unmaps what it mapped, so nothing is tried where that is not allowed.
 std::optional<Offset> Stitched::stitch(const Demand& demand, Granules limit, Step step) {
   if (!demand.may_unmap()) return std::nullopt;
   const Stitch::End before = demand.stitch->before, after = demand.stitch->after;
   const Granules count = demand.stitch->middle;
   const Granules first = count_of(before.handle), last = count_of(after.handle);
-  const std::optional<Granules> at = find_bare(first + count + last);
+  const std::optional<Granules> at = find_unmapped(first + count + last);
   if (!at) return std::nullopt;
   const Span middle{*at + first, *at + first + count};
   std::vector<Index> fresh;
-  const auto put_together = [&] {
+  const auto map_pieces = [&] {
     if (before.granules > 0 && !add_alias(before.handle, *at)) return false;
     if (after.granules > 0 && !add_alias(after.handle, middle.end)) return false;
     std::size_t spares = spare_.size();
@@ -183,12 +183,12 @@ std::optional<Offset> Stitched::stitch(const Demand& demand, Granules limit, Ste
     return is_open;
   };
   const auto undo = [&] {
-    retract(fresh);
-    quietly([&] { drop_alias(before.handle, *at); });
-    quietly([&] { drop_alias(after.handle, middle.end); });
+    undo_mapping(fresh);
+    ignore_errors([&] { drop_alias(before.handle, *at); });
+    ignore_errors([&] { drop_alias(after.handle, middle.end); });
   };
   try {
-    if (!put_together()) {
+    if (!map_pieces()) {
       undo();
       return std::nullopt;
     }
@@ -204,7 +204,7 @@ std::optional<Offset> Stitched::stitch(const Demand& demand, Granules limit, Ste
   return (middle.begin - before.granules) * granule_;
 }
 
-// A driver that refuses to map a handle twice is not asked again.
+// After a driver has refused to map a handle twice, aliases are not tried again.
 bool Stitched::add_alias(Index index, Granules at) {
   try {
     if (!device_.map(address_at(at), handles_[index].count * granule_, handles_[index].id)) {
@@ -220,7 +220,7 @@ bool Stitched::add_alias(Index index, Granules at) {
   return true;
 }
 
-// If there is one.
+// Does nothing if there is no such alias.
 void Stitched::drop_alias(Index index, Granules at) {
   if (index == Stitch::kNoHandle) return;
   const std::vector<Mapping>& aliases = handles_[index].aliases;
@@ -230,7 +230,7 @@ void Stitched::drop_alias(Index index, Granules at) {
   detach_alias(index, static_cast<std::size_t>(it - aliases.begin()));
 }
 
-// Takes away what no block touches and nobody uses any more. To ask who does is cheap.
+// Unmaps aliases that no block touches and no stream uses any more. Polling for that is cheap.
 bool Stitched::drop_unused_aliases(const std::function<bool()>& may_unmap) {
   if (inactive_granules_ == 0) return false;
   bool is_pending = false;
@@ -245,11 +245,11 @@ bool Stitched::drop_unused_aliases(const std::function<bool()>& may_unmap) {
   return true;
 }
 
-// An alias that was taken away a moment ago. If it cannot be put back, what blocks had there is lost.
+// Restores an alias that was just unmapped. If that fails, the data of blocks there is lost.
 void Stitched::map_again(Index index, Mapping alias) {
   const Bytes size = handles_[index].count * granule_;
   bool is_back = false;
-  quietly([&] { is_back = device_.map(alias.address, size, handles_[index].id) && open(alias.address, size); });
+  ignore_errors([&] { is_back = device_.map(alias.address, size, handles_[index].id) && open(alias.address, size); });
   if (is_back) return;
   const std::vector<Mapping>& aliases = handles_[index].aliases;
   const auto is_it = [&](const Mapping& other) { return other.begin == alias.begin; };

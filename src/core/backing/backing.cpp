@@ -6,7 +6,7 @@ namespace arena {
 namespace {
 
 constexpr std::size_t kFewMarks = 4;
-constexpr Granules kShare = 8;  // a new handle takes at most this part of what is left under the limit
+constexpr Granules kShare = 8;  // a new handle takes at most an eighth of what is left under the limit
 
 }  // namespace
 
@@ -20,7 +20,7 @@ bool Backing::is_backed(Span span) const {
   return true;
 }
 
-bool Backing::is_bare(Span span) const {
+bool Backing::is_unmapped(Span span) const {
   for (Granules g = span.begin; g < span.end; ++g) {
     if (granules_[g].handle != kNone) return false;
   }
@@ -52,7 +52,7 @@ Backing::Index Backing::add_handle(Granules count) {
   return index;
 }
 
-void Backing::note_peak() { peak_ = std::max(peak_, reserved_ - coming_); }
+void Backing::note_peak() { peak_ = std::max(peak_, reserved_ - incoming_); }
 
 void Backing::remove_handle(Index index) {
   ++version_;
@@ -73,7 +73,7 @@ void Backing::attach(Index index, Granules at, std::uint64_t address) {
   handle.touched = 0;
   for (Granules g = at; g < handle.end(); ++g) {
     granules_[g].handle = index;
-    handle.touched += granules_[g].blocks > 0;  // only when it takes another handle's place
+    handle.touched += granules_[g].blocks > 0;  // only when it replaces another handle
   }
   spare_granules_ -= handle.count;
   backed_end_ = std::max(backed_end_, handle.end());
@@ -100,7 +100,7 @@ void Backing::detach(Index index) {
   spare_granules_ += handle.count;
 }
 
-// All of it is inactive: used through other addresses.
+// All granules of a new alias are inactive: they are used through other addresses.
 void Backing::attach_alias(Index index, Mapping alias) {
   ++version_;
   const Granules end = alias.begin + handles_[index].count;
@@ -108,8 +108,8 @@ void Backing::attach_alias(Index index, Mapping alias) {
   for (Granules g = alias.begin; g < end; ++g) {
     granules_[g].handle = index;
     granules_[g].inactive = true;
-    if (granules_[g].blocks == 0)
-      gaps_.take(g * granule_, granule_);  // otherwise it was here before: activate_touched() follows
+    // If blocks touch it, the alias is being restored, and activate_touched() follows.
+    if (granules_[g].blocks == 0) gaps_.take(g * granule_, granule_);
   }
   inactive_granules_ += handles_[index].count;
   backed_end_ = std::max(backed_end_, end);
@@ -117,7 +117,7 @@ void Backing::attach_alias(Index index, Mapping alias) {
   ++maps_;
 }
 
-// The device must be done with it. Data of a block that still lies there is lost.
+// The device must be done with the alias. The data of blocks that are still there is lost.
 void Backing::detach_alias(Index index, std::size_t which) {
   Handle& handle = handles_[index];
   ++version_;
@@ -139,7 +139,7 @@ void Backing::detach_alias(Index index, std::size_t which) {
   ++unmaps_;
 }
 
-// The old address keeps its mark: its last user may still be at work, and until then it must not be unmapped.
+// The old address keeps its mark: it must not be unmapped before its last user is done.
 void Backing::switch_active(Granules from, Granules to) {
   const Marks marks = gaps_.marks_at(from * granule_);
   gaps_.take(from * granule_, granule_);
@@ -149,7 +149,7 @@ void Backing::switch_active(Granules from, Granules to) {
   gaps_.add({to * granule_, (to + 1) * granule_}, marks);
 }
 
-// A block touches a granule that counts as inactive.
+// For a block that touches a granule which counts as inactive.
 void Backing::activate_touched(Granules from, Granules to) {
   gaps_.take(from * granule_, granule_);
   granules_[from].inactive = true;
@@ -158,7 +158,7 @@ void Backing::activate_touched(Granules from, Granules to) {
   if (handles_[index].touched++ == 0) clear_idle(index);
 }
 
-// An inactive granule has no other address any more: it is an ordinary gap again.
+// The granule has no other address any more, so it becomes an ordinary gap.
 void Backing::clear_inactive(Granules granule) {
   granules_[granule].inactive = false;
   --inactive_granules_;
@@ -219,7 +219,8 @@ bool Backing::is_shared(StreamIndex user, Span span) const {
   return false;
 }
 
-// The last mark of each stream in these granules, which may be beside the gap: in the gap it is no later than the gap's own.
+// The last mark of each stream in these granules. A granule may reach beyond the gap; inside the gap, a mark is no
+// later than the gap's own.
 Marks Backing::marks_in(Span span, const Marks& marks) const {
   Marks found;
   const Granules end = std::min<Granules>(span.end, last_marks_.size());
@@ -247,7 +248,7 @@ std::optional<Offset> Backing::find_unshared(StreamIndex user, const Gap& gap, B
   return std::nullopt;
 }
 
-void Backing::leave(Span span, const Marks& marks) {
+void Backing::untouch(Span span, const Marks& marks) {
   ++version_;
   const Mark mark = *marks.begin();
   const bool is_only = marks.count() == 1;
@@ -260,7 +261,7 @@ void Backing::leave(Span span, const Marks& marks) {
       if (index != joined) {
         Marks& all = handles_[index].marks;
         all.join(marks);
-        if (all.count() > kFewMarks) streams_.reached(all);  // forgets some
+        if (all.count() > kFewMarks) streams_.reached(all);  // drops reached ones
         joined = index;
       }
     }
@@ -314,7 +315,7 @@ void Backing::unpin(Span span) {
   }
 }
 
-// Gaps without a middle, and the edges of the others, lie in granules that are touched and so backed.
+// Gaps without a middle, and the edges of the others, lie in touched granules, which are backed.
 Bytes Backing::largest_free() const {
   if (largest_free_.version == version_) return largest_free_.size;
   Bytes best = gaps_.largest_edge();
@@ -419,12 +420,13 @@ std::optional<std::string> Backing::problem() const {
       }
     });
     inactive += handle.count * handle.aliases.size();
-    if (!is_known) return "a granule does not know the handle that backs it";
+    if (!is_known) return "a granule is not linked to the handle that backs it";
     if (std::any_of(uses.begin(), uses.end(), [](int n) { return n != 1; }))
       return "a granule is active at no address, or at two";
-    if (mine != handle.touched) return "a handle counts its touched granules wrongly";
-    if (handle.idle != (mine == 0)) return "a handle does not know whether it is idle";
-    if (handle.idle && !handle.sorted && !handle.queued) return "an idle handle is not among the idle ones";
+    if (mine != handle.touched) return "a handle's count of touched granules is wrong";
+    if (handle.idle != (mine == 0)) return "a handle's idle flag is wrong";
+    if (handle.idle && !handle.sorted && !handle.queued)
+      return "an idle handle is missing from the list of idle handles";
     if (mine == 0 && handle.pins > 0) return "an idle handle is pinned";
     if (mine == 0) idle += handle.count;
     if (mine == 0 && handle.pending) pending += handle.count;
@@ -438,7 +440,7 @@ std::optional<std::string> Backing::problem() const {
   }
   if (reserved != reserved_ || spare != spare_granules_ || idle != idle_granules_ || pending != pending_granules_ ||
       touched != touched_granules_ || pinned != pinned_granules_ || inactive != inactive_granules_) {
-    return "the sums over all handles differ from the running counts";
+    return "the sums over all handles differ from the running totals";
   }
   return std::nullopt;
 }

@@ -1,11 +1,11 @@
-// What lies under the blocks: which handle backs which granules, and which granules blocks touch. Where handles come
-// from, and what may be done with them, is up to the two kinds of backing: Stitched and Plain.
+// The physical memory under the blocks: which handle backs which granules, and which granules blocks touch. The two
+// kinds of backing, Stitched and Plain, decide where handles come from and what may be done with them.
 //
-//   reserved = granules of handles that are in use + idle + spare
-//   a granule that is touched is backed
+//   reserved = granules of handles in use + idle + spare
+//   a touched granule is backed
 //
-// A handle may be mapped at several addresses: where it came to lie first, and at aliases. Each of its granules is used
-// through one of them, where it is active; at the others it is inactive.
+// A handle may be mapped at several addresses: its first one, and aliases. Each of its granules is used through one of
+// them, where it is active; at the others it is inactive.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@
 
 namespace arena {
 
-// What is tried to find memory for a place, in this order. Each costs more than the one before.
+// The steps to find memory for a place, in this order. Each costs more than the one before.
 enum class Step { kUseFree, kPoll, kWait, kRelease, kReback };
 
-// Memory for a request from what is free at the end of one handle, new or idle handles, and what is free at the beginning
-// of another one, side by side at addresses where nothing is.
+// Memory for a request, mapped side by side at free addresses: the free end of one handle, new or idle handles, and the
+// free beginning of another one.
 struct Stitch {
   static constexpr std::uint32_t kNoHandle = ~std::uint32_t{0};
   struct End {
@@ -43,15 +43,15 @@ struct Stitch {
 struct Demand {
   Bytes size = 0;
   std::optional<Place> place = {};    // the best one
-  std::optional<Stitch> stitch = {};  // where no place will do
-  bool splits = false;                // idle handles of which only a part is needed are replaced by smaller ones
-  bool may_alias = true;              // not where data is moved, which leaves less stranded
+  std::optional<Stitch> stitch = {};  // used if no place works
+  bool splits = false;                // replace idle handles that are needed only in part by smaller ones
+  bool may_alias = true;              // false where data is moved, which leaves less stranded
   Marks used = {};                    // streams that may still use memory from upstream
-  // Not while a stream is being captured. Asked only where something would be unmapped: there may be many streams.
+  // False while a stream is being captured. Called only before something is unmapped: it may have to ask many streams.
   std::function<bool()> may_unmap = [] { return true; };
   Bytes device_free = ~Bytes{0};  // known where nothing may be unmapped
 };
-// How many granules may be reserved in all, now: asked for again whenever others may have come in between.
+// How many granules may be reserved in total. Called again whenever the lock was released.
 using Limit = std::function<Granules()>;
 
 class Backing {
@@ -61,53 +61,54 @@ class Backing {
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
-  // Whether a request can be met with at most `limit` granules reserved, by any means: exactly. If it can, but not at its
-  // place, another one that works becomes its place. Beyond the limit nothing is added, but what is mapped can be used.
+  // Whether a request can be met by any means with at most `limit` granules reserved. Exact. If the demand's place does
+  // not work but another one does, sets the place to that one. Beyond the limit no memory is added, but mapped memory
+  // can be used.
   virtual bool can_hold(Demand& demand, Granules limit, Moving moving) const = 0;
-  // Where memory is scarce: a place that leaves more for later requests than the one with the fewest new granules, if there
-  // is one.
+  // For scarce memory: a place that leaves more for later requests than the one with the fewest new granules, if any.
   virtual Place best_place(Bytes, const Place& fewest) const { return fewest; }
   bool is_scarce(Bytes size, Granules cap) const {
     return kThousand * (in_use() + unit_.count(unit_.up(size))) > kScarce * cap;
   }
-  // Whether a place adds much to what is in use although memory is scarce: something better may be put together, and is
-  // what the demand becomes if find_better() finds it.
+  // Whether a place adds too much to the memory in use while memory is scarce. find_better() then looks for something
+  // better, and changes the demand to that.
   virtual bool is_wasteful(Span, Granules) const { return false; }
   virtual bool find_better(Demand&, Granules) const { return false; }
-  // Finds memory for a request, and returns where it may lie.
+  // Finds memory for a request, and returns its offset.
   virtual std::optional<Offset> back(const Demand& demand, const Limit& limit, Step step, Lock& lock) = 0;
-  // The same with new memory only, at a place where none was: nothing is unmapped, no stream asked about or waited for.
-  virtual std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) = 0;
-  virtual Bytes largest(Granules limit, Moving moving) const = 0;  // request that can be met: exactly
+  // The same with new memory only, at an unmapped place: unmaps nothing and waits for no stream.
+  virtual std::optional<Offset> back_with_new(const Demand& demand, const Limit& limit, Lock& lock) = 0;
+  virtual Bytes largest(Granules limit, Moving moving) const = 0;  // the largest request that can_hold() accepts
   // Takes memory in advance; false at the limit.
   virtual bool reserve(Granules granules, const Limit& limit, Lock& lock) = 0;
-  // Gives back spare and idle handles down to `keep` granules reserved,
-  // and, whatever that is, to `most` if what is free allows it.
+  // Releases spare and idle handles down to `keep` reserved granules. If more than `most` are reserved, also goes below
+  // `keep` to get there.
   virtual void trim(Granules keep, Granules most, Lock& lock) = 0;
-  // Takes aliases away that nobody uses any more. False if there are none.
+  // Unmaps aliases that are no longer used. False if there are none.
   virtual bool drop_unused_aliases(const std::function<bool()>&) { return false; }
-  // Sets untouched granules outside `keep` free by changing what backs live blocks. False if there are none.
-  // The device must be idle, and nobody may use it meanwhile.
+  // Frees untouched granules outside `keep` by changing the memory under live blocks. False if there are none. The
+  // device must be idle and stay idle.
   virtual bool reback(Span keep) = 0;
-  // Untouched granules that reback() would set free.
+  // Untouched granules that reback() would free.
   virtual Granules compactable() const = 0;
-  virtual void make_room(Granules) {}                                              // for a request of so many
-  virtual std::uint64_t range_of(std::uint64_t address) const { return address; }  // where that begins, of a handle
+  virtual void extend_addresses(Granules) {}                                       // for a cap of so many granules
+  virtual std::uint64_t range_of(std::uint64_t address) const { return address; }  // the start of its address range
   virtual bool holds(std::uint64_t address) const = 0;                             // whether it lies in a segment
   virtual bool is_plain() const { return false; }
   virtual MemoryKind kind() const { return {}; }   // of virtual memory
-  virtual bool is_proven() const { return true; }  // the driver has given memory of this kind
-  // Forgets everything without giving it back: for when the device may still be using it.
+  virtual bool is_proven() const { return true; }  // the driver has given access to memory of this kind
+  // Leaks all memory, because the device may still be using it.
   virtual void abandon() = 0;
 
   Bytes granule() const { return granule_; }
-  Granules count(Bytes size) const { return unit_.count(size); }         // whole granules in so many bytes
-  Bytes size() const { return (granules_.size() - walls_) * granule_; }  // of all that blocks and gaps may lie in
+  Granules count(Bytes size) const { return unit_.count(size); }              // whole granules in so many bytes
+  Bytes size() const { return (granules_.size() - separators_) * granule_; }  // of all segments
   Span span_of(Offset offset, Bytes size) const { return {unit_.count(offset), unit_.count(unit_.up(offset + size))}; }
   bool is_backed(Span span) const;
-  bool is_bare(Span span) const;                   // backed nowhere
-  bool has_lost(Span span) const;                  // data
-  std::uint64_t address_of(Offset offset) const {  // which is backed
+  bool is_unmapped(Span span) const;  // throughout
+  bool has_lost(Span span) const;     // data
+  // The offset must be backed.
+  std::uint64_t address_of(Offset offset) const {
     const Handle& handle = handles_[granules_[unit_.count(offset)].handle];
     const Offset inside = offset - handle.begin * granule_;
     if (unit_.count(inside) < handle.count) [[likely]]
@@ -116,34 +117,34 @@ class Backing {
     return alias.address + (offset - alias.begin * granule_);
   }
 
-  // A block came to lie on the span, which is backed; a block left it, and was last used before the marks.
+  // A block was placed on the span, which must be backed; a block that is in use up to the marks was removed from it.
   void touch(Span span);
-  void leave(Span span, const Marks& marks);
-  // For a block that leaves a span only for a while: the marks of what lies under it, and the block's return.
+  void untouch(Span span, const Marks& marks);
+  // To remove a block from a span temporarily: the marks of the memory under it, and the way back.
   struct SavedMarks {
     std::vector<std::pair<std::uint32_t, Marks>> handles;
     std::vector<Mark> granules;
   };
   SavedMarks save_marks(Span span) const;
   void touch_and_restore(Span span, const SavedMarks& marks);
-  // Whether `user` has to wait for the last users of a span, which lies in a gap with these marks. More exact than the
-  // marks alone: what was never used in a gap has nobody to wait for.
+  // Whether `user` has to wait for the last users of a span in a gap with these marks. More precise than the marks
+  // alone: some parts of a gap may never have been used.
   bool must_wait(StreamIndex user, Span span, const Marks& marks) const {
     return streams_.must_wait(user, marks) && is_shared(user, span);
   }
   bool is_shared(StreamIndex user, Span span) const;
-  // Of the marks of a gap, those that concern a span in it.
+  // The marks of a gap that matter for a span in it.
   Marks marks_in(Span span, const Marks& marks) const;
-  // The lowest place in a gap that is backed and has nobody to wait for. Looks at no more granules than are `left`.
+  // The lowest place in a gap that is backed and that `user` need not wait for. Looks at up to `left` granules.
   std::optional<Offset> find_unshared(StreamIndex user, const Gap& gap, Bytes size, int& left) const;
-  // What backs the span may not change while it is pinned.
+  // The memory under a pinned span must not change.
   void pin(Span span);
   void unpin(Span span);
 
-  // Asks the streams how far they have come, and notes which idle handles are no longer pending.
+  // Asks the streams how far they have come, and updates which idle handles are pending.
   void poll(EventScope scope = EventScope::kContexts);
-  // For somebody who looks: while it lives, what was reached is known. Then that is forgotten, because what is known
-  // decides what a request takes, and the same requests should meet the same arena, whoever looks.
+  // Polls for an inspection, and forgets the answers at the end. What is known to be reached decides which memory a
+  // request gets, and inspections must not change that.
   class TemporaryPoll {
    public:
     explicit TemporaryPoll(Backing& backing);
@@ -155,51 +156,62 @@ class Backing {
     Backing& backing_;
     std::vector<std::uint32_t> reached_;
   };
-  // The marks of all idle handles that are not known to have been reached.
+  // The marks of all idle handles that are not known to be reached.
   Marks pending_marks();
 
-  // Whether the driver, or whoever gives memory, had none to give since the last forget_refusal().
+  // Whether the driver, or the upstream function, ran out of memory since the last forget_refusal().
   bool was_refused() const { return refused_; }
   void forget_refusal() { refused_ = false; }
 
   Granules reserved() const { return reserved_; }
-  Granules coming() const { return coming_; }    // counted as reserved, but not taken yet
-  Granules leaving() const { return leaving_; }  // counted as reserved, but given back by now, or about to be
-  Granules moving() const { return coming_ + leaving_; }
-  Bytes returned() const { return returned_ * granule_; }  // given back so far
-  Granules peak() const { return peak_; }                  // the highest value of reserved
+  Granules incoming() const { return incoming_; }  // counted as reserved, but not obtained yet
+  Granules outgoing() const { return outgoing_; }  // counted as reserved, but being released
+  Granules in_transit() const { return incoming_ + outgoing_; }
+  Bytes returned() const { return returned_ * granule_; }  // released so far
+  Granules peak() const { return peak_; }                  // of reserved
   void note_earlier_peak(Bytes size) { peak_ = std::max(peak_, unit_.count(unit_.up(size))); }
   Granules spare() const { return spare_granules_; }
   Granules idle() const { return idle_granules_; }
   Granules pending() const { return pending_granules_; }  // of the idle ones
   Granules touched() const { return touched_granules_; }
-  Granules pinned() const { return pinned_granules_; }      // untouched, in handles that are pinned
-  Granules inactive() const { return inactive_granules_; }  // what backs them is used at another address
+  Granules pinned() const { return pinned_granules_; }      // untouched ones in pinned handles
+  Granules inactive() const { return inactive_granules_; }  // their memory is used at another address
 
-  // The largest free piece that is backed throughout: all that a pool which cannot stitch would have to offer.
+  // The largest free piece that is backed throughout: the largest request that an allocator without stitching could
+  // serve.
   Bytes largest_free() const;
-  Place find_mapped(Bytes size) const;  // for a request that is not larger
+  Place find_mapped(Bytes size) const;  // for a request up to that size
 
   std::uint64_t maps() const { return maps_; }
   std::uint64_t unmaps() const { return unmaps_; }
   std::uint64_t rebacked() const { return rebacked_; }
 
-  // Every handle and every alias.
+  // A handle or an alias.
   struct MappingInfo {
     Offset begin;
     Bytes size;
     std::uint64_t address;  // 0: spare
     bool idle, pending;
-    std::uint64_t alias_of;  // the address of its handle; 0 if it is none
+    std::uint64_t alias_of;  // the address of its handle; 0 for a handle
   };
   template <typename Visit>
   void each(Visit visit) const {
     for (const Handle& h : handles_) {
       if (h.count == 0) continue;
       const Bytes size = h.count * granule_;
-      visit(MappingInfo{h.begin * granule_, size, h.mapped ? h.address : 0, h.mapped && h.touched == 0, h.pending, 0});
+      visit(MappingInfo{.begin = h.begin * granule_,
+                        .size = size,
+                        .address = h.mapped ? h.address : 0,
+                        .idle = h.mapped && h.touched == 0,
+                        .pending = h.pending,
+                        .alias_of = 0});
       for (const Mapping& alias : h.aliases) {
-        visit(MappingInfo{alias.begin * granule_, size, alias.address, h.touched == 0, h.pending, h.address});
+        visit(MappingInfo{.begin = alias.begin * granule_,
+                          .size = size,
+                          .address = alias.address,
+                          .idle = h.touched == 0,
+                          .pending = h.pending,
+                          .alias_of = h.address});
       }
     }
   }
@@ -208,7 +220,7 @@ class Backing {
  protected:
   using Index = std::uint32_t;
   static constexpr Index kNone = ~Index{0};
-  static constexpr Index kWall = kNone - 1;  // of a granule that is in no range of addresses
+  static constexpr Index kSeparator = kNone - 1;  // the handle of a granule between two address ranges
 
   // Where a handle is mapped.
   struct Mapping {
@@ -226,39 +238,37 @@ class Backing {
     bool mapped = false;
     bool accessible = false;
     bool idle = false;                  // mapped, and no block touches it
-    bool sorted = false;                // among those in idle_
-    bool queued = false;                // among those in unsorted_
-    bool pending = false;               // idle, and its marks are not known to have been reached
-    Marks marks;                        // of blocks that left it
-    std::vector<Mapping> aliases = {};  // where it is mapped as well
+    bool sorted = false;                // in idle_
+    bool queued = false;                // in unsorted_
+    bool pending = false;               // idle, and its marks are not known to be reached
+    Marks marks;                        // of blocks freed on it
+    std::vector<Mapping> aliases = {};  // its other mappings
     Granules end() const { return begin + count; }
     Span span() const { return {begin, begin + count}; }
   };
   struct Granule {
     Index handle = kNone;
     std::uint32_t blocks = 0;
-    bool lost = false;      // what blocks had here was lost in a re-backing that failed
-    bool inactive = false;  // what backs it is used at another address: neither a block nor a gap lies here
+    bool lost = false;      // the data of blocks here was lost in a failed re-backing
+    bool inactive = false;  // its memory is used at another address: there is neither a block nor a gap here
   };
   using BySize = std::set<std::pair<Granules, std::pair<Granules, Index>>>;  // size, place, handle
 
-  // A new handle, counted as spare but not yet among the spare ones; and one that is gone.
+  // These only keep the books. A new or detached handle counts as spare, but is not in a list of spare handles.
   Index add_handle(Granules count);
   void remove_handle(Index index);
-  // A handle that is not among the spare ones comes to back a place, or does so no more and counts as spare.
   void attach(Index index, Granules at, std::uint64_t address);
   void detach(Index index);
-  // The same for an alias, which backs nothing at first, and at last.
   void attach_alias(Index index, Mapping alias);
   void detach_alias(Index index, std::size_t which);
-  // What backs a free granule is to be used at another address of the same handle.
+  // Uses the memory of a free granule at another address of the same handle.
   void switch_active(Granules from, Granules to);
   template <typename Visit>
   static void each_mapping(const Handle& handle, Visit visit) {
     visit(Mapping{handle.begin, handle.address});
     for (const Mapping& alias : handle.aliases) visit(alias);
   }
-  Mapping mapping_at(Granules granule) const {  // which is backed
+  Mapping mapping_at(Granules granule) const {  // the granule must be backed
     const Handle& handle = handles_[granules_[granule].handle];
     if (granule - handle.begin < handle.count) return {handle.begin, handle.address};
     return alias_at(handle, granule);
@@ -270,7 +280,7 @@ class Backing {
   void activate_touched(Granules from, Granules to);
   void clear_inactive(Granules granule);
   bool is_empty(const Handle& handle, Mapping mapping) const;  // no block touches it
-  bool is_done(const Handle& handle, Mapping mapping) const;   // nobody uses it any more, as far as is known
+  bool is_done(const Handle& handle, Mapping mapping) const;   // the device is known to be done with it
   template <typename Visit>
   void each_empty_alias(Visit visit) const {
     for (Index index = 0; index < handles_.size(); ++index) {
@@ -282,17 +292,17 @@ class Backing {
   void set_idle(Index index);
   void clear_idle(Index index);
   const BySize& idle_handles();
-  // How large a new handle should be where data may be moved, or nothing can be: a part of what is left under the limit.
+  // The size of a new handle: a share of what is left under the limit.
   Granules handle_size(Granules limit) const;
-  Granules in_use() const { return reserved_ - spare_granules_ - idle_granules_; }  // by handles that a block touches
+  Granules in_use() const { return reserved_ - spare_granules_ - idle_granules_; }  // in handles that a block touches
   Granules left_under(Granules limit) const { return limit > reserved_ ? limit - reserved_ : 0; }
 
   void note_peak();
-  // A block left a granule of which `mark` is the last one that it made, and the only one or one of several.
+  // A block with this mark was removed from a granule. `is_only`: the block has no other marks.
   void note_mark(Granules granule, Mark mark, bool is_only) {
     Mark& last = last_marks_[granule];
     if (last.stream == mark.stream) {
-      mark.number = std::max(mark.number, last.number);  // what a cache kept is put down after what was freed later
+      mark.number = std::max(mark.number, last.number);  // cached blocks arrive here later than they were freed
     } else {
       is_only &= streams_.reached(last);
     }
@@ -304,7 +314,7 @@ class Backing {
     return last.number == kSeveral.number || streams_.must_wait(user, last);
   }
 
-  static constexpr Granules kThousand = 1000, kScarce = 600;  // memory is scarce when 60 % of the cap are in use
+  static constexpr Granules kThousand = 1000, kScarce = 600;  // memory is scarce when 60% of the cap is in use
 
   const Device& device_;
   Streams& streams_;
@@ -313,27 +323,26 @@ class Backing {
   const GranuleSize unit_{granule_};
   const Granules growth_;
   std::vector<Granule> granules_;
-  // The last mark of each granule that was ever backed, since it was; kSeveral if there are several not known to be
-  // reached.
+  // The last mark of each granule since it was last mapped; kSeveral if several are not known to be reached.
   static constexpr Mark kSeveral{Streams::kAllStreams, ~std::uint64_t{0}};
   std::vector<Mark> last_marks_;
   std::vector<Handle> handles_;
   std::vector<Index> unused_;
-  // Idle handles come and go much more often than somebody looks for one: they are sorted only then. In `unsorted_` may
-  // also be some that are not idle any more.
+  // Handles become idle much more often than one is looked for, so they are sorted only then. `unsorted_` may also have
+  // handles that are no longer idle.
   BySize idle_;
   std::vector<Index> unsorted_;
   Granules reserved_ = 0, peak_ = 0, spare_granules_ = 0, idle_granules_ = 0, pending_granules_ = 0;
   Granules touched_granules_ = 0;
-  Granules pinned_granules_ = 0;       // untouched ones of handles with pins
-  Granules coming_ = 0, leaving_ = 0;  // while the lock is not held
-  Granules returned_ = 0;              // to the driver or upstream
+  Granules pinned_granules_ = 0;          // untouched ones in pinned handles
+  Granules incoming_ = 0, outgoing_ = 0;  // of calls without the lock
+  Granules returned_ = 0;                 // to the driver or upstream
   Granules inactive_granules_ = 0;
-  Granules walls_ = 0;       // granules that are in no range of addresses
+  Granules separators_ = 0;  // granules between address ranges
   Granules backed_end_ = 0;  // no granule from here on was ever backed
   std::uint64_t maps_ = 0, unmaps_ = 0, rebacked_ = 0;
   bool refused_ = false;
-  // Incremented whenever handles, or what touches them, change: what was found before may be wrong.
+  // Incremented whenever handles or touched granules change, to invalidate cached results.
   std::uint64_t version_ = 1;
   struct KnownSize {
     std::uint64_t version = 0;

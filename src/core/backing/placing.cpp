@@ -1,5 +1,4 @@
-// How memory is laid out where nothing may be moved, so that more is left for later requests: small handles, and a choice
-// of places.
+// Placement where nothing may be moved: smaller handles and more careful places, to leave more for later requests.
 #include <tuple>
 
 #include "core/backing/stitched.hpp"
@@ -7,25 +6,26 @@
 namespace arena {
 namespace {
 
-// In thousandths of the cap: from where on no more is taken than a request needs, and from where on aliases save memory.
+// In thousandths of the cap: above kTight a request takes no more than it needs; above kNearlyFull aliases save memory.
 constexpr Granules kTight = 935, kNearlyFull = 970;
-constexpr Granules kMostLooked = 1024;  // granules that are looked at for one request
-// A new handle takes at most this part of what is left. What a handle pins is of use at its own place alone; but each
-// handle has its price, so while more than a seventh of the limit is left, they have at least a third of `growth`.
-constexpr Granules kShareUnmoved = 29, kMuch = 7, kNotSmall = 3, kLarge = 2;  // and never more than half of it
+constexpr Granules kMostLooked = 1024;  // granules examined per request
+// A new handle takes at most 1/29 of what is left, because its unused part can only be used at its own place. But every
+// handle costs driver calls, so it has at least a third of `growth` while more than 1/7 of the limit is left, and at
+// most half of `growth`.
+constexpr Granules kShareUnmoved = 29, kPlentyShare = 7, kMinGrowthShare = 3, kMaxGrowthShare = 2;
 
 }  // namespace
 
 Granules Stitched::new_handle_size(Granules limit) const {
   if (moves_) return handle_size(limit);
   const Granules left = left_under(limit);
-  const Granules least = kMuch * left > limit ? std::max<Granules>(1, growth_ / kNotSmall) : 1;
-  const Granules most = std::max(least, growth_ / kLarge);
+  const Granules least = kPlentyShare * left > limit ? std::max<Granules>(1, growth_ / kMinGrowthShare) : 1;
+  const Granules most = std::max(least, growth_ / kMaxGrowthShare);
   return std::min(left, std::clamp<Granules>(left / kShareUnmoved, least, most));
 }
 
-// A handle that is idle can be used anywhere, until a block lies on it. So a place on handles that are in use is better
-// than one that touches fewer new granules, and of places that are alike the one in the smallest gap is.
+// An idle handle can be used anywhere until a block is placed on it. So a place on handles in use is better than one
+// that touches fewer new granules. Among equals, the place in the smallest gap is best.
 Place Stitched::best_place(Bytes size, const Place& fewest) const {
   std::tuple<bool, Granules, Granules> least{true, ~Granules{0}, 0};
   Place best = fewest;
@@ -54,19 +54,18 @@ bool Stitched::is_wasteful(Span span, Granules cap) const { return is_tight(span
 
 bool Stitched::is_tight(Granules more, Granules limit) const { return kThousand * (in_use() + more) > kTight * limit; }
 
-// Idle handles that a block would pin for a part of them make room for small ones. Aliases may add even less to what is
+// Replaces idle handles by smaller ones where a block needs only part of them. Aliases may add even less to the memory
 // in use.
 bool Stitched::find_better(Demand& demand, Granules cap) const {
   const Span span = span_of(demand.place->offset, demand.size);
   const Granules needed = needed_by(span);
   const bool may_alias = kThousand * (in_use() + span.count()) > kNearlyFull * cap && needed > 0;
-  if (may_alias) demand.stitch = plan(span_of(0, demand.size).count(), needed - 1, Aim::kToSave);
+  if (may_alias) demand.stitch = plan(span_of(0, demand.size).count(), needed - 1, Goal::kSaveMemory);
   demand.splits = !demand.stitch && needed < added_by(span);
   return demand.stitch || demand.splits;
 }
 
-// A handle for a granule of the span, and none that is larger than what is needed there: if there is no other, one of those
-// makes room for a new one.
+// A handle no larger than `need`. If all are larger, releases one of them to create a smaller one.
 Stitched::Index Stitched::take_exactly(Granules need, Span span, Granules limit,
                                        const std::function<bool()>& may_unmap) {
   const Index index = reuse(need, need, span, may_unmap);
@@ -78,7 +77,7 @@ Stitched::Index Stitched::take_exactly(Granules need, Span span, Granules limit,
   return reserved_ < limit ? create(std::min(need, new_handle_size(limit))) : kNone;
 }
 
-// Gives idle handles back that lie on the span with a part of them only. False if one of them may still be used.
+// Releases idle handles that the span overlaps only in part. False if one of them may still be in use.
 bool Stitched::split_idle(Span span, const std::function<bool()>& may_unmap) {
   poll();
   std::vector<Index> going;
@@ -98,12 +97,12 @@ bool Stitched::split_idle(Span span, const std::function<bool()>& may_unmap) {
   if (!going.empty() && !may_unmap()) return false;
   for (const Index index : going) {
     unmap(index);
-    give_back(index);
+    release_handle(index);
   }
   return true;
 }
 
-// How many granules come to be in use: of an idle handle, all.
+// How many more granules would be in use; an idle handle counts whole.
 Granules Stitched::added_by(Span span) const {
   Granules added = 0;
   for (Granules g = span.begin; g < span.end;) {
@@ -118,20 +117,20 @@ Granules Stitched::added_by(Span span) const {
   return added;
 }
 
-// How many would if each had a handle of its own.
+// The same if each granule had a handle of its own.
 Granules Stitched::needed_by(Span span) const {
   Granules needed = 0;
   for (Granules g = span.begin; g < span.end; ++g) needed += !is_fixed(g, Moving::kForbidden);
   return needed;
 }
 
-// Of a place in a gap only the first and the last granule can be touched.
+// In a gap, only the first and the last granule can be touched.
 Granules Stitched::untouched_in(Span span) const {
   const bool is_first = granules_[span.begin].blocks > 0, is_last = granules_[span.end - 1].blocks > 0;
   return span.count() - is_first - (is_last && span.count() > 1);
 }
 
-// Visits the parts of a gap that lie on handles in use. Looks at no more granules than are `left`.
+// Visits the parts of a gap that lie on handles in use. Looks at up to `left` granules.
 template <typename Visit>
 void Stitched::each_run_in_use(const Gap& gap, Granules& left, Visit visit) const {
   Offset begin = gap.begin, end = gap.begin;

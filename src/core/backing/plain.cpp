@@ -7,16 +7,16 @@
 namespace arena {
 namespace {
 
-thread_local int calls = 0;
-thread_local std::vector<const void*> asking;  // whose sources this thread is in
+thread_local int upstream_calls = 0;
+thread_local std::vector<const void*> sources_called;  // the backings whose source this thread is in
 
-// A call of somebody else's function, without the lock.
-class Calling {
+// A call to the source or its give_back, without the lock.
+class UpstreamCall {
  public:
-  explicit Calling(Lock& lock) : unlocked_(lock) { ++calls; }
-  ~Calling() { --calls; }
-  Calling(const Calling&) = delete;
-  Calling& operator=(const Calling&) = delete;
+  explicit UpstreamCall(Lock& lock) : unlocked_(lock) { ++upstream_calls; }
+  ~UpstreamCall() { --upstream_calls; }
+  UpstreamCall(const UpstreamCall&) = delete;
+  UpstreamCall& operator=(const UpstreamCall&) = delete;
 
  private:
   Unlocked unlocked_;
@@ -27,16 +27,16 @@ class Calling {
 Plain::Plain(const Device& device, Streams& streams, Gaps& gaps, Granules growth, PlainSource source)
     : Backing(device, streams, gaps, kUnit, growth), source_(std::move(source)) {}
 
-bool Plain::is_calling() { return calls > 0; }
+bool Plain::is_in_upstream_call() { return upstream_calls > 0; }
 
 Plain::~Plain() {
   for (const Handle& handle : handles_) {
-    if (handle.give_back) insist(handle.give_back);
+    if (handle.give_back) try_twice(handle.give_back);
   }
 }
 
 void Plain::abandon() {
-  // Not even the functions go: what they hold may give itself back at its end.
+  // Leaks the functions, too: destroying what they hold may release memory.
   new std::vector<Handle>(std::move(handles_));
   handles_.clear();
 }
@@ -66,7 +66,7 @@ std::optional<Offset> Plain::back(const Demand& demand, const Limit& limit, Step
   if (step != Step::kUseFree && demand.may_unmap()) {
     poll();
     const Granules need = granules_for(demand.size), most = limit();
-    // If nothing is missing under the limit, the device is short of it.
+    // If nothing is missing under the limit, the device is short of memory.
     const Granules missing = reserved_ + need > most ? reserved_ + need - most : need;
     std::vector<Index> going;
     Granules found = 0;
@@ -80,7 +80,7 @@ std::optional<Offset> Plain::back(const Demand& demand, const Limit& limit, Step
   return grow(demand, limit, lock);
 }
 
-std::optional<Offset> Plain::back_anew(const Demand& demand, const Limit& limit, Lock& lock) {
+std::optional<Offset> Plain::back_with_new(const Demand& demand, const Limit& limit, Lock& lock) {
   return grow(demand, limit, lock);
 }
 
@@ -93,40 +93,40 @@ std::optional<Offset> Plain::grow(const Demand& demand, const Limit& limit, Lock
   return offset;
 }
 
-// The segment counts as reserved, and as spare, before it is asked for: so the limit holds whoever comes in between. It
-// goes back at once if the limit was lowered meanwhile.
+// The segment counts as reserved and spare before the source is called, so the limit holds for other threads, too. It
+// is released at once if the limit was lowered during the call.
 std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, const Limit& limit, Lock& lock) {
-  if (std::find(asking.begin(), asking.end(), this) != asking.end()) {
-    throw UsageError("upstream= asked this arena itself for memory that it was to give");
+  if (std::find(sources_called.begin(), sources_called.end(), this) != sources_called.end()) {
+    throw UsageError("upstream= asked this arena itself for memory; it must get memory from somewhere else");
   }
   const Index index = add_handle(count);
-  coming_ += count;
-  asking.push_back(this);
+  incoming_ += count;
+  sources_called.push_back(this);
   std::optional<PlainMemory> memory;
   try {
-    const Calling calling(lock);
+    const UpstreamCall call(lock);
     memory = source_(count * granule_);
   } catch (...) {
-    asking.pop_back();
-    coming_ -= count;
+    sources_called.pop_back();
+    incoming_ -= count;
     remove_handle(index);
     throw;
   }
-  asking.pop_back();
-  coming_ -= count;
+  sources_called.pop_back();
+  incoming_ -= count;
   refused_ |= !memory;
   const bool known = memory && overlaps(memory->address, count * granule_);
   if (memory && !known) note_peak();
   bool is_beyond = false;
-  quietly([&] { is_beyond = reserved_ > limit(); });
+  ignore_errors([&] { is_beyond = reserved_ > limit(); });
   if (!memory || known || is_beyond) {
     if (memory) {
-      const Calling calling(lock);
-      insist(memory->give_back);
+      const UpstreamCall call(lock);
+      try_twice(memory->give_back);
       memory.reset();
     }
     remove_handle(index);
-    if (known) throw UsageError("upstream= gave memory that overlaps what it gave before");
+    if (known) throw UsageError("upstream= returned memory that overlaps a segment it returned before");
     return std::nullopt;
   }
   handles_[index].give_back = std::move(memory->give_back);
@@ -139,8 +139,8 @@ std::optional<Offset> Plain::add_segment(Granules count, const Marks& used, cons
   return at * granule_;
 }
 
-// Where so many granules are free, and one more on each side: gaps of different segments may not meet. Offsets are only
-// numbers, so where they are too fragmented there are more.
+// A free range of offsets with an extra granule on each side, so that gaps of different segments are never adjacent.
+// Offsets are just numbers: if they are too fragmented, the range is extended.
 Granules Plain::room_for(Granules count) {
   Granules run = 0;
   for (Granules g = 0; run < count + 2; ++g) {
@@ -163,7 +163,7 @@ std::vector<Plain::Index> Plain::releasable() {
   return found;
 }
 
-// What goes is out of everybody else's reach before the lock is let go.
+// Takes the segments out of use before the lock is released.
 void Plain::release(const std::vector<Index>& going, Lock& lock) {
   std::vector<std::pair<Index, std::function<void()>>> leaving;
   for (const Index index : going) {
@@ -172,20 +172,20 @@ void Plain::release(const std::vector<Index>& going, Lock& lock) {
       detach(index);
     }
     leaving.emplace_back(index, std::exchange(handles_[index].give_back, {}));
-    leaving_ += handles_[index].count;
+    outgoing_ += handles_[index].count;
   }
   std::exception_ptr refused;
   for (auto& [index, give_back] : leaving) {
     bool gone = false;
     try {
-      const Calling calling(lock);
+      const UpstreamCall call(lock);
       give_back();
       gone = true;
       give_back = {};
-    } catch (const Error&) {  // it stays, spare, and is tried again
+    } catch (const Error&) {  // stays spare, to be tried again
       refused = std::current_exception();
     }
-    leaving_ -= handles_[index].count;
+    outgoing_ -= handles_[index].count;
     if (gone) {
       returned_ += handles_[index].count;
       remove_handle(index);
@@ -196,7 +196,7 @@ void Plain::release(const std::vector<Index>& going, Lock& lock) {
   if (refused) std::rethrow_exception(refused);
 }
 
-// In one piece if possible: a segment can hold nothing larger than itself.
+// In one piece if possible: a segment cannot hold a request larger than itself.
 bool Plain::reserve(Granules granules, const Limit& limit, Lock& lock) {
   Granules count = granules;
   while (granules > 0 && count > 0) {
@@ -214,7 +214,7 @@ void Plain::trim(Granules keep, Granules most, Lock& lock) {
   poll();
   const auto may_go = [&](Granules left, Granules count) { return left > most || left >= keep + count; };
   std::vector<Index> going;
-  Granules left = reserved_ - moving();
+  Granules left = reserved_ - in_transit();
   for (const Index index : releasable()) {
     if (!may_go(left, handles_[index].count)) continue;
     going.push_back(index);

@@ -1,6 +1,6 @@
-// Backing without virtual memory: segments that are allocated whole, from the device or from an upstream function, and
-// given back whole. Each is a handle that stays where it is. A request that no gap of a segment can hold needs a new
-// segment, so here, and only here, free memory in pieces can be useless: fragmentation.
+// Backing without virtual memory: segments are allocated and released whole, from the device or an upstream function.
+// Each is a handle that never moves. A request that fits into no gap needs a new segment, so here, and only here, free
+// memory can be fragmented.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,23 @@ struct PlainMemory {
   std::uint64_t address = 0;
   std::function<void()> give_back;
 };
-// Nothing when there is no memory. Called without the arena's lock, as is give_back: both may run anything.
+// nullopt when there is no memory. This and give_back are called without the arena's lock: they may run anything.
 using PlainSource = std::function<std::optional<PlainMemory>(Bytes)>;
 
 class Plain final : public Backing {
  public:
-  // Whether this thread is in a function that gives or takes memory: it must not wait for its own end.
-  static bool is_calling();
+  // Whether this thread is inside a PlainSource or a give_back: it must not wait for that call to end.
+  static bool is_in_upstream_call();
 
-  static constexpr Bytes kUnit = Bytes{2} << 20;  // in which segments are taken
+  static constexpr Bytes kUnit = Bytes{2} << 20;  // the granule: segment sizes are multiples of it
 
   Plain(const Device& device, Streams& streams, Gaps& gaps, Granules growth, PlainSource source);
-  // Gives everything back; the device must be done with it.
+  // Releases everything; the device must be done with it.
   ~Plain() override;
 
   bool can_hold(Demand& demand, Granules limit, Moving moving) const override;
   std::optional<Offset> back(const Demand& demand, const Limit& limit, Step step, Lock& lock) override;
-  std::optional<Offset> back_anew(const Demand& demand, const Limit& limit, Lock& lock) override;
+  std::optional<Offset> back_with_new(const Demand& demand, const Limit& limit, Lock& lock) override;
   Bytes largest(Granules limit, Moving moving) const override;
   bool reserve(Granules granules, const Limit& limit, Lock& lock) override;
   void trim(Granules keep, Granules most, Lock& lock) override;
@@ -40,14 +40,14 @@ class Plain final : public Backing {
   void abandon() override;
 
  private:
-  // What is on its way is not at hand.
-  Granules in_use() const { return reserved_ - idle_granules_ - (spare_granules_ - moving()); }
-  bool overlaps(std::uint64_t address, Bytes size) const;  // a segment
+  // Memory in transit counts as spare, but cannot be used.
+  Granules in_use() const { return reserved_ - idle_granules_ - (spare_granules_ - in_transit()); }
+  bool overlaps(std::uint64_t address, Bytes size) const;  // with a segment
   Granules granules_for(Bytes size) const { return round_up(size, granule_) / granule_; }
   std::optional<Offset> grow(const Demand& demand, const Limit& limit, Lock& lock);
   std::optional<Offset> add_segment(Granules count, const Marks& used, const Limit& limit, Lock& lock);
   Granules room_for(Granules count);
-  // Idle segments, and those that could not be given back before, the largest first.
+  // Segments whose release failed before, then idle ones, the largest first.
   std::vector<Index> releasable();
   void release(const std::vector<Index>& going, Lock& lock);
 

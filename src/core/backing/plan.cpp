@@ -19,8 +19,8 @@ Granules count_at(const Ratio& ratio, Granules most) {
   return std::max<Granules>(1, (most * ratio.times + ratio.by - 1) / ratio.by);
 }
 
-// A platform that refuses addresses can still do without them; a driver that is gone cannot.
-bool is_about_addresses(const DriverError& error) {
+// Whether the platform refuses to reserve addresses, so that plain segments may still work. Other errors are fatal.
+bool refuses_addresses(const DriverError& error) {
   using enum cu::Result;
   constexpr std::array kRefusals = {kOutOfMemory, kNotSupported, kNotPermitted, kInvalidValue};
   return std::find(kRefusals.begin(), kRefusals.end(), static_cast<cu::Result>(error.code())) != kRefusals.end();
@@ -46,8 +46,8 @@ std::string remark_on(const AddressRange& range, Granules most, Bytes granule) {
   if (range.count >= count_at(kRatios.front(), most)) return {};
   for (const Ratio& ratio : kRatios) {
     if (range.count < count_at(ratio, most)) continue;
-    return "the driver reserves " + format_bytes(range.count * granule) + " of addresses, " + ratio.text +
-           " times the cap, and not more: expect more mapping";
+    return "the driver reserves only " + format_bytes(range.count * granule) + " of addresses, " + ratio.text +
+           " times the cap: expect more mapping";
   }
   return {};
 }
@@ -67,7 +67,7 @@ AddressRange reserve_addresses(const Device& device, Granules most) {
 }
 
 BackingPlan plain_because(const std::string& reason) {
-  return {.is_plain = true, .remark = reason + ": plain segments are used, so free memory in pieces cannot be joined"};
+  return {.is_plain = true, .remark = reason + ": plain segments are used, so free memory can be fragmented"};
 }
 
 BackingPlan plan_backing(const Device& device, Bytes cap, const Peers& peers) {
@@ -80,7 +80,7 @@ BackingPlan plan_backing(const Device& device, Bytes cap, const Peers& peers) {
   try {
     plan.range = reserve_addresses(device, most);
   } catch (const DriverError& error) {
-    if (!is_about_addresses(error)) throw;
+    if (!refuses_addresses(error)) throw;
     return plain_because("the driver reserves no addresses for a cap of " + format_bytes(cap) + " (" + error.name() +
                          ")");
   }

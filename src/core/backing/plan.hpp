@@ -1,4 +1,5 @@
-// How an arena starts on a device: on virtual memory, with as many addresses as the driver gives, or on plain segments.
+// Chooses the backing of an arena on a device: virtual memory, with as many addresses as the driver reserves, or plain
+// segments.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,21 @@
 
 namespace arena {
 
-// Addresses are reserved whole. More of them than memory means less mapping, but some platforms have few: the driver is
-// asked for 8, 4, 2 and 9/8 times what the cap allows.
+// More addresses than memory mean less mapping, but some platforms have few. So reserve_addresses() tries 8, 4, 2 and
+// 9/8 times the cap.
 struct AddressRange {
   std::uint64_t address = 0;
   Granules count = 0;
 };
 
-// Throws the DriverError of the last try.
+// Throws the DriverError of the last attempt.
 AddressRange reserve_addresses(const Device& device, Granules most);
 
-// Which devices may access the memory besides its own; without a value, all that can.
+// Which other devices may access the memory; without a value, all that can.
 using Peers = std::optional<std::vector<int>>;
 
-// How virtual memory is created and opened. A platform may refuse what it said it can do, when memory is first opened:
-// then RDMA goes, and peers that were not asked for by number.
+// How virtual memory is created and who gets access. When access is first set, a platform may refuse what it claims to
+// support: then RDMA is dropped, and peers that were not chosen by number.
 struct MemoryKind {
   bool rdma = false;
   std::vector<int> peers;
@@ -36,7 +37,7 @@ struct BackingPlan {
   bool is_plain = false;
   AddressRange range = {};  // of virtual memory
   MemoryKind kind = {};
-  std::string remark = {};  // what is not as it usually is, and why; empty if nothing
+  std::string remark = {};  // what is unusual, and why; otherwise empty
 };
 
 // Throws UsageError for a peer that cannot access the memory.

@@ -1,5 +1,5 @@
-// Re-backing: small handles take the place of a large one under the blocks that lie on it, so that its untouched
-// granules come free. No pointer changes.
+// Re-backing: replaces a large handle under live blocks by small ones, which frees its untouched granules. No pointer
+// changes.
 #include <exception>
 #include <memory>
 #include <optional>
@@ -33,10 +33,9 @@ bool Stitched::reback(Span keep) {
   return true;
 }
 
-// What is touched goes to the host and comes back, so the limit holds at every moment. Until the old handle is given
-// back a failure of the driver undoes everything; afterwards there is a moment in which the data is in host memory
-// only. A device that has lost the memory to somebody else by then, with nothing idle in the arena to take instead, has
-// lost the data.
+// Touched granules are copied to the host and back, so the limit holds at every moment. Until the old handle is
+// released, a driver failure undoes everything. After that, the data is in host memory only for a moment. It is lost if
+// another process takes the device's memory at that moment and nothing in the arena is idle.
 void Stitched::replace(Index index, Span keep) {
   const Marks marks = handles_[index].marks;
   const std::vector<Layout> layout = layout_of(handles_[index]);
@@ -52,22 +51,22 @@ void Stitched::replace(Index index, Span keep) {
   }
   unmap(index);
   try {
-    give_back(index);
+    release_handle(index);
   } catch (const Error&) {
     spare_.erase({handles_[index].count, {0, index}});
-    quietly([&] { remount(index, layout, marks); });
+    ignore_errors([&] { remount(index, layout, marks); });
     for (const Granules g : kept) granules_[g].lost = granules_[g].blocks > 0 && !is_backed({g, g + 1});
     throw;
   }
-  std::exception_ptr lost;  // one granule that is lost must not take the others along
+  std::exception_ptr lost;  // rethrown at the end, so that one lost granule does not take others with it
   std::optional<Granules> copied;
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    const auto put = [&] { put_back(kept[i], marks, &staged[i * granule_], keep); };
+    const auto restore = [&] { restore_granule(kept[i], marks, &staged[i * granule_], keep); };
     try {
       try {
-        put();
+        restore();
       } catch (const Error&) {
-        put();  // nothing else holds the data now
+        restore();  // tries twice: this is the only copy of the data
       }
       if (granules_[kept[i]].blocks > 0) copied = kept[i];
     } catch (const Error&) {
@@ -83,33 +82,33 @@ void Stitched::replace(Index index, Span keep) {
   if (lost) std::rethrow_exception(lost);
 }
 
-// The copies are staged, not done: whoever is handed memory on another stream next must find it whole. A driver that says
-// here that something else went wrong may not have waited; what is read behind the copies is there when they are done.
+// The copies may still be running, and memory handed out on another stream next must be complete. If the wait fails
+// because of another error, it may not have waited; a read after the copies returns only when they are done.
 void Stitched::wait_for_copies(Granules last) {
   char byte = 0;
-  const auto read_behind = [&] { device_.copy_to_host(&byte, address_at(last), 1); };
+  const auto read_after = [&] { device_.copy_to_host(&byte, address_at(last), 1); };
   try {
     if (device_.synchronize()) return;
   } catch (const Error&) {
-    quietly(read_behind);
+    ignore_errors(read_after);
     throw;
   }
-  read_behind();  // a capture, which began just now, did not let the device be waited for
+  read_after();  // a capture that just began does not allow waiting for the device
 }
 
-// Backs a granule with a handle of its own, as far as it is not from a first try, and copies its data there.
-void Stitched::put_back(Granules at, const Marks& marks, const char* data, Span keep) {
+// Backs a granule with a handle of its own, unless a first attempt already has, and copies its data there.
+void Stitched::restore_granule(Granules at, const Marks& marks, const char* data, Span keep) {
   if (granules_[at].handle == kNone) {
     Index small = take_spare(1, 1);
     if (small == kNone) small = create(1);
     if (small == kNone && (small = harvest(1, 1, keep)) != kNone) unmap(small);
-    if (small == kNone) throw Error("the device took memory back that it had just been given; data was lost");
-    if (!map(small, at)) throw Error("the device has no room for what it had just held; data was lost");
+    if (small == kNone) throw Error("the device has no memory left for data that it just held; data was lost");
+    if (!map(small, at)) throw Error("the device cannot map memory for data that it just held; data was lost");
     handles_[small].marks = marks;
   }
   const Handle& handle = handles_[granules_[at].handle];
-  if (!handle.accessible && !allow({granules_[at].handle})) {
-    throw Error("the device does not open what it had just held; data was lost");
+  if (!handle.accessible && !open_handles({granules_[at].handle})) {
+    throw Error("the device denies access to memory for data that it just held; data was lost");
   }
   if (handle.touched > 0) device_.copy_from_host(address_at(at), data, granule_);
 }
@@ -123,11 +122,11 @@ std::vector<Stitched::Layout> Stitched::layout_of(const Handle& handle) const {
   return all;
 }
 
-// Maps a handle under what may be live data, as it was before, with the marks that it had.
+// Maps a handle as it was before, with its marks. There may be live blocks on it.
 bool Stitched::remount(Index index, const std::vector<Layout>& layout, const Marks& marks) {
   if (!map(index, layout.front().mapping.begin)) return false;
   handles_[index].marks = marks;
-  if (!allow({index})) return false;
+  if (!open_handles({index})) return false;
   for (std::size_t i = 1; i < layout.size(); ++i) remount_alias(index, layout[i]);
   return true;
 }

@@ -9,7 +9,7 @@ constexpr std::size_t kFewSlots = 64;
 
 }  // namespace
 
-// The high bits of a product with the golden ratio: addresses are multiples of large powers of two.
+// Fibonacci hashing: addresses are multiples of large powers of two, so the high bits of the product are used.
 std::size_t Blocks::home(std::uint64_t address) const {
   return static_cast<std::size_t>((address >> 8) * 0x9E3779B97F4A7C15u >> 20) & (slots_.size() - 1);
 }
@@ -48,7 +48,7 @@ Block& Blocks::add(std::uint64_t address) {
   return block;
 }
 
-// What comes after it in a row without a hole moves up where it may, so that the row stays without one.
+// Linear probing without tombstones: later entries of the probe sequence move up into the hole where they may.
 void Blocks::remove(Block& block) {
   const std::size_t mask = slots_.size() - 1;
   std::size_t hole = home(block.address);
@@ -60,7 +60,7 @@ void Blocks::remove(Block& block) {
   }
   slots_[hole] = {};
   --size_;
-  if (!block.cacheable) block = {};  // of others, all that matters is written when they are handed out again
+  if (!block.cacheable) block = {};  // new_block() and start() overwrite all that matters in the others
   unused_.push_back(&block);
   if (slots_.size() > kFewSlots && 32 * size_ < slots_.size()) resize(slots_.size() / 4);
 }

@@ -17,33 +17,33 @@ namespace arena {
 class StreamCache;
 
 struct alignas(64) Block {
-  // What every request and every free reads: one cache line.
+  // Read by every request and every free: one cache line.
   std::uint64_t address = 0;
   Offset offset = 0;
-  Bytes size = 0;  // rounded
+  Bytes size = 0;  // rounded up
   Bytes requested = 0;
   StreamCache* cache = nullptr;  // of its stream
   Block* next = nullptr;         // in its cache's list
   std::uint64_t mark = 0;        // while it is cached: the number of its free in its stream
   StreamIndex stream = 0;
-  bool live = false;      // in a user's hands; otherwise cached
+  bool live = false;      // allocated; otherwise cached
   bool cacheable = true;  // not lost or pinned, in no scope or graph, used by no other stream
-  bool lost = false;      // its data was lost in a failed re-backing: it counts nowhere
+  bool lost = false;      // its data was lost in a failed re-backing: it is not counted
 
   std::uint64_t serial = 0;
   std::int64_t born = 0;           // nanoseconds of the steady clock, if its line is known
   cu::Stream cu_stream = nullptr;  // of its stream, which may be gone
   Line line = 0;
-  // Of those that are not cacheable.
+  // Only of uncacheable blocks.
   std::uint32_t pins = 0;
-  std::vector<StreamIndex> others = {};  // that use it too
+  std::vector<StreamIndex> others = {};  // other streams that use it
   std::shared_ptr<Scope> scope = {};
-  std::shared_ptr<GraphMemory> graph = {};  // which it goes back to
-  Offset chunk = 0;                         // of the graph, in which it lies
-  std::uint64_t capture = 0;                // in which it was handed out
+  std::shared_ptr<GraphMemory> graph = {};  // that it goes back to
+  Offset chunk = 0;                         // of the graph
+  std::uint64_t capture = 0;                // in which it was allocated
 };
 
-// A hash table with open addressing over blocks that stay where they are.
+// A hash table with open addressing. Blocks never move in memory.
 class Blocks {
  public:
   Block& add(std::uint64_t address);

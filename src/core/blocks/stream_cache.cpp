@@ -26,7 +26,7 @@ Block* StreamCache::pop(Bytes rounded) {
   return block;
 }
 
-// Empties a bin; returns its blocks.
+// Empties a bin and returns its blocks.
 Block* StreamCache::drop(Bin& bin) {
   Block* first = bin.first;
   for (const Block* block = first; block != nullptr; block = block->next) count(*block, -1);
@@ -34,8 +34,8 @@ Block* StreamCache::drop(Bin& bin) {
   return first;
 }
 
-// A size that is known is worth more from now on. One that is not takes the place of the one that is worth least, once
-// that is worth nothing.
+// Raises the score of a known size. An unknown size lowers the score of the least valuable bin, and evicts it once that
+// score is 0.
 Block* StreamCache::miss(Bytes rounded) {
   if (!would_admit(rounded)) return nullptr;
   const auto cost = [](const Bin& bin) { return 2 * bin.score + (bin.first != nullptr); };
@@ -114,7 +114,7 @@ StreamCache* StreamCaches::find(StreamKey stream) const {
   return nullptr;
 }
 
-// In a slot that is free, or whose cache serves no stream from there any more, or, at worst, in the first.
+// Uses a slot that is empty or whose cache serves no stream any more; otherwise replaces the first.
 void StreamCaches::publish(StreamCache& cache, StreamKey stream) {
   std::atomic<StreamCache*>* place = &slots_[home(stream) % kSlots];
   for (std::size_t i = kProbes; i-- > 0;) {
@@ -167,7 +167,7 @@ std::uint64_t StreamCaches::next_serial(StreamCache& cache, std::uint64_t many) 
   return own.next++;
 }
 
-// Numbers that were not used are lost, unless they are the last.
+// Unused numbers are skipped, unless they are the last ones.
 std::uint64_t StreamCaches::begin_serials() {
   const auto take_back = [&](StreamCache& cache) {
     StreamCache::Serials& own = cache.serials();

@@ -1,15 +1,15 @@
-// The fast path of the common pair of calls: a freed block stays in the cache of its stream, and the next request of exactly
-// its size gets it again, with no more than the cache's own lock. Nothing else has to be asked:
+// The fast path: a freed block stays in the cache of its stream, and the next request of exactly its size gets it
+// again. That takes only the cache's own lock:
 //
 //   - The stream is the same, so there is nothing to wait for.
-//   - The block stays where it is, so no granule is touched, nothing is taken from the driver, and no cap is passed.
-//   - Each thread counts what is live for itself (thread_counters.hpp).
+//   - The block stays where it is, so no granule is touched, the driver is not called, and the cap is not affected.
+//   - Each thread has its own counters of live memory (thread_counters.hpp).
 //
-// A cached block is free memory. The arena flushes caches before it asks the driver for more, and before it touches a new
-// granule if blocks are large or the cap is near. Inspection flushes them, too, and restores them afterwards: the same
-// requests get the same memory, no matter who looks, or how often.
+// A cached block is free memory. The arena flushes caches before it asks the driver for more, and before it touches a
+// new granule if blocks are large or the cap is near. Inspection flushes them, too, and restores them afterwards, so
+// that it does not change which memory later requests get.
 //
-// The arena's lock is taken before a cache's, and several caches' in the order of their streams.
+// Lock order: the arena's lock, then caches' locks by stream index.
 #pragma once
 
 #include <array>
@@ -29,20 +29,20 @@
 
 namespace arena {
 
-// It learns which sizes come again: a bin remembers a size and how often it was requested lately (its score). The first block
-// of a size that is freed is not cached, and sizes that are never requested again cost next to nothing.
+// It learns which sizes recur: a bin has a size and a score, which says how often the size was requested recently. The
+// first freed block of a size is not cached, and sizes that never recur cost next to nothing.
 class alignas(64) StreamCache {
  public:
-  // Which freed blocks it takes.
+  // Which freed blocks it accepts.
   enum class Admits : std::uint8_t { kNone, kSmall, kAll };
   // Whether it may be used without the arena's lock.
   enum class Access : std::uint8_t { kLocked, kDirect };
   static constexpr Bytes kSmall = Bytes{64} << 10;
 
-  // Without the arena's lock. Null or false: try again with it.
+  // These do not need the arena's lock. If they return null or false, try again with it.
   Block* take(StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters);
   bool give(Block& block, ThreadCounters& counters);
-  // Hints, without a lock, whether it is worth trying.
+  // Hints whether it is worth trying. Need no lock.
   bool may_have(Bytes rounded) const {
     const Bin* bin = find(rounded);
     return bin != nullptr && bin->first != nullptr;
@@ -52,20 +52,20 @@ class alignas(64) StreamCache {
     return bin != nullptr && bin->score > 0;
   }
 
-  // The rest is for callers that hold the arena's lock, and with it this one.
+  // The rest needs the arena's lock and this cache's.
   explicit StreamCache(StreamIndex index) : index_(index) {}
   SpinLock& lock() { return lock_; }
   StreamIndex index() const { return index_; }
-  bool serves(StreamKey stream) const {  // also without a lock: then it may not be true any more
+  bool serves(StreamKey stream) const {  // as a hint, also without a lock
     return stream_ == stream.stream && tag_ == stream.tag;
   }
-  // Whether the stream is kept by this owner. Also without a lock: an owner that is alive, and was kept a moment ago, still
-  // has the same stream.
+  // Whether the arena keeps the stream through this owner. Also works without a lock: a live owner that was just kept
+  // still has the same stream.
   bool is_owned_by(const void* owner) const { return owner_ == owner; }
-  // Serves another stream from now on, or none for the empty key.
+  // Serves another stream from now on; none if the key is empty.
   void serve(StreamKey stream, const void* owner = nullptr);
-  // Blocks cached from now on were freed before the mark of this number. Set it before recording an event that covers lower
-  // ones: what another thread frees at the same moment then either has a higher one or is covered.
+  // The mark of blocks that are cached from now on. Set it before recording an event that covers lower marks: a block
+  // that another thread frees at that moment then either has the higher mark or is covered by the event.
   void set_mark(std::uint64_t number) { mark_.store(number); }
   void set_policy(Access access, Admits admits) {
     direct_ = access == Access::kDirect;
@@ -79,13 +79,13 @@ class alignas(64) StreamCache {
   }
 
   Block* pop(Bytes rounded);
-  // A request of a size that it has no block of. Returns a list of evicted blocks, or null.
+  // Notes a miss for this size. Returns a list of evicted blocks, or null.
   Block* miss(Bytes rounded);
   enum class Push { kCached, kFull, kRefused };
-  Push push(Block& block);  // which would_admit()
+  Push push(Block& block);  // requires would_admit(block)
   bool is_empty() const { return size_ == 0; }
   bool has_large() const { return large_ > 0; }
-  // Pops all blocks, or the large ones, and lowers the scores of their sizes, which no request wanted.
+  // Pops all blocks, or the large ones, and halves the scores of their sizes, because no request used them.
   enum class Which { kAll, kLarge };
   template <typename Visit>
   void pop_all(Which which, Visit visit) {
@@ -102,7 +102,7 @@ class alignas(64) StreamCache {
     }
   }
 
-  // A block that was popped, or is new, goes to a user. It is counted already.
+  // Makes a popped or new block live. The caller has already counted it.
   void start(Block& block, Bytes requested, std::uint64_t serial, Line line);
 
   std::uint64_t hits() const { return hits_; }
@@ -118,9 +118,9 @@ class alignas(64) StreamCache {
   struct Bin {
     RelaxedAtomic<Bytes> size{0};
     RelaxedAtomic<Block*> first{nullptr};
-    RelaxedAtomic<std::uint32_t> score{0};  // how often it was requested lately, up to kHighestScore
+    RelaxedAtomic<std::uint32_t> score{0};  // how often it was requested recently, up to kHighestScore
   };
-  static constexpr std::size_t kBins = 128, kProbes = 4;  // a size is in one of those that begin where its hash says
+  static constexpr std::size_t kBins = 128, kProbes = 4;  // a size is in one of kProbes bins, beginning at its hash
   static constexpr std::uint32_t kMost = 256;             // blocks in the cache
   static constexpr std::uint32_t kHighestScore = 4;
 
@@ -146,51 +146,52 @@ class alignas(64) StreamCache {
   SpinLock lock_;
   std::atomic<std::uint64_t> mark_{1};
   Admits admits_ = Admits::kNone;
-  std::uint32_t size_ = 0, large_ = 0;  // of the first, those that are not small
+  std::uint32_t size_ = 0;   // blocks
+  std::uint32_t large_ = 0;  // blocks larger than kSmall
   RelaxedAtomic<cu::Stream> stream_{nullptr};
   RelaxedAtomic<std::uint64_t> tag_{0};
   std::uint64_t hits_ = 0, allocations_ = 0;
   Serials serials_;
-  RelaxedAtomic<const void*> owner_{nullptr};  // of its stream, while the arena keeps it
+  RelaxedAtomic<const void*> owner_{nullptr};  // of its stream, if the arena keeps one
   std::array<Bin, kBins + kProbes - 1> bins_;
 };
 
-// The caches of all streams of an arena. All but find() is for callers that hold the arena's lock.
+// The caches of all streams of an arena. Everything but find() needs the arena's lock.
 //
-// At most kMost streams have a cache of their own, because a request that needs more memory flushes all of them. The others
-// share one that takes nothing.
+// At most kMost streams have a cache of their own, because a request that needs more memory flushes all of them. The
+// others share one that never has a block.
 class StreamCaches {
  public:
   static constexpr StreamIndex kMost = 128;
 
-  // The cache of a stream, most likely: the cache itself checks. Null if there is none.
+  // The cache of a stream; null if there is none. It may already serve another stream, so the cache checks again.
   StreamCache* find(StreamKey stream) const;
-  // The cache of a stream, created if there is none, or taken over from the stream that had the index before. Blocks cached
-  // from now on were freed before the mark.
+  // The cache of a stream: created if there is none, or taken over from the previous stream with that index. Blocks
+  // cached from now on get the mark.
   StreamCache& of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner = nullptr);
-  // A stream is gone: its cache is not used until it serves another.
+  // The stream is gone. Its cache is not used until it serves another stream.
   void forget(StreamIndex index);
   void set_mark(StreamIndex index, std::uint64_t number) {
     if (index < all_.size()) all_[index]->set_mark(number);
   }
 
-  // One of them locked, if it may be used without the arena's lock.
+  // Locks one cache, if it can be used without the arena's lock.
   class Guard {
    public:
     Guard(const StreamCaches& caches, StreamCache& cache)
-        : front_(caches.access_ == StreamCache::Access::kDirect ? &cache : nullptr) {
-      if (front_ != nullptr) front_->lock().lock();
+        : cache_(caches.access_ == StreamCache::Access::kDirect ? &cache : nullptr) {
+      if (cache_ != nullptr) cache_->lock().lock();
     }
     ~Guard() {
-      if (front_ != nullptr) front_->lock().unlock();
+      if (cache_ != nullptr) cache_->lock().unlock();
     }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
    private:
-    StreamCache* front_;
+    StreamCache* cache_;
   };
-  // All of them locked.
+  // Locks all caches.
   class AllLocked {
    public:
     explicit AllLocked(const StreamCaches& caches) : caches_(caches) {
@@ -217,9 +218,9 @@ class StreamCaches {
   }
   void set_policy(StreamCache::Access access, StreamCache::Admits admits);
 
-  // A serial number for an allocation. If the cache has none left, it gets `many`.
+  // A serial number for an allocation. If the cache has none left, it gets `many` new ones.
   std::uint64_t next_serial(StreamCache& cache, std::uint64_t many);
-  // Every later allocation gets this number or a higher one. With all caches locked.
+  // Every later allocation gets this number or a higher one. Needs all caches locked.
   std::uint64_t begin_serials();
 
  private:
@@ -228,7 +229,7 @@ class StreamCaches {
   static std::size_t home(StreamKey stream);
   void publish(StreamCache& cache, StreamKey stream);
 
-  std::vector<std::unique_ptr<StreamCache>> all_;  // by the index of the stream
+  std::vector<std::unique_ptr<StreamCache>> all_;  // by stream index
   StreamCache none_{kMost};                        // shared by streams without one of their own
   std::array<std::atomic<StreamCache*>, kSlots> slots_{};
   StreamCache::Access access_ = StreamCache::Access::kLocked;

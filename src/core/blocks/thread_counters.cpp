@@ -5,40 +5,41 @@
 namespace arena {
 namespace {
 
-struct Mine {
+struct CountersOfArena {
   std::uint64_t owner = 0;
   std::shared_ptr<ThreadCounters> counters;
 };
 
-thread_local std::vector<Mine> every;  // of all owners
+thread_local std::vector<CountersOfArena> counters_of_thread;
 
 }  // namespace
 
 ThreadCounters* PeakTracker::find_among_all() const {
-  const auto it = std::find_if(every.begin(), every.end(), [&](const Mine& m) { return m.owner == owner_; });
-  if (it == every.end()) return nullptr;
+  const auto it = std::find_if(counters_of_thread.begin(), counters_of_thread.end(),
+                               [&](const CountersOfArena& c) { return c.owner == owner_; });
+  if (it == counters_of_thread.end()) return nullptr;
   last_counters = {owner_, it->counters.get()};
   return last_counters.counters;
 }
 
 ThreadCounters& PeakTracker::make() {
-  // Only this thread still knows counters of arenas that are gone.
+  // Counters of destroyed arenas are referenced only by this thread.
   last_counters = {0, nullptr};
-  std::erase_if(every, [](const Mine& m) { return m.counters.use_count() == 1; });
+  std::erase_if(counters_of_thread, [](const CountersOfArena& c) { return c.counters.use_count() == 1; });
   all_.push_back(std::make_shared<ThreadCounters>());
-  every.push_back({owner_, all_.back()});
+  counters_of_thread.push_back({owner_, all_.back()});
   last_counters = {owner_, all_.back().get()};
   return *all_.back();
 }
 
-// What threads have counted that are no more is counted by the first of those that are.
+// Adds the counters of ended threads to the first thread's.
 void PeakTracker::fold_ended() {
-  ThreadCounters& heir = *all_.front();
+  ThreadCounters& first = *all_.front();
   for (std::size_t i = 1; i < all_.size(); ++i) {
     if (all_[i].use_count() > 1) continue;
     for (const auto figure : {&Sums::requested, &Sums::live, &Sums::blocks}) {
-      heir.sums_.*figure += all_[i]->sums_.*figure;
-      heir.most_.*figure += all_[i]->most_.*figure;
+      first.sums_.*figure += all_[i]->sums_.*figure;
+      first.share_.*figure += all_[i]->share_.*figure;
     }
     all_[i] = nullptr;
   }
@@ -59,28 +60,28 @@ void PeakTracker::add(ThreadCounters& counters, Bytes requested, Bytes size) {
   const Sums total = sums();
   peak_.requested = std::max(peak_.requested, total.requested);
   peak_.live = std::max(peak_.live, total.live);
-  share(counters, &Sums::requested);
-  share(counters, &Sums::live);
+  divide_shares(counters, &Sums::requested);
+  divide_shares(counters, &Sums::live);
 }
 
-// To each thread what it had before, if there is so much, and what is left to the one that asked; else parts of that.
-void PeakTracker::share(ThreadCounters& asking, std::int64_t Sums::* figure) {
-  const auto wish = [&](const ThreadCounters& counters) {
-    return std::max<std::int64_t>(0, counters.most_.*figure - counters.sums_.*figure);
+// Every thread keeps the room that it had, or a proportional part if there is not enough. The rest goes to `asking`.
+void PeakTracker::divide_shares(ThreadCounters& asking, std::int64_t Sums::* figure) {
+  const auto room = [&](const ThreadCounters& counters) {
+    return std::max<std::int64_t>(0, counters.share_.*figure - counters.sums_.*figure);
   };
-  std::int64_t left = peak_.*figure, wished = 0;
+  std::int64_t left = peak_.*figure, wanted = 0;
   for (const auto& counters : all_) {
     left -= counters->sums_.*figure;
-    wished += wish(*counters);
+    wanted += room(*counters);
   }
-  const double part = wished > left ? static_cast<double>(left) / static_cast<double>(wished) : 1.0;
+  const double part = wanted > left ? static_cast<double>(left) / static_cast<double>(wanted) : 1.0;
   for (const auto& counters : all_) {
-    const auto wanted = static_cast<std::int64_t>(part * static_cast<double>(wish(*counters)));
-    const std::int64_t given = std::min(left, wanted);
-    counters->most_.*figure = counters->sums_.*figure + given;
+    const auto scaled = static_cast<std::int64_t>(part * static_cast<double>(room(*counters)));
+    const std::int64_t given = std::min(left, scaled);
+    counters->share_.*figure = counters->sums_.*figure + given;
     left -= given;
   }
-  asking.most_.*figure += left;
+  asking.share_.*figure += left;
 }
 
 }  // namespace arena

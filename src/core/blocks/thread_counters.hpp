@@ -1,11 +1,11 @@
-// How much is live, and the peak of that: exact, although each thread counts for itself.
+// How much is live, and its peak. Both are exact, although each thread has its own counters.
 //
-// Each thread has counters of its own, and may go up to its share of the peak. Beyond that, the arena adds up the counters of
-// all threads, raises the peak if the sum exceeds it, and gives out new shares. All shares together never exceed the peak, so
-// no higher sum is missed.
+// A thread's counters may rise up to its share of the peak. Beyond that, the arena adds up the counters of all threads,
+// raises the peak if the sum exceeds it, and divides the peak into new shares. All shares together never exceed the
+// peak, so no higher sum is missed.
 //
-// A thread writes its counters with the arena's lock held, or a cache's (stream_cache.hpp). Everything else needs the arena's
-// lock and those of all caches.
+// A thread writes its counters with the arena's lock or a cache's lock held (stream_cache.hpp). Everything else needs
+// the arena's lock and the locks of all caches.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace arena {
 
-// Of one thread they may be below 0: it takes back what others handed out.
+// A thread's sums may be negative: it may free what other threads allocated.
 struct Sums {
   std::int64_t requested = 0;
   std::int64_t live = 0;
@@ -25,10 +25,10 @@ struct Sums {
 
 class ThreadCounters {
  public:
-  // Whether the highest sums are not exceeded with so much more.
+  // Whether a block can be added within the thread's share.
   bool has_room(Bytes requested, Bytes size) const {
-    return sums_.requested + static_cast<std::int64_t>(requested) <= most_.requested &&
-           sums_.live + static_cast<std::int64_t>(size) <= most_.live;
+    return sums_.requested + static_cast<std::int64_t>(requested) <= share_.requested &&
+           sums_.live + static_cast<std::int64_t>(size) <= share_.live;
   }
   void add(Bytes requested, Bytes size) {
     sums_.requested += static_cast<std::int64_t>(requested);
@@ -43,10 +43,10 @@ class ThreadCounters {
 
  private:
   friend class PeakTracker;
-  Sums sums_, most_;
+  Sums sums_, share_;
 };
 
-// The last that a thread asked for: without a constructor, so that it costs no more than a look.
+// The counters that a thread last used. It has no constructor, so that reading it costs no initialisation check.
 struct LastCounters {
   std::uint64_t owner;
   ThreadCounters* counters;
@@ -57,9 +57,9 @@ class PeakTracker {
  public:
   explicit PeakTracker(std::uint64_t owner) : owner_(owner) {}
 
-  // Of the thread that calls; null if it has none yet. Needs no lock.
+  // The calling thread's counters; null if it has none yet. Needs no lock.
   ThreadCounters* find() const { return last_counters.owner == owner_ ? last_counters.counters : find_among_all(); }
-  // The same, made if there is none. With the arena's lock.
+  // The same, created if there are none. Needs the arena's lock.
   ThreadCounters& of_this_thread() {
     ThreadCounters* found = find();
     return found != nullptr ? *found : make();
@@ -67,16 +67,16 @@ class PeakTracker {
 
   Sums sums() const;
   const Sums& peak() const { return peak_; }
-  // Adds beyond a thread's share, and gives out new shares.
+  // Adds a block beyond a thread's share, and divides the peak into new shares.
   void add(ThreadCounters& counters, Bytes requested, Bytes size);
 
  private:
   ThreadCounters* find_among_all() const;
   ThreadCounters& make();
   void fold_ended();
-  void share(ThreadCounters& asking, std::int64_t Sums::* figure);
+  void divide_shares(ThreadCounters& asking, std::int64_t Sums::* figure);
 
-  const std::uint64_t owner_;  // never used twice
+  const std::uint64_t owner_;  // the arena's id, never reused
   std::vector<std::shared_ptr<ThreadCounters>> all_;
   Sums peak_;
 };

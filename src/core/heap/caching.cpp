@@ -6,7 +6,7 @@
 namespace arena {
 namespace {
 
-constexpr Bytes kMuchRoom = 8;  // times what is reserved, under the cap
+constexpr Bytes kMuchRoom = 8;  // there is much room while at most 1/8 of the cap is reserved
 
 }  // namespace
 
@@ -61,7 +61,7 @@ void Heap::flush_for_inspection() {
       const Span span = backing->span_of(block.offset, block.size);
       const Marks marks(mark_of(block));
       flushed_.push_back({&block, gaps.adjacent_to(block.offset, end), backing->save_marks(span)});
-      backing->leave(span, marks);
+      backing->untouch(span, marks);
       gaps.add({block.offset, end}, marks);
     });
   });
@@ -78,7 +78,7 @@ void Heap::restore_after_inspection() {
   update_cache_policy();
 }
 
-// Large blocks are cached only while there is much room: near the cap each is better put at its best place.
+// Large blocks are cached only while there is much room: near the cap, the best place for each block matters more.
 void Heap::update_cache_policy() {
   using enum StreamCache::Admits;
   const bool is_direct = !events.is_on() && !watch && !settings.validates && !is_over_limit() && !is_flushed;
@@ -88,11 +88,10 @@ void Heap::update_cache_policy() {
     full_at_ = ~Bytes{0};
   }
   const Bytes most = std::min(settings.cap, full_at_);
-  left_ = most - std::min(most, reserved());
+  room_left_ = most - std::min(most, reserved());
   has_much_room_ = kMuchRoom * reserved() <= most;
-  caches.set_policy(is_direct ? StreamCache::Access::kDirect : StreamCache::Access::kLocked, is_over_limit()  ? kNone
-                                                                                             : has_much_room_ ? kAll
-                                                                                                              : kSmall);
+  const StreamCache::Admits admits = is_over_limit() ? kNone : has_much_room_ ? kAll : kSmall;
+  caches.set_policy(is_direct ? StreamCache::Access::kDirect : StreamCache::Access::kLocked, admits);
 }
 
 }  // namespace arena

@@ -8,7 +8,7 @@ namespace arena {
 void Emitter::emit(Event event) const {
   if (names_stream(event.kind)) {
     event.cu_stream = reinterpret_cast<std::uint64_t>(streams_.stream(event.stream));
-    // Index 0 is Streams::kAllStreams, never recorded. Before the first request there is no stream at all.
+    // Index 0 is Streams::kAllStreams, which is never recorded. Before the first request there is no stream at all.
     if (event.stream > 0) --event.stream;
   }
   observer_->on_event(event);

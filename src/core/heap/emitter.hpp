@@ -21,10 +21,10 @@ class Emitter {
     return std::exchange(observer_, std::move(observer));
   }
 
-  void emit(Event event) const;  // there is an observer
-  // What is live already, in the order in which it was allocated.
+  void emit(Event event) const;  // requires is_on()
+  // Emits the live blocks, in the order of their allocation.
   void emit_live(const Blocks& blocks) const;
-  // If it has changed: called after the event that it changed for.
+  // Emits it if it has changed. Call this after emitting the event that changed it.
   void emit_reserved(Bytes reserved);
 
  private:

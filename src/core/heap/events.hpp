@@ -1,4 +1,4 @@
-// What happens in an arena, for an observer that records it.
+// The events of an arena, for an observer that records them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ enum class EventKind : std::uint8_t {
   kFree,
   kRecordStream,
   kFailure,   // a request that could not be met
-  kReserved,  // so much is reserved from now on
-  kTrim,      // calls of the program: this and the next five
+  kReserved,  // the amount of reserved memory has changed
+  kTrim,      // this and the next five are calls of the program
   kCompact,
   kReserve,
   kSetCap,
@@ -29,16 +29,16 @@ constexpr bool names_stream(EventKind kind) {
 
 struct Event {
   EventKind kind;
-  std::uint64_t block = 0;  // its serial number; while there is an observer, consecutive
-  Bytes size = 0;           // asked for; reserved; a cap; a budget, all ones if there is none
+  std::uint64_t block = 0;  // its serial number; consecutive while there is an observer
+  Bytes size = 0;           // requested; reserved; a cap; or a budget, ~0 if there is none
   StreamIndex stream = 0;
-  std::uint64_t cu_stream = 0;  // the stream's own number
+  std::uint64_t cu_stream = 0;  // the CUstream as a number
   Line line = 0;
   std::uint64_t scope = 0;  // its number
   std::string_view name = {};
 };
 
-// Called with the arena's lock held: must be quick, call nothing else, and not throw.
+// Called with the arena's lock held: must be quick, must not call the arena, and must not throw.
 class Observer {
  public:
   Observer() = default;

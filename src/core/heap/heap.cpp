@@ -9,8 +9,8 @@
 namespace arena {
 namespace {
 
-constexpr std::uint64_t kSerials = 4096;  // for a cache, at a time
-constexpr int kRecordsForWait = 64;       // events on free that one wait pays for
+constexpr std::uint64_t kSerials = 4096;  // that a cache gets at a time
+constexpr int kRecordsForWait = 64;       // events on free that one wait justifies
 constexpr int kMostRecords = 4096;
 
 // Plain memory from the device itself.
@@ -24,10 +24,10 @@ PlainSource from_device(const Device& device) {
 
 }  // namespace
 
-Heap::Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings with, std::uint64_t its_id)
+Heap::Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings its_settings, std::uint64_t its_id)
     : id(its_id),
       device(std::move(driver), number),
-      settings(std::move(with)),
+      settings(std::move(its_settings)),
       plan(plan_backing()),
       is_plain(plan.is_plain),
       moves(settings.moves),
@@ -38,7 +38,7 @@ Heap::Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings with,
 
 BackingPlan Heap::plan_backing() const {
   if (settings.upstream || !settings.virtual_memory) return {.is_plain = true};
-  const Relaxed relaxed(device);
+  const RelaxedCapture relaxed(device);
   return arena::plan_backing(device, settings.cap, settings.peers);
 }
 
@@ -61,7 +61,7 @@ bool Heap::fall_back(const DriverError& error, Lock& lock) {
   backing = std::move(plain);
   is_plain = true;
   const Granules kept = limits.in_granules(round_up(settings.reserve, Plain::kUnit));
-  quietly([&] { backing->reserve(kept, [this] { return limits.limit(); }, lock); });
+  ignore_errors([&] { backing->reserve(kept, [this] { return limits.limit(); }, lock); });
   return true;
 }
 
@@ -96,8 +96,8 @@ std::optional<Place> Heap::find_hit(const Request& request) const {
   return place;
 }
 
-// Caches are flushed before a new granule is touched. Where there is much room, they keep their small blocks until the driver
-// has to be asked for more.
+// Caches are flushed before a new granule is touched. While there is much room, small blocks stay cached until the
+// driver must be asked for more.
 Block* Heap::take(const Request& request) {
   Block* block = take_cached(request);
   if (block == nullptr) {
@@ -143,13 +143,13 @@ Block& Heap::new_block(Offset offset, const Request& request, Offset chunk) {
   return block;
 }
 
-// A block comes into a user's hands.
+// Makes a block live.
 void Heap::start(Block& block, const Request& request, Origin origin) {
   StreamCache& cache = *request.cache;
   ThreadCounters& counters = tracker.of_this_thread();
-  Block* dropped = nullptr;
+  Block* evicted = nullptr;
   const auto begin = [&] {
-    if (origin == Origin::kNew && block.cacheable) dropped = cache.miss(request.rounded);
+    if (origin == Origin::kNew && block.cacheable) evicted = cache.miss(request.rounded);
     cache.start(block, request.size, caches.next_serial(cache, events.is_on() ? 1 : kSerials), request.line);
   };
   {
@@ -164,7 +164,7 @@ void Heap::start(Block& block, const Request& request, Origin origin) {
     tracker.add(counters, request.size, request.rounded);
     begin();
   }
-  while (dropped != nullptr) return_to_gaps(*std::exchange(dropped, dropped->next));
+  while (evicted != nullptr) return_to_gaps(*std::exchange(evicted, evicted->next));
   note_peak();
   if (watch) watch->note_change(Watch::Trend::kRising);
   if (events.is_on()) {
@@ -177,8 +177,8 @@ void Heap::start(Block& block, const Request& request, Origin origin) {
   check_if_validating();
 }
 
-// If the block does not lie in a chunk of the graph yet, its place becomes one. A graph that was released since the request
-// was made gets none: the block is the program's own.
+// If the block is not in a chunk of the graph yet, its place becomes a new chunk. If the graph was released since the
+// request was made, the block becomes an ordinary one.
 void Heap::add_to_graph(Block& block, const Request& request, Offset chunk) {
   if (std::find(graphs.begin(), graphs.end(), request.graph) == graphs.end()) {
     block.others.push_back(Streams::kAllStreams);
@@ -208,15 +208,16 @@ void Heap::return_to_gaps(Block& block) {
   if (!block.cacheable) {
     return_uncacheable(block);
   } else {
-    const bool was_cached = block.mark != 0;  // an event after its free would come too late
+    const bool was_cached = block.mark != 0;  // then an event now would be too late
     const Marks marks(mark_of(block));
-    if (block.size > left_ && !was_cached) record_contended(marks);
+    if (block.size > room_left_ && !was_cached) record_contended(marks);
     add_gap(block, marks);
   }
   blocks.remove(block);
 }
 
-// A graph cannot order memory that other streams used, too: no request gets it.
+// Memory of a graph that other streams used, too, has no order in the graph, so it is given back under kAllStreams,
+// which no request uses.
 void Heap::return_uncacheable(Block& block) {
   if (block.pins > 0) backing->unpin(backing->span_of(block.offset, block.size));
   if (block.scope) block.scope->remove(block.size);
@@ -227,16 +228,16 @@ void Heap::return_uncacheable(Block& block) {
   }
   Marks marks(mark_of(block));
   for (const StreamIndex other : block.others) marks.add(streams.mark(other));
-  if (block.size > left_) record_contended(marks);
+  if (block.size > room_left_) record_contended(marks);
   add_gap(block, marks);
 }
 
 void Heap::add_gap(const Block& block, const Marks& marks) {
-  backing->leave(backing->span_of(block.offset, block.size), marks);
+  backing->untouch(backing->span_of(block.offset, block.size), marks);
   gaps.add({block.offset, block.offset + block.size}, marks);
 }
 
-// Where the stream was when the block was freed.
+// The point in its stream at which the block was freed.
 Mark Heap::mark_of(Block& block) {
   if (block.mark == 0) {
     block.mark = streams.mark(block.stream).number;
@@ -246,9 +247,9 @@ Mark Heap::mark_of(Block& block) {
   return {block.stream, block.mark};
 }
 
-// There is no new memory for as much as is freed here, so another stream may have to wait for it. Then an event right after
-// the free is worth its price, if there is another stream and the event is one of the stream's own. Events of whole contexts
-// cost more and disturb captures, and another stream may never come: those are recorded only while waits use them.
+// There is not enough new memory to replace this block, so another stream may have to wait for it. Then an event right
+// after the free is worth its cost, if there is another stream and the event can be recorded in the block's own stream.
+// Events of whole contexts cost more and disturb captures, so they are recorded only while waits make use of them.
 void Heap::record_contended(const Marks& marks) {
   const bool has_others = streams.count() > 1;
   for (const Mark mark : marks) {
@@ -256,16 +257,16 @@ void Heap::record_contended(const Marks& marks) {
       if (records_left_ == 0) continue;
       --records_left_;
     }
-    quietly([&] {
-      const Relaxed relaxed(device);
+    ignore_errors([&] {
+      const RelaxedCapture relaxed(device);
       streams.record_now(mark);
     });
   }
 }
 
-void Heap::earn_records() { records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords); }
+void Heap::allow_more_records() { records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords); }
 
-// A launch may be under way in any stream.
+// A launch may be running in any stream, hence kAllStreams.
 bool Heap::release(GraphMemory& graph) {
   const auto is_it = [&](const auto& other) { return other.get() == &graph; };
   const auto it = std::find_if(graphs.begin(), graphs.end(), is_it);
@@ -282,7 +283,7 @@ bool Heap::release(GraphMemory& graph) {
   for (const GraphMemory::Chunk& chunk : graph.chunks()) {
     const Span span = backing->span_of(chunk.offset, chunk.size);
     backing->unpin(span);
-    backing->leave(span, marks);
+    backing->untouch(span, marks);
   }
   for (const auto& [offset, piece] : graph.pieces()) gaps.add({offset, offset + piece.size}, marks);
   graph.clear();
@@ -291,8 +292,8 @@ bool Heap::release(GraphMemory& graph) {
   return true;
 }
 
-// Blocks that other threads free at this moment were counted then; the caches are emptied so that none of them is handed out
-// again.
+// Blocks that other threads are freeing at this moment are already counted. The caches are emptied so that none of
+// these blocks is reused.
 void Heap::drop_lost_blocks() {
   const StreamCaches::AllLocked held(caches);
   caches.each([&](StreamCache& cache) {

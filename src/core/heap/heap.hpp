@@ -1,9 +1,9 @@
-// The heap: every part that memory goes through, and how blocks are taken from it and given back to it.
+// The heap: owns all parts that memory goes through, and takes and gives blocks.
 //
-//   a block that is freed  ->  its stream's cache  ->  (flush)  ->  a gap, on a handle that is idle when no block touches it
+//   a freed block  ->  its stream's cache  ->  (flush)  ->  a gap, on a handle that is idle when no block touches it
 //
-// Nothing here asks the driver for memory, waits, or takes the arena's lock: the caller holds it. What a request does when
-// there is no hit is up to arena/ladder.hpp.
+// Nothing here asks the driver for memory, waits, or takes the arena's lock: the caller holds it. arena/ladder.hpp
+// decides what a request does when there is no hit.
 #pragma once
 
 #include <atomic>
@@ -32,37 +32,37 @@ namespace arena {
 
 class Heap {
  public:
-  Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings with, std::uint64_t id);
+  Heap(std::shared_ptr<const Driver> driver, int number, ArenaSettings its_settings, std::uint64_t its_id);
 
-  // A block for a request without the driver's help: from its stream's cache, or from a gap that is backed and that no other
-  // stream uses any more. Null if there is none.
+  // A hit, without the driver's help: a block from the stream's cache, or from a backed gap that the stream need not
+  // wait for. Null if there is none.
   Block* take(const Request& request);
-  // A block at a place that is backed, in a gap.
+  // A block at a backed place in a gap.
   Block& take_at(Offset offset, const Request& request);
-  // A block from what the same stream freed in the same capture: the graph runs them in that order.
+  // A block from memory that the same stream freed in the same capture: the graph runs its work in that order.
   Block* take_from_graph(const Request& request);
-  // A block that its user frees.
+  // Frees a block.
   void give(Block& block);
-  // A graph will not be launched again: its memory is ordinary memory, once everything that runs now is done. Blocks that the
-  // program still has are its own. False if it was released before.
+  // The graph will not be launched again: its memory becomes ordinary memory once everything that runs now is done, and
+  // its live blocks become ordinary blocks. False if it was released before.
   bool release(GraphMemory& graph);
 
   // The place for a request that leaves the most for later ones, backed or not.
   std::optional<Place> best_place(Bytes rounded) const;
-  bool is_wasteful(const Place& place, Span span) const;  // where memory is scarce and nothing may be moved
+  bool is_wasteful(const Place& place, Span span) const;  // see Backing; false if data may be moved
   bool must_wait(const Request& request, Offset offset) const;
 
-  // From now on no cache takes the block.
+  // From now on no cache accepts the block.
   void make_uncacheable(Block& block);
   // Returns cached blocks to the gaps. False if there were none.
   bool flush_caches(StreamCache::Which which = StreamCache::Which::kAll);
-  // The same for inspection. The blocks are back in their caches afterwards, so that requests do not depend on who has
-  // looked.
+  // The same for an inspection. The blocks return to their caches afterwards, so that inspections do not influence
+  // which memory requests get.
   void flush_for_inspection();
   void restore_after_inspection();
-  // To be called when something changes that decides what caches may keep.
+  // Call this after a change that decides what caches may keep.
   void update_cache_policy();
-  // After a failed re-backing: blocks whose data was lost leave the account.
+  // After a failed re-backing: blocks whose data was lost are no longer counted.
   void drop_lost_blocks();
 
   Granules cap() const { return backing->count(settings.cap); }
@@ -75,10 +75,10 @@ class Heap {
   void check_if_validating() const {
     if (settings.validates) check(*this);
   }
-  // A wait used an event that was recorded on free: more of them are worth it.
-  void earn_records();
-  // A driver that never gave virtual memory and does not support it, after all: plain segments instead. There are no blocks
-  // yet. False if the error is about something else.
+  // A wait used an event that was recorded on free, so more of them are worth recording.
+  void allow_more_records();
+  // Switches to plain segments if the error shows that the driver does not support virtual memory after all. That is
+  // known before there are any blocks. False if the error means something else.
   bool fall_back(const DriverError& error, Lock& lock);
 
   const std::uint64_t id;
@@ -87,7 +87,7 @@ class Heap {
   Limits limits{device, settings, backing};
   BackingPlan plan;
   std::atomic<bool> is_plain;
-  std::atomic<bool> moves;  // whether live data may be moved when nothing else helps, as far as is known
+  std::atomic<bool> moves;  // see Arena::expect_moving()
   StreamCaches caches;
   PeakTracker tracker{id};
   Streams streams;
@@ -96,18 +96,18 @@ class Heap {
   Gaps gaps;
   std::unique_ptr<Backing> backing;
   Blocks blocks;
-  std::vector<std::shared_ptr<GraphMemory>> graphs;  // that keep memory
+  std::vector<std::shared_ptr<GraphMemory>> graphs;  // that hold memory
   std::shared_ptr<GraphMemory> unclaimed;            // of captures without a graph of their own; null if there is none
-  std::condition_variable_any memory_moved;          // to or from the driver, without the lock
+  std::condition_variable_any memory_moved;          // memory in transit has arrived or left
   bool closed = false;
   bool is_flushed = false;    // for inspection: no cache may be used without the lock
-  bool wants_moving = false;  // at the next safe point: a request failed for it, or the last one ran out of time
+  bool wants_moving = false;  // at the next safe point: a request needed it, or the last pass ran out of time
   Peak peak;
-  std::uint64_t hits = 0, splits = 0, failures = 0;  // hits: without those of caches
+  std::uint64_t hits = 0, splits = 0, failures = 0;  // hits: not counting hits without the arena's lock
 
  private:
   enum class Origin { kNew, kCached };
-  // A cached block that was returned to the gaps for inspection, and what it takes to undo that.
+  // A cached block that was flushed for inspection, and what is needed to restore it.
   struct Flushed {
     Block* block;
     Gaps::Adjacent adjacent;
@@ -117,10 +117,10 @@ class Heap {
 
   BackingPlan plan_backing() const;
   std::unique_ptr<Backing> make_backing();
-  bool is_scarce(Bytes rounded) const;  // memory, for a request of this size, where nothing may be moved
+  bool is_scarce(Bytes rounded) const;  // memory is scarce for such a request, and data may not be moved
   std::optional<Place> find_hit(const Request& request) const;
   Block* take_cached(const Request& request);
-  // In a chunk of its graph, or, without one, at a place that was just taken.
+  // In a chunk of its graph; without a chunk, at a place that was just taken.
   Block& new_block(Offset offset, const Request& request, Offset chunk = kNoChunk);
   void start(Block& block, const Request& request, Origin origin);
   void add_to_graph(Block& block, const Request& request, Offset chunk);
@@ -134,9 +134,9 @@ class Heap {
   [[gnu::noinline]] void set_peak();
 
   std::vector<Flushed> flushed_;
-  bool has_much_room_ = false;  // under the cap, or of what the device had
-  Bytes left_ = 0;              // of the same
-  Bytes full_at_ = ~Bytes{0};   // what was reserved when the device last had no more
+  bool has_much_room_ = false;  // under the cap and full_at_
+  Bytes room_left_ = 0;         // the same in bytes
+  Bytes full_at_ = ~Bytes{0};   // how much was reserved when the device last ran out of memory
   int records_left_ = 64;       // events that may still be recorded on free
 };
 

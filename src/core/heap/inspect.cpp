@@ -24,21 +24,21 @@ void add_counts(const Heap& heap, Stats& s) {
   });
 }
 
-// Of each range of addresses, the part that was ever backed is enough: the rest is as large as can be.
+// A segment is the mapped part of an address range: the rest is huge and empty.
 void add_segments(const Heap& heap, Snapshot& snapshot) {
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ranges;  // from where to where, by their beginning
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ranges;  // [first, last) by the start of the range
   heap.backing->each([&](const Backing::MappingInfo& info) {
-    const auto [begin, size, address, idle, pending, alias_of] = info;
-    if (alias_of == 0) {
-      snapshot.handles.push_back({address, size});
+    if (info.alias_of == 0) {
+      snapshot.handles.push_back({info.address, info.size});
     } else {
-      snapshot.aliases.push_back({address, alias_of, size});
+      snapshot.aliases.push_back({info.address, info.alias_of, info.size});
     }
-    if (address == 0) return;
-    const auto [it, is_new] = ranges.try_emplace(heap.backing->range_of(address), address, address + size);
+    if (info.address == 0) return;
+    const std::uint64_t end = info.address + info.size;
+    const auto [it, is_new] = ranges.try_emplace(heap.backing->range_of(info.address), info.address, end);
     if (is_new) return;
-    it->second.first = std::min(it->second.first, address);
-    it->second.second = std::max(it->second.second, address + size);
+    it->second.first = std::min(it->second.first, info.address);
+    it->second.second = std::max(it->second.second, end);
   });
   for (const auto& [range, part] : ranges) snapshot.segments.push_back({part.first, part.second - part.first});
 }
@@ -51,7 +51,7 @@ void add_captured(const Heap& heap, Snapshot& snapshot) {
   }
 }
 
-// There may be very many: they are sorted as pairs of numbers, and put among the free pieces, which are.
+// There may be very many blocks: they are sorted as small pairs, and merged into the free pieces, which are sorted.
 void add_blocks(const Heap& heap, Snapshot& snapshot) {
   std::vector<std::pair<std::uint64_t, const Block*>> sorted;
   sorted.reserve(heap.blocks.size());
@@ -65,7 +65,7 @@ void add_blocks(const Heap& heap, Snapshot& snapshot) {
   for (const auto& [address, block] : sorted) {
     while (next != free.end() && next->address < address) snapshot.pieces.push_back(*next++);
     const bool is_default = block->cu_stream == cu::legacy_stream();
-    const auto stream = is_default ? 0 : reinterpret_cast<std::uint64_t>(block->cu_stream);  // as people say it
+    const auto stream = is_default ? 0 : reinterpret_cast<std::uint64_t>(block->cu_stream);  // as CuPy and PyTorch do
     snapshot.pieces.push_back({.address = address,
                                .size = block->size,
                                .state = Snapshot::State::kLive,
@@ -80,7 +80,7 @@ void add_blocks(const Heap& heap, Snapshot& snapshot) {
   snapshot.pieces.insert(snapshot.pieces.end(), next, free.end());
 }
 
-// Free pieces are cut at the borders of handles: each has one reason.
+// Free pieces are split at handle boundaries, so that each has one state.
 void add_pieces(const Heap& heap, Snapshot& snapshot) {
   using enum Snapshot::State;
   struct Backed {
@@ -91,7 +91,8 @@ void add_pieces(const Heap& heap, Snapshot& snapshot) {
   std::vector<Backed> handles;
   heap.backing->each([&](const Backing::MappingInfo& info) {
     const Snapshot::State state = !info.idle ? kStranded : info.pending ? kPending : kReleasable;
-    if (info.address != 0) handles.push_back({info.begin, info.begin + info.size, info.address, state});
+    if (info.address == 0) return;
+    handles.push_back({.begin = info.begin, .end = info.begin + info.size, .address = info.address, .state = state});
   });
   std::sort(handles.begin(), handles.end(), [](const Backed& a, const Backed& b) { return a.begin < b.begin; });
   const auto add_free = [&](Offset from, Offset to) {
@@ -102,7 +103,7 @@ void add_pieces(const Heap& heap, Snapshot& snapshot) {
     }
   };
   heap.gaps.each([&](const Gap& gap) { add_free(gap.begin, gap.end); });
-  heap.blocks.each([&](const Block& block) {  // what is left under a block that has lost its data is of no use
+  heap.blocks.each([&](const Block& block) {  // memory under a block that lost its data is free, but of no use
     if (block.lost) add_free(block.offset, block.offset + block.size);
   });
   add_captured(heap, snapshot);
@@ -144,19 +145,19 @@ Stats running_counts(const Heap& heap) {
 Stats stats_of(const Heap& heap, Moving moving) {
   Stats s = running_counts(heap);
   s.device_free = heap.limits.device_free();
-  const Granules most = heap.limits.reach_with(s.device_free);
+  const Granules most = heap.limits.reachable_with(s.device_free);
   s.largest_without_moving = s.largest_with_moving = heap.backing->largest(most, Moving::kForbidden);
   if (s.compactable > 0) s.largest_with_moving = heap.backing->largest(most, Moving::kAllowed);
   s.largest = moving == Moving::kAllowed ? s.largest_with_moving : s.largest_without_moving;
   return s;
 }
 
-// A driver that fails to answer keeps nobody from looking, nor a request from failing with its own error.
+// A driver error must neither prevent an inspection nor hide the error of a failed request.
 Inspection::Inspection(Heap& heap) {
   heap.flush_for_inspection();
-  quietly([&] {
+  ignore_errors([&] {
     if (heap.streams.any_capturing()) return;
-    const Relaxed relaxed(heap.device);
+    const RelaxedCapture relaxed(heap.device);
     heap.streams.ensure_events(heap.backing->pending_marks(), EventScope::kStreams);
     poll_.emplace(*heap.backing);
   });
@@ -182,7 +183,7 @@ void check(const Heap& heap) {
   const auto demand = [](bool condition, const std::string& text) {
     if (!condition) throw Error("the arena is inconsistent: " + text);
   };
-  demand(heap.gaps.consistent(), "the index of gaps");
+  demand(heap.gaps.consistent(), "the tree of gaps is broken");
   if (const auto problem = heap.backing->problem()) demand(false, *problem);
   const StreamCaches::AllLocked held(heap.caches);
   Bytes requested = 0, live = 0, others = 0, free = 0, segments = heap.is_plain ? 0 : heap.backing->size();
@@ -191,7 +192,7 @@ void check(const Heap& heap) {
     const Span span = heap.backing->span_of(block.offset, block.size);
     if (!heap.backing->has_lost(span)) {
       demand(heap.backing->is_backed(span) && block.address == heap.backing->address_of(block.offset),
-             "a block's address");
+             "a block's address is wrong, or it is not backed");
     }
     const bool counts = block.live && !block.lost;
     requested += counts ? block.requested : 0;
@@ -216,7 +217,7 @@ void check(const Heap& heap) {
   }
   const Sums sums = heap.tracker.sums();
   demand(requested == static_cast<Bytes>(sums.requested) && live == static_cast<Bytes>(sums.live),
-         "the sums over all blocks differ from the running counts");
+         "the sums over all blocks differ from the running totals");
   demand(live + others + free + heap.backing->inactive() * heap.backing->granule() == segments,
          "blocks and gaps do not fill the segments");
 }

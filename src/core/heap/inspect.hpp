@@ -1,5 +1,5 @@
-// Looking at the heap: the account, everything there is, and whether all of it is consistent. For callers that hold the arena's
-// lock, and have flushed the heap for inspection where cached blocks should count as free.
+// Inspects the heap: the account, a snapshot, and whether everything is consistent. Callers hold the arena's lock, and
+// flush the heap for inspection if cached blocks should count as free.
 #pragma once
 
 #include <optional>
@@ -12,12 +12,12 @@ namespace arena {
 
 class Heap;
 
-// What is known without asking the index of gaps.
+// Without `device_free` and the `largest` figures, so it is fast.
 Stats running_counts(const Heap& heap);
-// With the largest request that would pass, with moving live data or without.
 Stats stats_of(const Heap& heap, Moving moving);
 Snapshot take_snapshot(Heap& heap, Moving moving);
-// While it lives, the caches are flushed for inspection, and what streams have done is known as far as they can be asked.
+// Flushes the caches for inspection and polls the streams, if no capture prevents that. At the end the answers of the
+// streams are forgotten; the next lock restores the caches.
 class Inspection {
  public:
   explicit Inspection(Heap& heap);
@@ -25,7 +25,7 @@ class Inspection {
  private:
   std::optional<Backing::TemporaryPoll> poll_;
 };
-// Throws Error that says which invariant does not hold.
+// Throws an Error that names the invariant that does not hold.
 void check(const Heap& heap);
 
 }  // namespace arena

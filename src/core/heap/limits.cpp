@@ -14,30 +14,30 @@ bool Limits::is_near_cap() const {
 Granules Limits::limit() const { return settings_.headroom > 0 ? limit_with(device_free()) : cap(); }
 
 Granules Limits::limit_with(Bytes device_free) const {
-  // Memory on its way here counts as reserved, but the driver counts it as free.
-  const Bytes kept = settings_.headroom + backing_->coming() * backing_->granule();
+  // Incoming memory counts as reserved, but the driver still counts it as free.
+  const Bytes kept = settings_.headroom + backing_->incoming() * backing_->granule();
   const Bytes room = device_free - std::min(device_free, kept);
   return in_granules(std::min(settings_.cap, backing_->reserved() * backing_->granule() + room));
 }
 
-// Plain segments go back before a larger one is taken. While other programs are in the headroom, none could be taken: the
-// idle ones would be lost for nothing.
-Granules Limits::reach() const { return settings_.headroom > 0 ? reach_with(device_free()) : cap(); }
+// Idle plain segments are released before a larger one is taken. While other programs use the headroom, no new segment
+// can be taken, so the idle ones would be lost for nothing.
+Granules Limits::reachable() const { return settings_.headroom > 0 ? reachable_with(device_free()) : cap(); }
 
-Granules Limits::reach_with(Bytes device_free) const {
+Granules Limits::reachable_with(Bytes device_free) const {
   return backing_->is_plain() && device_free < settings_.headroom ? 0 : limit_with(device_free);
 }
 
-// Memory on its way here counts as reserved, but is not taken yet.
-Bytes Limits::taken() const { return (backing_->reserved() - backing_->coming()) * backing_->granule(); }
+Bytes Limits::taken() const { return (backing_->reserved() - backing_->incoming()) * backing_->granule(); }
 
 Bytes Limits::device_free() const {
   const Bytes was = last_free_ + last_taken_;
   return was - std::min(was, taken());
 }
 
-// What comes or goes meanwhile, or is about to go, may or may not be in the answer: assume that less is free.
-void Limits::require_answer(Lock& lock) {
+// Memory that is taken or released during the call, or is about to be, may or may not be in the answer. Assumes the
+// lower value.
+void Limits::ask_device_or_throw(Lock& lock) {
   const Bytes before = taken(), returned = backing_->returned();
   Bytes free = 0;
   {
@@ -45,20 +45,20 @@ void Limits::require_answer(Lock& lock) {
     free = device_.free();
   }
   last_free_ = free;
-  const Bytes gone = backing_->returned() - returned + backing_->leaving() * backing_->granule();
+  const Bytes gone = backing_->returned() - returned + backing_->outgoing() * backing_->granule();
   last_taken_ = before - std::min(before, gone);
 }
 
 void Limits::ask_device(Lock& lock) {
-  quietly([&] { require_answer(lock); });
+  ignore_errors([&] { ask_device_or_throw(lock); });
 }
 
 void Limits::ask_device(const Request& request, Lock& lock) {
-  if (!std::exchange(request.has_asked, true)) ask_device(lock);
+  if (!std::exchange(request.has_asked_device, true)) ask_device(lock);
 }
 
 void Limits::ask_before_growing(const Request& request, Lock& lock) {
-  if (settings_.headroom > 0 && !std::exchange(request.has_asked, true)) require_answer(lock);
+  if (settings_.headroom > 0 && !std::exchange(request.has_asked_device, true)) ask_device_or_throw(lock);
 }
 
 }  // namespace arena

@@ -1,4 +1,4 @@
-// What an arena is made with.
+// The settings of an arena.
 #pragma once
 
 #include "core/backing/plain.hpp"

@@ -6,12 +6,12 @@
 namespace arena {
 
 bool Watch::wants(Time at, Bytes live, Bytes reserved) const {
-  if (stretches_.empty() || stretches_.back().number != at / length_) return true;
-  const Stretch& s = stretches_.back();
+  if (intervals_.empty() || intervals_.back().number != at / length_) return true;
+  const Interval& s = intervals_.back();
   return live > s.most_live.stats.live || live < s.least_live.stats.live || reserved > s.most_reserved.stats.reserved;
 }
 
-void Watch::merge(Stretch& into, const Stretch& other) {
+void Watch::merge(Interval& into, const Interval& other) {
   if (other.most_live.stats.live > into.most_live.stats.live) into.most_live = other.most_live;
   if (other.least_live.stats.live < into.least_live.stats.live) into.least_live = other.least_live;
   if (other.most_reserved.stats.reserved > into.most_reserved.stats.reserved) into.most_reserved = other.most_reserved;
@@ -19,34 +19,34 @@ void Watch::merge(Stretch& into, const Stretch& other) {
 
 void Watch::add(const Sample& sample) {
   const std::lock_guard held(mutex_);
-  const Stretch one{sample.at / length_, sample, sample, sample};
-  if (!stretches_.empty() && stretches_.back().number >= one.number) {
-    merge(stretches_.back(), one);
+  const Interval one{.number = sample.at / length_, .most_live = sample, .least_live = sample, .most_reserved = sample};
+  if (!intervals_.empty() && intervals_.back().number >= one.number) {
+    merge(intervals_.back(), one);
     return;
   }
-  stretches_.push_back(one);
-  if (stretches_.size() > kMost) lengthen();
+  intervals_.push_back(one);
+  if (intervals_.size() > kMostIntervals) double_intervals();
 }
 
-void Watch::lengthen() {
+void Watch::double_intervals() {
   length_ *= 2;
-  std::vector<Stretch> longer;
-  for (Stretch& stretch : stretches_) {
-    stretch.number /= 2;
-    if (!longer.empty() && longer.back().number == stretch.number) {
-      merge(longer.back(), stretch);
+  std::vector<Interval> longer;
+  for (Interval& interval : intervals_) {
+    interval.number /= 2;
+    if (!longer.empty() && longer.back().number == interval.number) {
+      merge(longer.back(), interval);
     } else {
-      longer.push_back(stretch);
+      longer.push_back(interval);
     }
   }
-  stretches_ = std::move(longer);
+  intervals_ = std::move(longer);
 }
 
 bool Watch::wants_moment(Bytes live, std::size_t pieces) {
-  credit_ = std::min(credit_ + kPerTurn, kAtFirst);
+  credit_ = std::min(credit_ + kCreditPerTurn, kInitialCredit);
   if (!is_higher(live)) return false;
-  const Bytes much = kept_live_ / (pieces > kMany ? kGrowthOfMany : kGrowth);
-  if (pieces > credit_ && live - kept_live_ < much) return false;
+  const Bytes step = kept_live_ / (pieces > kManyPieces ? kLargeSteps : kSmallSteps);
+  if (pieces > credit_ && live - kept_live_ < step) return false;
   credit_ -= std::min(credit_, pieces);
   return true;
 }
@@ -62,8 +62,8 @@ std::vector<Watch::Sample> Watch::samples() const {
   std::vector<Sample> found;
   {
     const std::lock_guard held(mutex_);
-    found.reserve(3 * stretches_.size());
-    for (const Stretch& s : stretches_) found.insert(found.end(), {s.most_live, s.least_live, s.most_reserved});
+    found.reserve(3 * intervals_.size());
+    for (const Interval& s : intervals_) found.insert(found.end(), {s.most_live, s.least_live, s.most_reserved});
   }
   std::stable_sort(found.begin(), found.end(), [](const Sample& a, const Sample& b) { return a.at < b.at; });
   const auto is_same = [](const Sample& a, const Sample& b) {

@@ -8,7 +8,7 @@
 namespace arena {
 namespace {
 
-// An error, such as no memory for a sample, does not concern the program that allocates and frees.
+// An error, such as running out of host memory for a sample, must not reach the program's allocation or free.
 template <typename Function>
 void without_errors(const Function& function) {
   try {
@@ -25,7 +25,7 @@ void add_sample(Heap& heap, Watch::Time at) {
   heap.watch->add({at, stats});
 }
 
-// Does not ask the driver: this may be the free of a caller that cannot wait.
+// Does not ask the driver: this may run in a free that must not wait.
 void keep_moment(Heap& heap) {
   heap.flush_for_inspection();
   Watch::Moment moment{heap.watch->last(), heap.watch->last_on_clock(), {}};

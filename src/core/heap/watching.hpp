@@ -1,5 +1,4 @@
-// When the heap is sampled for its watch: before live bytes turn, and when what is reserved has changed. For heaps that have a
-// watch.
+// When to sample a heap that has a watch: before live bytes turn, and after the reserved bytes have changed.
 #pragma once
 
 #include "core/heap/watch.hpp"

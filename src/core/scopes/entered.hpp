@@ -1,4 +1,4 @@
-// What a thread has entered and not left: scopes, and graphs that it takes memory for.
+// The scopes that a thread is in, and the graphs that it allocates for.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,12 @@
 
 namespace arena {
 
-// How many of all kinds threads are in, of all owners, or have not noticed the end of: while there are none, nobody
-// needs to look.
+// The number of all entries in all threads, including ended ones that their thread has not dropped yet. While it is 0,
+// no thread needs to look.
 inline std::atomic<int> entered_by_threads = 0;
 inline bool is_any_entered() { return entered_by_threads.load(std::memory_order_relaxed) != 0; }
 
-// Those of one thread. One may end in another thread, or be forgotten: then it is dropped here, when this thread next
-// allocates.
+// The entries of one thread. An entry may be ended by another thread; this thread drops it when it next allocates.
 template <typename Thing>
 class EnteredByThread {
  public:

@@ -1,9 +1,9 @@
-// Memory of captured graphs. What is handed out while a stream is being captured belongs to the graph, which will use it
-// at every launch, whatever the program does with the block meanwhile. So when such a block is freed it goes back to its
-// graph alone, for later requests of the same capture, until the graph's memory is released.
+// Memory of captured graphs. Memory allocated while a stream is being captured belongs to the graph, which uses it at
+// every launch, even after the program has freed the block. So a freed block goes back to its graph, for later requests
+// of the same capture only, until the graph's memory is released.
 //
-//   chunk  a place that was taken from the gaps for a graph. It stays touched and pinned until the release
-//   piece  what is free of a chunk, in the order of one stream in one capture: only those may have it again
+//   chunk  a place taken from the gaps for a graph. It stays touched and pinned until the release
+//   piece  a free part of a chunk, freed by one stream in one capture; only the same stream and capture may reuse it
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class GraphMemory {
     Offset offset = 0;
     Bytes size = 0;
   };
-  // What a graph runs one after the other. Capture 0: outside of any.
+  // A graph runs the work of one stream in one capture in order. Capture 0: not in a capture.
   struct Order {
     StreamIndex stream = 0;
     std::uint64_t capture = 0;
@@ -33,11 +33,11 @@ class GraphMemory {
   struct Piece {
     Bytes size = 0;
     Order order = {};
-    Offset chunk = 0;  // in which it lies
+    Offset chunk = 0;  // that it is part of
   };
 
   void add(Chunk chunk) { chunks_.push_back(chunk); }
-  // A place in the smallest piece that was freed in this order and is large enough.
+  // Best fit: a place in the smallest piece of this order that is large enough.
   struct Taken {
     Offset offset = 0;
     Offset chunk = 0;
@@ -50,7 +50,7 @@ class GraphMemory {
   const std::map<Offset, Piece>& pieces() const { return pieces_; }
   void clear();
 
-  // A thread takes memory for this graph no more, or the graph's memory was released.
+  // The thread no longer allocates for this graph, or the graph's memory was released.
   void end() { ended_ = true; }
   bool has_ended() const { return ended_; }
 
@@ -61,8 +61,8 @@ class GraphMemory {
   std::atomic<bool> ended_ = false;
 };
 
-// The graph for which this thread takes memory of an owner; null if there is none. A graph that was entered stays so
-// until it has ended.
+// The graph that this thread allocates for, by arena (`owner`); null if there is none. An entered graph stays current
+// until it ends.
 std::shared_ptr<GraphMemory> current_graph(std::uint64_t owner);
 void enter_graph(std::uint64_t owner, std::shared_ptr<GraphMemory> graph);
 

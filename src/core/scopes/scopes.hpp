@@ -1,5 +1,5 @@
-// Named parts of a program, each with the bytes that it allocated and, if it likes, a budget for them. Scopes nest: what
-// counts in one counts in those around it. A scope is entered by a thread, for the allocations of that thread alone.
+// Named parts of a program, each with the bytes that it allocated and an optional budget. Scopes nest: an allocation
+// counts in its scope and in all scopes around it. A scope applies only to the thread that entered it.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace arena {
 
-// What all scopes of one path have in common, in all threads, from the first of them to the end of the arena. Read and
-// written under the arena's lock.
+// Totals over all scopes with the same path, in all threads, for the life of the arena. Needs the arena's lock.
 struct ScopeTotals {
   Bytes live = 0, peak = 0;
-  std::uint64_t blocks = 0, entered = 0;  // live ones; scopes so far
-  std::optional<Bytes> budget = {};       // of the last one
+  std::uint64_t blocks = 0;          // live ones
+  std::uint64_t entered = 0;         // how often a scope was entered
+  std::optional<Bytes> budget = {};  // of the last scope
 
   void add(Bytes size) {
     live += size;
@@ -31,8 +31,8 @@ struct ScopeTotals {
   }
 };
 
-// The totals of an arena's scopes by path. Names may be made up without end, so what comes after so many paths is counted
-// together.
+// The totals of an arena's scopes by path. A program may generate any number of names, so after kMost paths the others
+// are counted together.
 class ScopePaths {
  public:
   static constexpr std::size_t kMost = 1000;
@@ -60,16 +60,16 @@ class Scope;
 
 struct ScopeOptions {
   std::uint64_t number = 0;  // among all scopes of its arena
-  std::uint64_t first = 0;   // serial that a block in it may have
+  std::uint64_t first = 0;   // lowest serial of a block in it
   std::string name;
   std::optional<Bytes> budget = {};
   std::shared_ptr<Scope> parent = {};
 };
 
-// The figures change under the arena's lock, and may be read without.
+// The figures change with the arena's lock held, and can be read without it.
 class Scope {
  public:
-  static constexpr std::uint32_t kDeepest = 1000;  // one in another: all are gone through again and again
+  static constexpr std::uint32_t kDeepest = 1000;  // levels of nesting: every allocation walks all of them
 
   Scope(ScopeOptions options, ScopePaths& paths)
       : options_(std::move(options)), totals_(paths.enter(path(), options_.budget)) {}
@@ -89,13 +89,13 @@ class Scope {
   void end() { ended_ = true; }
 
   Bytes left() const { return budget() ? *budget() - std::min<Bytes>(*budget(), live_) : ~Bytes{0}; }
-  // What is left of all budgets.
+  // The least that is left in this scope and those around it.
   Bytes left_in_all() const { return parent() ? std::min(left(), parent()->left_in_all()) : left(); }
   Bytes least_budget() const {
     const Bytes own = budget().value_or(~Bytes{0});
     return parent() ? std::min(own, parent()->least_budget()) : own;
   }
-  // Whether what counts in it counts in the other: it is that one, or inside of it.
+  // Whether it is the other scope, or inside it.
   bool is_in(const Scope& other) const { return this == &other || (parent() && parent()->is_in(other)); }
   // The innermost scope whose budget a request would exceed.
   const Scope* exceeded_by(Bytes size) const {
@@ -128,7 +128,7 @@ class Scope {
   std::atomic<bool> ended_ = false;
 };
 
-// The scope that this thread is in, of those that were entered for an owner and have not ended; null if there is none.
+// The innermost scope that this thread is in, by arena (`owner`); null if there is none.
 std::shared_ptr<Scope> current_scope(std::uint64_t owner);
 void enter_scope(std::uint64_t owner, std::shared_ptr<Scope> scope);
 

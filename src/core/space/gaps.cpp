@@ -6,7 +6,7 @@
 namespace arena {
 
 void Gaps::Summary::include(const Summary& other) {
-#ifdef __GNUC__  // which does not find by itself that this is three instructions
+#ifdef __GNUC__  // GCC does not vectorise the code below by itself
   using Four = std::int32_t __attribute__((vector_size(16)));
   Four mine, theirs;
   std::memcpy(&mine, this, sizeof mine);
@@ -24,13 +24,13 @@ void Gaps::Summary::include(const Summary& other) {
 Gaps::Summary Gaps::summary_of(const Gap& gap) const {
   const Offset first = granule_.up(gap.begin), last = granule_.down(gap.end);
   const std::int32_t size = units(gap.size());
-  if (first >= last) return {size, 0, size, size};
+  if (first >= last) return {.size = size, .middle = 0, .edge = size, .edges = size};
   const Bytes left = first - gap.begin, right = gap.end - last;
   const auto middle = static_cast<std::int32_t>(granule_.count(last - first));
-  return {size, middle, units(std::max(left, right)), units(left + right)};
+  return {.size = size, .middle = middle, .edge = units(std::max(left, right)), .edges = units(left + right)};
 }
 
-// Where in a gap that is large enough a request touches the fewest new granules, the left edge before the right.
+// The place in a large enough gap where a request touches the fewest new granules. Prefers the left edge.
 Place Gaps::place_in(const Gap& gap, Bytes size) const {
   const Offset first = granule_.up(gap.begin), last = granule_.down(gap.end);
   if (first >= last) return {gap.begin, 0};
@@ -43,7 +43,7 @@ Place Gaps::place_in(const Gap& gap, Bytes size) const {
   return {gap.end - size, from_right};
 }
 
-// The lowest gap that `fits`, which one of a subtree does if and only if the largest offers there do.
+// The lowest gap that fits. `fits` must be true of a subtree's maxima if and only if it is true of a gap in it.
 template <typename Fits>
 Gaps::Index Gaps::lowest(const Fits& fits) const {
   const Node* nodes = nodes_.data();
@@ -60,7 +60,7 @@ Gaps::Index Gaps::lowest(const Fits& fits) const {
   }
 }
 
-// The lowest gap that `fits`, in subtrees whose largest offers are `enough`, which is never true of nothing.
+// The lowest gap that fits. Subtrees whose maxima are not `enough` are skipped; an empty one never is enough.
 template <typename Enough, typename Fits>
 Gaps::Index Gaps::lowest(Index node, const Enough& enough, const Fits& fits) const {
   while (enough(nodes_[node].largest)) {
@@ -72,9 +72,9 @@ Gaps::Index Gaps::lowest(Index node, const Enough& enough, const Fits& fits) con
   return kNone;
 }
 
-// A request of k granules and a rest of r bytes touches k - 1 new granules (when it fills a gap so well that both edges
-// take part), k (when an edge takes the rest), or k + 1. Tried in this order; the first two steps are one for requests
-// below a granule.
+// A request of k granules and a rest of r bytes touches k - 1 new granules (if it fills a gap so well that it uses both
+// edges), k (if an edge holds the rest), or k + 1. Tried in this order; for requests below a granule, the first two are
+// the same.
 std::optional<Place> Gaps::find(Bytes wanted) const {
   const auto answer = [&](Index node) {
     Place place = place_in(nodes_[node].gap, wanted);
@@ -104,31 +104,32 @@ std::optional<Place> Gaps::find(Bytes wanted) const {
 
 Bytes Gaps::largest(Bytes new_granules) const {
   Bytes best = 0;
-  raise(root_, new_granules, best);
+  raise_largest(root_, new_granules, best);
   return best;
 }
 
-// An upper bound of what gaps with at most this much room can hold.
-Bytes Gaps::most(const Summary& summary, Bytes new_granules) const {
+// An upper bound on the request that fits into gaps with these maxima.
+Bytes Gaps::upper_bound(const Summary& summary, Bytes new_granules) const {
   if (new_granules == 0) return bytes(summary.edge);
   return std::min(bytes(summary.size), new_granules * granule_.bytes() + bytes(summary.edges));
 }
 
-// Goes only where more can be, and there first where the most can be: hardly more than one path.
-void Gaps::raise(Index node, Bytes new_granules, Bytes& best) const {
-  if (most(nodes_[node].largest, new_granules) <= best) return;
+// Branch and bound: descends into the more promising child first, so it visits little more than one path.
+void Gaps::raise_largest(Index node, Bytes new_granules, Bytes& best) const {
+  if (upper_bound(nodes_[node].largest, new_granules) <= best) return;
   const Summary& own = nodes_[node].own;
   const bool is_all = static_cast<Bytes>(own.middle) <= new_granules;
   best = std::max(best, is_all ? bytes(own.size) : new_granules * granule_.bytes() + bytes(own.edge));
   Index first = nodes_[node].child[0], second = nodes_[node].child[1];
-  const auto bound = [&](Index child) { return most(nodes_[child].largest, new_granules); };
+  const auto bound = [&](Index child) { return upper_bound(nodes_[child].largest, new_granules); };
   if (bound(first) < bound(second)) std::swap(first, second);
-  raise(first, new_granules, best);
-  raise(second, new_granules, best);
+  raise_largest(first, new_granules, best);
+  raise_largest(second, new_granules, best);
 }
 
-// A block that moves down to the border of its first granule, or to the beginning of the gap if that comes first, touches
-// no granule that it did not touch before. So these places are enough. From `end` on one of them is: all cost the same.
+// Moving a block down to the start of its first granule, or to the start of the gap if that is higher, makes it touch
+// no new granule. So only these places need to be considered, and only one of them from `end` on, where all cost the
+// same.
 std::optional<Place> Gaps::find_cheapest(Bytes wanted, Granules end, const Costs& costs) const {
   std::optional<Place> best;
   const auto consider = [&](Offset offset, Granules cost) {
@@ -143,7 +144,7 @@ std::optional<Place> Gaps::find_cheapest(Bytes wanted, Granules end, const Costs
     }
     consider(gap.begin, cost);
     cost = 0;
-    Granules at = granule_.count(granule_.up(gap.begin)), next = at;  // those in [at, next) are counted
+    Granules at = granule_.count(granule_.up(gap.begin)), next = at;  // `cost` is that of [at, next)
     for (; at * granule_.bytes() + wanted <= gap.end; cost -= cost_of(at++)) {
       for (; next < at + width; ++next) cost += cost_of(next);
       consider(at * granule_.bytes(), cost);
@@ -155,7 +156,7 @@ std::optional<Place> Gaps::find_cheapest(Bytes wanted, Granules end, const Costs
   return best;
 }
 
-// A window slides over the granules of each gap: as far to the right as the budget allows.
+// Slides a window over the granules of each gap, as wide as the budget allows.
 Bytes Gaps::largest(Granules budget, Granules end, const Costs& costs) const {
   Bytes best = 0;
   const auto cost_of = [&](Granules granule) -> Granules { return granule >= end || costs(granule); };
@@ -174,12 +175,12 @@ Bytes Gaps::largest(Granules budget, Granules end, const Costs& costs) const {
   return best;
 }
 
-// Both neighbours of a place lie on the way to it.
+// Both neighbours of an offset lie on the path down to it.
 Gaps::Neighbours Gaps::near(Offset offset) const {
   Neighbours found;
   for (Index node = root_; node != kNone;) {
     const Node& n = nodes_[node];
-    const bool is_before = n.gap.begin <= offset;  // which nobody can predict: no branches
+    const bool is_before = n.gap.begin <= offset;  // unpredictable, so no branches
     found.before = is_before ? node : found.before;
     found.after = is_before ? found.after : node;
     node = is_before ? n.child[1] : n.child[0];
@@ -194,7 +195,7 @@ Gaps::Neighbours Gaps::adjacent(Offset begin, Offset end) const {
   return found;
 }
 
-// From a node that was changed up to the root, or to where nothing changes any more.
+// From a changed node up to the root, or until nothing changes any more.
 void Gaps::update_from(Index index) {
   while (index != kNone) {
     Node& node = nodes_[index];
@@ -288,7 +289,7 @@ Gaps::Index Gaps::new_node(Gap gap) {
   }
   const Index node = unused_.back();
   unused_.pop_back();
-  seed_ ^= seed_ << 13;  // xorshift: the shape of the tree need not be secret, only even
+  seed_ ^= seed_ << 13;  // xorshift is good enough to balance the tree
   seed_ ^= seed_ >> 17;
   seed_ ^= seed_ << 5;
   const Summary own = summary_of(gap);
@@ -303,8 +304,8 @@ void Gaps::update(Node& node) {
   node.largest = largest;
 }
 
-// A node has got other children.
-void Gaps::adopt(Index index) {
+// After the children of a node have changed.
+void Gaps::link_children(Index index) {
   Node& node = nodes_[index];
   nodes_[node.child[0]].parent = nodes_[node.child[1]].parent = index;
   update(node);
@@ -315,11 +316,11 @@ Gaps::Index Gaps::merge(Index left, Index right) {
   if (right == kNone) return left;
   if (nodes_[left].priority > nodes_[right].priority) {
     nodes_[left].child[1] = merge(nodes_[left].child[1], right);
-    adopt(left);
+    link_children(left);
     return left;
   }
   nodes_[right].child[0] = merge(left, nodes_[right].child[0]);
-  adopt(right);
+  link_children(right);
   return right;
 }
 
@@ -339,11 +340,11 @@ void Gaps::split(Index node, Offset at, Index& below, Index& above) {
     nodes_[node].child[0] = rest;
     above = node;
   }
-  adopt(node);
+  link_children(node);
 }
 
-// Goes down to where its priority puts it, above nothing at the latest, and splits what is there. What lies above can
-// only have more room.
+// Descends to where the node's priority puts it, and splits the subtree there. The maxima of the nodes above can only
+// grow.
 Gaps::Index Gaps::insert(Gap gap) {
   const Index made = new_node(gap);
   Node& node = nodes_[made];
@@ -357,7 +358,7 @@ Gaps::Index Gaps::insert(Gap gap) {
   const Index below = *place;
   *place = made;
   split(below, node.gap.begin, node.child[0], node.child[1]);
-  adopt(made);
+  link_children(made);
   ++count_;
   return made;
 }
@@ -381,7 +382,7 @@ bool Gaps::consistent() const {
   return (root_ == kNone || nodes_[root_].parent == kNone) && consistent(root_, 0, ~Offset{0}, seen) && seen == count_;
 }
 
-// Sorted, never side by side, heap-ordered, and each node knows the largest below it.
+// Gaps are sorted and never adjacent, nodes are heap-ordered, and each has the maxima of its subtree.
 bool Gaps::consistent(Index node, Offset low, Offset high, std::size_t& seen) const {
   if (node == kNone) return true;
   const Node& n = nodes_[node];

@@ -1,16 +1,16 @@
-// The free pieces of the segment, and where a request is best put.
+// The free list: the gaps between blocks, and the best place for a request.
 //
-// Best is where it touches the fewest granules that no block touches yet, and among those places the lowest. A gap
-// begins and ends in granules that its neighbours touch, or at their borders:
+// The best place touches the fewest granules that no block touches yet; among equals it is the lowest. A gap begins and
+// ends inside granules that its neighbours touch, or at granule boundaries:
 //
 //        granule        granule        granule        granule
 //     |..........LLLL|MMMMMMMMMMMMMM|MMMMMMMMMMMMMM|RRR...........|      . block   L M R gap
 //
-// L and R are its edges, in touched granules, and M its middle, of whole untouched granules. A request of s bytes
-// anchored at an edge of e bytes touches ceil((s - e) / granule) new granules, but never more than there are.
+// L and R are its edges, in touched granules; M is its middle, of whole untouched granules. A request of s bytes
+// anchored at an edge of e bytes touches ceil((s - e) / granule) new granules, but never more than the middle has.
 //
-// The gaps are a treap by address in which every node knows the largest gap, middle and edges below it, so the
-// lowest gap that meets a demand is found by going down one path.
+// The gaps form a treap by address. Every node stores the maximum gap, middle and edges of its subtree, so the lowest
+// gap that is large enough is found on one path down.
 #pragma once
 
 #include <algorithm>
@@ -36,27 +36,26 @@ struct Gap {
 struct Place {
   Offset offset = 0;
   Bytes new_granules = 0;
-  std::uint32_t gap = 0;  // which it lies in, until something changes
+  std::uint32_t gap = 0;  // the node of its gap, until something changes
 };
 
 class Gaps {
  public:
-  // `is_reached` tells which marks need not be kept: a gap that grows would gather those of all streams there ever were.
+  // `is_reached` says which marks can be dropped: otherwise a growing gap would collect the marks of all streams ever.
   Gaps(Bytes granule, std::function<bool(Mark)> is_reached) : granule_(granule), is_reached_(std::move(is_reached)) {}
 
-  // Makes a range free, which was last used before the marks. It may not overlap a gap; gaps that it meets become one
-  // with it, with the marks of all.
+  // Frees a range that is in use up to the marks. It must not overlap a gap. Coalesces it with adjacent gaps and joins
+  // their marks.
   void add(Gap range, const Marks& marks);
-  // Takes a range that lies inside one gap; what is left of that keeps its marks. True if nothing is.
+  // Takes a range that lies inside one gap. What is left of the gap keeps its marks; true if nothing is left.
   bool take(Offset begin, Bytes size);
-  bool take(const Place& place, Bytes size) {
-    return take_from(place.gap, place.offset, size);
-  }  // which was just found
+  // The same for a place that was just found.
+  bool take(const Place& place, Bytes size) { return take_from(place.gap, place.offset, size); }
   bool holds(Offset begin, Bytes size) const {
     const Index node = floor(begin);
     return node != kNone && begin + size <= nodes_[node].gap.end;
   }
-  // The gaps that a range meets at its ends; and the same after it was added: the range is no gap any more, they are.
+  // The gaps adjacent to a range. undo_add() takes the range out again after add(), and restores them.
   struct MarkedGap {
     Gap gap;
     Marks marks;
@@ -68,25 +67,25 @@ class Gaps {
   void undo_add(Offset begin, const Adjacent& adjacent);
   std::optional<Place> find(Bytes wanted) const;
 
-  // Visits the gaps that hold a request, in the order of addresses, until the visitor returns true or has seen enough.
+  // Visits up to kMostVisits gaps that hold a request, by address, until the visitor returns true.
   template <typename Visit>
   void each_that_holds(Bytes wanted, Visit visit) const {
-    int left = kEnough;
+    int left = kMostVisits;
     visit_that_hold(root_, wanted, left, visit);
   }
 
-  const Marks& marks_of(const Place& place) const { return marks_[place.gap]; }  // which was just found
+  const Marks& marks_of(const Place& place) const { return marks_[place.gap]; }  // of a place that was just found
   // The marks of the gap that holds an offset.
   const Marks& marks_at(Offset offset) const { return marks_[floor(offset)]; }
-  // The largest request that touches at most so many new granules.
+  // The largest request that touches at most `new_granules` new granules.
   Bytes largest(Bytes new_granules) const;
 
-  // The same two questions where untouched granules do not all cost the same: `costs` says which ones do. From granule
-  // `end` on, all of them do. These look at every granule of every gap that is large enough.
+  // find() and largest() where only some untouched granules cost anything, as `costs` says; from granule `end` on, all
+  // do. These look at every granule of every gap that is large enough.
   using Costs = std::function<bool(Granules)>;
-  // The lowest place with the fewest granules that cost; its `new_granules` counts those.
+  // The lowest place with the lowest cost, which is its `new_granules`.
   std::optional<Place> find_cheapest(Bytes wanted, Granules end, const Costs& costs) const;
-  // The largest request that has a place with at most `budget` granules that cost.
+  // The largest request that has a place with a cost of at most `budget`.
   Bytes largest(Granules budget, Granules end, const Costs& costs) const;
 
   Bytes largest_gap() const { return bytes(nodes_[root_].largest.size); }
@@ -99,21 +98,21 @@ class Gaps {
   void each(Visit visit) const {
     visit_all(root_, visit);
   }
-  // Those that have a middle.
+  // Gaps that have a middle.
   template <typename Visit>
   void each_with_middle(Visit visit) const {
     visit_with_middle(root_, visit);
   }
-  // The invariant of the treap. For validate().
+  // Checks the invariants of the treap, for validate().
   bool consistent() const;
 
  private:
   using Index = std::uint32_t;
-  static constexpr int kEnough = 64;
-  static constexpr Index kNone = 0;  // a node that is no gap and has no room, so that most code need not check for it
+  static constexpr int kMostVisits = 64;
+  static constexpr Index kNone = 0;  // a sentinel node without room, so that most code need not check for it
 
-  // How much room a gap has, or the best of several: four numbers that fit into one register, because they are compared
-  // more often than anything else. Bytes are counted in units of the alignment; what does not fit is as good as endless.
+  // The room in a gap, or the maxima of several gaps: four numbers that fit into one register, because they are
+  // compared more often than anything else. Bytes are counted in units of the alignment, and saturate.
   struct alignas(16) Summary {
     std::int32_t size = 0;
     std::int32_t middle = 0;  // in granules
@@ -126,13 +125,13 @@ class Gaps {
     return static_cast<std::int32_t>(std::min<Bytes>(size / kAlignment, std::numeric_limits<std::int32_t>::max()));
   }
   static Bytes bytes(std::int32_t units) { return static_cast<Bytes>(units) * kAlignment; }
-  // One line of the cache; what is not needed on the way down the tree is elsewhere.
+  // One cache line, with only what is needed on the way down the tree.
   struct alignas(64) Node {
-    Summary largest;  // of each kind, in the subtree
+    Summary largest;  // maxima of the subtree
     Summary own;
     Gap gap;
     std::uint32_t priority = 0;
-    Index child[2] = {kNone, kNone};  // before and after it
+    Index child[2] = {kNone, kNone};  // lower and higher addresses
     Index parent = kNone;
   };
 
@@ -143,24 +142,24 @@ class Gaps {
   template <typename Enough, typename Fits>
   Index lowest(Index node, const Enough& enough, const Fits& fits) const;
 
-  Bytes most(const Summary& summary, Bytes new_granules) const;
-  void raise(Index node, Bytes new_granules, Bytes& best) const;
+  Bytes upper_bound(const Summary& summary, Bytes new_granules) const;
+  void raise_largest(Index node, Bytes new_granules, Bytes& best) const;
 
   bool take_from(Index gap, Offset begin, Bytes size);
   Index new_node(Gap gap);
-  void adopt(Index node);
+  void link_children(Index node);
   void update(Node& node);
   Index merge(Index left, Index right);
   bool consistent(Index node, Offset low, Offset high, std::size_t& seen) const;
-  void split(Index node, Offset at, Index& below, Index& above);  // gaps that begin before `at`, and the rest
+  void split(Index node, Offset at, Index& below, Index& above);  // into gaps that begin before `at`, and the others
   Index insert(Gap gap);
-  Index floor(Offset offset) const;  // the last gap that begins at or before it
+  Index floor(Offset offset) const;  // the last gap that begins at or before an offset
 
   struct Neighbours {
     Index before = kNone, after = kNone;
   };
-  Neighbours near(Offset offset) const;                 // of a place
-  Neighbours adjacent(Offset begin, Offset end) const;  // to a range
+  Neighbours near(Offset offset) const;
+  Neighbours adjacent(Offset begin, Offset end) const;
   void update_from(Index node);
   void drop(Index node);
   template <typename Visit>
@@ -171,7 +170,7 @@ class Gaps {
     visit_all(nodes_[node].child[1], visit);
   }
 
-  // Those larger than `bound`, which may grow on the way.
+  // Visits gaps larger than `bound`, which the visitor may raise.
   template <typename Visit>
   void visit_larger(Index node, const Bytes& bound, Visit& visit) const {
     if (node == kNone || bytes(nodes_[node].largest.size) <= bound) return;
@@ -199,7 +198,7 @@ class Gaps {
   GranuleSize granule_;
   std::function<bool(Mark)> is_reached_;
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::vector<Marks> marks_ = std::vector<Marks>(1);  // of what was freed in each
+  std::vector<Marks> marks_ = std::vector<Marks>(1);  // of each node's gap
   std::vector<Index> unused_;
   Index root_ = kNone;
   std::size_t count_ = 0;

@@ -1,5 +1,5 @@
-// Points in streams that memory was last used before. Memory may be used by a stream again at once, by another stream
-// after a wait for the mark, and by the host (to unmap it) when the mark is known to have been reached.
+// Marks: the points in streams up to which freed memory may be in use. The stream that freed it can reuse it at once,
+// another stream after waiting for the mark, and the host (to unmap it) once the mark is known to be reached.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace arena {
 
 using StreamIndex = std::uint32_t;
 
-// After the `number`-th free of a stream, counted from 1.
+// The point after the `number`-th free of a stream, counted from 1.
 struct Mark {
   StreamIndex stream = 0;
   std::uint64_t number = 0;
 };
 
-// At most one mark for each stream: the last one. Mostly there is only one, which takes no memory of its own.
+// The last mark of each stream. Usually there is only one, which is stored inline.
 class Marks {
  public:
   Marks() = default;
@@ -75,8 +75,8 @@ class Marks {
     several_->push_back(mark);
   }
 
-  Mark only_;        // if there is one: its number is not 0
-  Several several_;  // if there are more: all of them
+  Mark only_;        // the mark, if there is exactly one; its number is 0 if there is none
+  Several several_;  // all marks, if there are more; otherwise null
 };
 
 }  // namespace arena

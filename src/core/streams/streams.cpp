@@ -14,28 +14,28 @@ namespace {
 
 constexpr std::size_t kFewStreams = 64;
 
-// Threads that were numbered and have not ended. Never destroyed: threads end at any time.
-struct Living {
+// Numbers of threads that have not ended. Leaked, because threads can end at any time.
+struct LiveThreads {
   std::mutex mutex;
   std::set<std::uint64_t> numbers;
   std::uint64_t last = 0;
 };
-Living& living = *new Living;
+LiveThreads& live_threads = *new LiveThreads;
 
 #if __has_include(<pthread.h>)
-// A child has threads as well, so none of its parent's may be in the middle of this when it is made.
-const int held_while_forking =
-    pthread_atfork([] { living.mutex.lock(); }, [] { living.mutex.unlock(); }, [] { living.mutex.unlock(); });
+// A child uses this mutex, too, so no thread of the parent may hold it during the fork.
+const int held_while_forking = pthread_atfork([] { live_threads.mutex.lock(); }, [] { live_threads.mutex.unlock(); },
+                                              [] { live_threads.mutex.unlock(); });
 #endif
 
 struct ThreadNumber {
   std::uint64_t value = [] {
-    const std::lock_guard lock(living.mutex);
-    return *living.numbers.insert(++living.last).first;
+    const std::lock_guard lock(live_threads.mutex);
+    return *live_threads.numbers.insert(++live_threads.last).first;
   }();
   ~ThreadNumber() {
-    const std::lock_guard lock(living.mutex);
-    living.numbers.erase(value);
+    const std::lock_guard lock(live_threads.mutex);
+    live_threads.numbers.erase(value);
   }
 };
 
@@ -45,8 +45,8 @@ std::uint64_t this_thread() {
 }
 
 bool has_ended(std::uint64_t thread) {
-  const std::lock_guard lock(living.mutex);
-  return living.numbers.count(thread) == 0;
+  const std::lock_guard lock(live_threads.mutex);
+  return live_threads.numbers.count(thread) == 0;
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ StreamKey default_key(cu::Stream stream) {
   return stream == cu::per_thread_stream() ? StreamKey{stream, this_thread()} : StreamKey{cu::legacy_stream(), 0};
 }
 
-// Before CUDA 12 there are no ids: every call may pass another stream.
+// Before CUDA 12 there are no stream ids, so every call may be passing another stream.
 StreamKey borrowed_key(const Device& device, cu::Stream stream) {
   static std::atomic<std::uint64_t> unknown{0};
   constexpr std::uint64_t kNotAnId = std::uint64_t{1} << 63;
@@ -73,7 +73,7 @@ Streams::Streams(const Device& device, Listener listener) : device_(device), lis
 Streams::~Streams() {
   states_.clear();
   for (const auto& events : events_) {
-    for (const cu::Event event : events->unused) insist([&] { device_.delete_event(event); });
+    for (const cu::Event event : events->unused) try_twice([&] { device_.delete_event(event); });
   }
 }
 
@@ -88,7 +88,7 @@ StreamIndex Streams::index(StreamKey key) {
     if (const auto kept = indices_.find({key.stream, 0}); kept != indices_.end()) return kept->second;
   }
   if (const auto it = indices_.find(key); it != indices_.end()) return it->second;
-  // Of a stream that was let go since it was looked up, the CUstream alone says no longer which it is.
+  // A kept stream that was dropped since its key was looked up: its CUstream alone no longer identifies it.
   const bool was_kept = key.tag == 0 && !is_default(key.stream);
   return was_kept ? index(borrowed_key(device_, key.stream)) : add(key);
 }
@@ -101,7 +101,7 @@ void Streams::keep(cu::Stream stream, const std::shared_ptr<void>& owner) {
   if (owner && !state.owner) state.owner = owner;
 }
 
-// A borrowed stream becomes one whose CUstream stays its own.
+// Turns a borrowed stream into a kept one, identified by its CUstream.
 StreamIndex Streams::promote(cu::Stream stream) {
   const auto borrowed = indices_.find(borrowed_key(device_, stream));
   if (borrowed == indices_.end()) return add({stream, 0});
@@ -113,8 +113,9 @@ StreamIndex Streams::promote(cu::Stream stream) {
   return index;
 }
 
-// A stream that has the number of another is not that one. Its own blocks are freed on it as before.
-void Streams::retire_namesakes(StreamKey key) {
+// A new stream with the CUstream of a known one means that the known one is gone. The old stream's blocks are still
+// freed on its index.
+void Streams::retire_same_handle(StreamKey key) {
   if (is_default(key.stream)) return;
   while (true) {
     const auto it = indices_.lower_bound({key.stream, 0});
@@ -126,7 +127,7 @@ void Streams::retire_namesakes(StreamKey key) {
 StreamIndex Streams::add(StreamKey key) {
   Events& events = events_of(key);
   const bool is_blocking = is_default(key.stream) || device_.is_blocking(key.stream);
-  retire_namesakes(key);
+  retire_same_handle(key);
   StreamIndex index = static_cast<StreamIndex>(states_.size());
   if (vacant_.empty()) {
     states_.emplace_back();
@@ -134,7 +135,7 @@ StreamIndex Streams::add(StreamKey key) {
     index = vacant_.back();
     vacant_.pop_back();
   }
-  // A vacant state goes on counting, so that old marks in it stay reached.
+  // The counters of a reused state go on, so that its old marks stay reached.
   State& state = states_[index];
   state.key = key;
   state.events = &events;
@@ -146,7 +147,7 @@ StreamIndex Streams::add(StreamKey key) {
   return index;
 }
 
-// Work can be ordered after that of another device's primary context, but another context could end at any time.
+// Other devices' primary contexts can be kept alive by a reference. Any other context could be destroyed at any time.
 Streams::Events& Streams::events_of(StreamKey key) {
   if (is_default(key.stream)) return *events_.front();
   const cu::Context context = device_.context_of(key.stream);
@@ -157,7 +158,7 @@ Streams::Events& Streams::events_of(StreamKey key) {
   auto primary = device_.primary(context);
   if (!primary) {
     throw UsageError(
-        "this stream belongs to a context that is not the primary one of its device, so memory cannot be ordered after "
+        "this stream belongs to a context that is not its device's primary context, so memory cannot be ordered after "
         "it; use a stream of the primary context, as the CUDA runtime and CuPy do");
   }
   events_.push_back(std::make_unique<Events>(Events{context, std::move(primary)}));
@@ -170,10 +171,10 @@ bool Streams::reached(Marks& marks) const {
 }
 
 std::shared_ptr<Streams::EventUse> Streams::new_event(Events& events) {
-  // Or a long run would hold more and more of them.
-  if (events.unused.empty() && events.count >= events.enough) {
+  // Otherwise a long run would create more and more events.
+  if (events.unused.empty() && events.count >= events.collect_at) {
     collect();
-    events.enough = std::max(kFewEvents, 2 * (events.count - events.unused.size()));
+    events.collect_at = std::max(kFewEvents, 2 * (events.count - events.unused.size()));
   }
   if (events.unused.empty()) {
     events.unused.push_back(device_.new_event(events.context));
@@ -189,7 +190,7 @@ void Streams::finish_state(State& state, std::uint64_t number) {
   while (!state.records.empty() && state.records.front().number <= state.done) state.records.pop_front();
 }
 
-// The number of the per-thread stream means the calling thread's own: another thread's cannot be named at all.
+// The per-thread stream's handle means the calling thread's own stream: another thread's cannot be passed at all.
 bool Streams::can_use(const State& state) const {
   if (state.gone) return false;
   if (state.key.stream == cu::per_thread_stream()) return state.key.tag == this_thread();
@@ -214,7 +215,7 @@ const Streams::Record* Streams::find_record(Mark mark) const {
   return found != records.end() ? &*found : nullptr;
 }
 
-// A record that is reached after the mark; null if none can be made now.
+// A record at or after the mark; null if there is none and none can be made now.
 const Streams::Record* Streams::record_after(Mark mark, EventScope scope) {
   if (const Record* found = find_record(mark)) return found;
   State& state = states_[mark.stream];
@@ -228,16 +229,17 @@ const Streams::Record* Streams::record_after(Mark mark, EventScope scope) {
 void Streams::record_wanted_event(StreamIndex index) {
   State& state = states_[index];
   state.event_wanted = false;
-  if (can_use(state) && state.frees > state.done) quietly([&] { record_in_stream(state); });
+  if (can_use(state) && state.frees > state.done) ignore_errors([&] { record_in_stream(state); });
 }
 
-// All that was freed so far, what caches keep included, gets a number that the next event covers.
+// Gives everything freed so far, including cached blocks, a number that the next event covers.
 void Streams::advance(State& state) {
   ++state.frees;
   listener_.advance(static_cast<StreamIndex>(&state - states_.data()), state.frees + 1);
 }
 
-// A capture may begin in another thread at any moment. One that was not under way after the record has not swallowed it.
+// Another thread may begin a capture at any moment. If none is in progress after the record, the record is not part of
+// one.
 bool Streams::record_in_stream(State& state) {
   if (device_.is_capturing(state.key.stream)) return false;
   const auto use = new_event(*state.events);
@@ -248,7 +250,7 @@ bool Streams::record_in_stream(State& state) {
   return true;
 }
 
-// A capture would not survive it, so those that are known are asked for first.
+// This would invalidate a capture, so it checks for known ones first.
 bool Streams::record_in_context(State& state) {
   if (!device_.can_record_context() || any_capturing()) return false;
   const auto use = new_event(*state.events);
@@ -281,10 +283,10 @@ void Streams::note_end_of_captures() {
 void Streams::record_now(Mark mark) {
   State& state = states_[mark.stream];
   if (state.frees != mark.number) return;
-  quietly([&] {
+  ignore_errors([&] {
     if (state.records.size() >= kMostEvents) {
       ++round_;
-      ask(state);
+      query_records(state);
     }
     if (state.records.size() >= kMostEvents) return;
     if (can_use(state)) {
@@ -317,19 +319,19 @@ bool Streams::wait_on_device(StreamIndex user, const Marks& marks) {
   return true;
 }
 
-// Once in a round.
+// Queries the driver at most once per round.
 EventStatus Streams::status_of(EventUse& use) {
   if (use.reached) return EventStatus::kReached;
-  if (use.asked_round == round_) return EventStatus::kPending;
-  use.asked_round = round_;
+  if (use.query_round == round_) return EventStatus::kPending;
+  use.query_round = round_;
   const EventStatus status = device_.query(use.event);
   use.reached = status == EventStatus::kReached;
   return status;
 }
 
-// Records are reached in order: if the first was, the last that was is found by halving.
-void Streams::ask(State& state) {
-  std::size_t begin = 0, end = state.records.size();  // those before `begin` were reached; from `end` on, none was
+// Records are reached in order. Queries the first, and if that is reached, finds the last reached one by bisection.
+void Streams::query_records(State& state) {
+  std::size_t begin = 0, end = state.records.size();  // records before `begin` are reached, those from `end` on are not
   for (std::size_t at = 0; begin < end; at = begin + (end - begin) / 2) {
     const EventStatus status = status_of(*state.records[at].use);
     if (status == EventStatus::kReached) {
@@ -337,7 +339,7 @@ void Streams::ask(State& state) {
     } else if (status == EventStatus::kPending) {
       end = at;
     } else {
-      state.records.erase(state.records.begin() + static_cast<std::ptrdiff_t>(at));  // a capture has swallowed it
+      state.records.erase(state.records.begin() + static_cast<std::ptrdiff_t>(at));  // it became part of a capture
       --end;
     }
   }
@@ -352,8 +354,8 @@ void Streams::poll(const Marks& marks, EventScope scope) {
 void Streams::poll_once(const Marks& marks, EventScope scope) {
   for (const Mark mark : marks) {
     State& state = states_[mark.stream];
-    if (!reached(mark)) ask(state);
-    if (!reached(mark) && state.records.empty() && record_after(mark, scope) != nullptr) ask(state);
+    if (!reached(mark)) query_records(state);
+    if (!reached(mark) && state.records.empty() && record_after(mark, scope) != nullptr) query_records(state);
   }
 }
 
@@ -387,7 +389,7 @@ bool Streams::query_reached(const Marks& marks) const {
 
 void Streams::collect() {
   ++round_;
-  for (State& state : states_) ask(state);
+  for (State& state : states_) query_records(state);
 }
 
 Streams::Progress Streams::progress() {
@@ -397,7 +399,7 @@ Streams::Progress Streams::progress() {
     now.frees.push_back(state.frees);
   }
   for (const auto& events : events_) {
-    if (events->kept) now.others.push_back(events->kept);
+    if (events->primary) now.others.push_back(events->primary);
   }
   return now;
 }
@@ -406,7 +408,7 @@ void Streams::finish(const Progress& progress) {
   for (std::size_t i = 0; i < progress.frees.size(); ++i) finish_state(states_[i], progress.frees[i]);
 }
 
-// The legacy stream knows whether a blocking stream of its context is being captured, known here or not.
+// The legacy stream reports captures of all blocking streams of its context, including unknown ones.
 bool Streams::any_capturing() const {
   const auto is_capturing = [&](const State& state) {
     return can_use(state) ? !state.blocking && device_.is_capturing(state.key.stream) : state.captured_for != nullptr;
@@ -415,19 +417,19 @@ bool Streams::any_capturing() const {
 }
 
 // Whether nothing will be ordered after a stream any more.
-bool Streams::can_go(const State& state) const {
+bool Streams::can_drop(const State& state) const {
   if (state.key.stream == nullptr || state.active_calls > 0 || state.done < state.frees) return false;
   return !state.immortal || (state.key.stream == cu::per_thread_stream() && has_ended(state.key.tag));
 }
 
 void Streams::drop_idle(const std::function<bool(StreamIndex)>& is_used) {
   for (StreamIndex index = kAllStreams + 1; index < states_.size(); ++index) {
-    if (!can_go(states_[index]) || is_used(index)) continue;
+    if (!can_drop(states_[index]) || is_used(index)) continue;
     if (!states_[index].gone) retire(index);
     states_[index].key = {};
     vacant_.push_back(index);
   }
-  many_ = std::max(kFewStreams, 2 * (states_.size() - vacant_.size()));
+  drop_threshold_ = std::max(kFewStreams, 2 * (states_.size() - vacant_.size()));
 }
 
 }  // namespace arena

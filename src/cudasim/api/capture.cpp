@@ -20,7 +20,7 @@ void leave(Machine& m, const std::shared_ptr<Capture>& capture) {
   m.captures.erase(capture->id);
 }
 
-// Ends a capture that gives no graph.
+// Ends a capture without a graph.
 void abandon(Machine& m, const std::shared_ptr<Capture>& capture, const Death& death) {
   leave(m, capture);
   if (capture->own_graph) destroy_graph(m, capture->graph, death);
@@ -36,8 +36,8 @@ Result capture_info(std::string_view name, cu::Stream handle, cu::CaptureStatus*
   return enter(name, Need::kContext, [&](Call& call) {
     require(status != nullptr, kInvalidValue);
     const StreamRef stream = stream_of(call, handle);
-    if (stream == stream->context->legacy &&
-        !call.machine.captures.empty()) {  // of no use while a stream that it waits for is captured
+    // The legacy stream cannot be used while a stream that it waits for is being captured.
+    if (stream == stream->context->legacy && !call.machine.captures.empty()) {
       for (const StreamRef& other : streams_of(call.machine, *stream->context)) {
         require(!other->blocking() || !other->capture, kCaptureImplicit);
       }
@@ -73,7 +73,7 @@ Result begin_capture(Call& call, cu::Stream handle, cu::CaptureMode mode, const 
   return kSuccess;
 }
 
-// For those who want to know what the next node in the stream comes after. Good until something is queued there.
+// Returns the nodes that the next node of the stream depends on. Valid until something is queued in the stream.
 void show_dependencies(const StreamRef& stream, const cu::GraphNode** dependencies, const cu::GraphEdgeData** edges,
                        std::size_t* count) {
   Capture::Member& member = *stream->capture->member(stream);
@@ -151,10 +151,10 @@ void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark)
   Capture::Member& to = *capture.member(stream);
   from.joined = std::max(from.joined, mark.work);
   add_dependencies(to.last, mark.nodes);
-  to.work = ++capture.recorded;  // the waiting stream now holds something that must be joined in its turn
+  to.work = ++capture.recorded;  // the waiting stream must now be joined, too
 }
 
-void invalidate_if_under_way(const Machine& m, Capture& capture) {
+void invalidate_if_in_progress(const Machine& m, Capture& capture) {
   if (m.captures.contains(capture.id)) capture.invalid = true;
 }
 
@@ -176,8 +176,8 @@ void check_safe_in_capture(Call& call) {
   if (thread_mode == cu::CaptureMode::kRelaxed) return;
   for (const auto& [id, capture] : call.machine.captures) {
     const bool mine = capture->thread == this_thread() && capture->mode != cu::CaptureMode::kRelaxed;
-    const bool everyones = capture->mode == cu::CaptureMode::kGlobal && thread_mode == cu::CaptureMode::kGlobal;
-    if (mine || everyones) invalidate(*capture, kCaptureUnsupported);
+    const bool global = capture->mode == cu::CaptureMode::kGlobal && thread_mode == cu::CaptureMode::kGlobal;
+    if (mine || global) invalidate(*capture, kCaptureUnsupported);
   }
 }
 

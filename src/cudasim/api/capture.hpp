@@ -1,4 +1,4 @@
-// Stream capture: work queued in a captured stream becomes nodes of a graph, each after what its stream holds so far.
+// Stream capture: work queued in a captured stream becomes a node of a graph that depends on the stream's earlier nodes.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@
 namespace cudasim {
 
 struct Capture {
-  // A stream that takes part, and what of it has been joined by another that does.
+  // A stream in the capture, and how much of its work another one has joined.
   struct Member {
     StreamRef stream;
     std::uint64_t work = 0;
     std::uint64_t joined = 0;
-    std::vector<NodeState*> last{};      // what the next node comes after
-    std::vector<cu::GraphNode> shown{};  // the same, for those who ask
+    std::vector<NodeState*> last{};      // what the next node depends on
+    std::vector<cu::GraphNode> shown{};  // the same as handles, for cuStreamGetCaptureInfo
     std::vector<cu::GraphEdgeData> edges{};
   };
   std::uint64_t id = 0;
@@ -28,15 +28,15 @@ struct Capture {
   std::uint64_t thread = 0;
   StreamRef origin;
   bool invalid = false;
-  GraphRef graph;         // can be added to, and asked about, but not be launched or destroyed while the capture lasts
-  bool own_graph = true;  // goes if the capture fails
+  GraphRef graph;         // during the capture it accepts nodes and queries, but cannot be instantiated or destroyed
+  bool own_graph = true;  // destroyed if the capture fails
   std::vector<Member> members;
   std::uint64_t recorded = 0;
 
   Member* member(const StreamRef& stream);
 };
 
-// What an event remembers when it was recorded in a captured stream.
+// A point in a captured stream, where an event was recorded.
 struct CapturedMark {
   std::shared_ptr<Capture> capture;
   StreamRef stream;
@@ -46,21 +46,20 @@ struct CapturedMark {
 
 void record_work(Call& call, const StreamRef& stream, Work work);
 CapturedMark mark_capture(const StreamRef& stream);
-// The stream waits for what was captured up to the mark, and takes part in the capture from now on.
+// The stream waits for the captured work up to the mark, and is part of the capture from now on.
 void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark);
 
-// Ends the capture that a stream began, and invalidates one that it only takes part in: the stream goes.
+// For a stream that is destroyed: ends the capture that it began, and invalidates one that it has only joined.
 void drop_capture(Machine& m, const StreamRef& stream);
 
-// Invalidates a capture that has not ended.
-void invalidate_if_under_way(const Machine& m, Capture& capture);
+void invalidate_if_in_progress(const Machine& m, Capture& capture);
 // Refuses with `code`, and invalidates the capture, when the stream is being captured.
 void refuse_capture(const StreamState& stream, Result code);
-// Refuses, and invalidates the captures, when streams of the context are being captured: the call concerns them all.
+// Refuses, and invalidates the captures, when streams of the context are being captured: the call affects all of them.
 void check_no_capture(Call& call, const ContextState& context);
-// Refuses calls that may wait or change mappings while a capture forbids them to this thread.
+// Refuses calls that may wait or change mappings while a capture forbids that for this thread.
 void check_safe_in_capture(Call& call);
-// Refuses to wait for or ask about a stream that is being captured.
+// Refuses to wait for or query a stream that is being captured.
 void check_may_wait(Call& call, const StreamRef& stream);
 
 }  // namespace cudasim

@@ -1,4 +1,4 @@
-// Contexts: primary ones, others, and the stack of current ones of each thread.
+// Contexts: primary ones, others, and each thread's stack of current ones.
 #include "cudasim/api/contexts.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kStackDepth = 64;
 
-// Trivial, so that it stays usable while a thread or the process ends.
+// Trivial, so that it can be used while a thread or the process exits.
 struct Stack {
   std::uint64_t generation;
   int depth;
@@ -37,19 +37,19 @@ bool is_primary(const Machine& m, cu::Context context) {
   return std::any_of(m.devices.begin(), m.devices.end(), is_its);
 }
 
-// A primary context keeps its handle while it does not exist: to use it then is an error, but not a finding.
+// The handle of a primary context is valid even while there is none: using it then is an error, but not a finding.
 ContextRef find_context(Call& call, cu::Context handle) {
   const auto& contexts = call.machine.contexts;
   return is_primary(call.machine, handle) ? contexts.find(handle) : find_live(call, contexts, handle);
 }
 
-// A primary context can be made current even while there is none: calls then say that it is destroyed.
+// A primary context can be made current even while there is none: calls then return that it is destroyed.
 void check_can_be_current(Call& call, cu::Context context) {
   if (is_primary(call.machine, context)) return;
   require(find_context(call, context) != nullptr, kInvalidContext);
 }
 
-// What contexts take of a device: once, however many there are. Throws Refusal.
+// Memory that contexts take on a device: the same for one context and for many. Throws Refusal.
 void charge_context(Machine& m, DeviceState& device) {
   const std::uint64_t bytes = m.settings.card.context;
   if (device.contexts == 0) {
@@ -60,13 +60,13 @@ void charge_context(Machine& m, DeviceState& device) {
   ++device.contexts;
 }
 
-ContextRef new_context(Machine& m, DeviceState& device, unsigned flags, bool primary) {
+ContextRef new_context(Machine& m, DeviceState& device, cu::Context handle, unsigned flags) {
   charge_context(m, device);
   auto context = std::make_shared<ContextState>();
-  context->handle = primary ? device.primary_handle : m.contexts.reserve(false);
+  context->handle = handle;
   context->device = &device;
   context->flags = flags;
-  context->primary = primary;
+  context->primary = handle == device.primary_handle;
   context->id = m.next_id++;
   context->limits = standard_limits();
   m.contexts.add(context->handle, context);
@@ -78,7 +78,7 @@ Result create(Call& call, cu::Context* out, unsigned flags, int device) {
   require(stack(call.machine).depth < kStackDepth, kOutOfMemory);
   DeviceState& owner = call.machine.device(device);
   require(!call.machine.settings.is_exclusive(owner.number), kDeviceUnavailable);
-  const ContextRef context = new_context(call.machine, owner, flags, false);
+  const ContextRef context = new_context(call.machine, owner, call.machine.contexts.reserve_new(), flags);
   push(call.machine, context->handle);
   *out = context->handle;
   return kSuccess;
@@ -88,15 +88,17 @@ void wait_for_all(Call& call, const ContextState& context) {
   for (const StreamRef& stream : streams_of(call.machine, context)) call.wait_for(stream);
 }
 
-// A context may only be ended when its work is done, and that is waited for without the mutex: hence two steps.
-Result end_after_wait(const char* name, bool even_if_used, const std::function<ContextRef(Call&)>& choose) {
+enum class IfRetained { kKeep, kEnd };
+
+// A context can be ended only when its work is done, and waiting for that needs the mutex released: hence two steps.
+Result end_after_wait(const char* name, IfRetained if_retained, const std::function<ContextRef(Call&)>& choose) {
   ContextRef context;
   Death death;
   const Result result = enter(name, Need::kDriver, [&](Call& call) {
     death = death_by(call);
     context = choose(call);
     if (!context) return kSuccess;
-    context->alive = false;  // it takes no more work
+    context->alive = false;  // accepts no more work
     wait_for_all(call, *context);
     return kSuccess;
   });
@@ -106,7 +108,7 @@ Result end_after_wait(const char* name, bool even_if_used, const std::function<C
   if (m.contexts.find(context->handle) != context) return kSuccess;  // another thread was faster
   if (context->primary) {
     DeviceState& device = *context->device;
-    if (device.primary_users > 0 && !even_if_used) return kSuccess;  // retained again meanwhile
+    if (device.primary_users > 0 && if_retained == IfRetained::kKeep) return kSuccess;  // retained during the wait
     device.primary = nullptr;
   }
   end_context(m, context, death);
@@ -121,7 +123,7 @@ Result synchronize(Call& call, const ContextRef& context) {
 }
 
 Result release_primary(int number) {
-  return end_after_wait("cuDevicePrimaryCtxRelease", false, [&](Call& call) -> ContextRef {
+  return end_after_wait("cuDevicePrimaryCtxRelease", IfRetained::kKeep, [&](Call& call) -> ContextRef {
     DeviceState& device = call.machine.device(number);
     require(device.primary_users > 0, kInvalidContext);
     return --device.primary_users > 0 ? nullptr : device.primary;
@@ -129,8 +131,8 @@ Result release_primary(int number) {
 }
 
 Result reset_primary(int number) {
-  // Those who retained it keep their count, and get a new context when they retain again.
-  return end_after_wait("cuDevicePrimaryCtxReset", true,
+  // The reference count stays, and the next retain creates a new context.
+  return end_after_wait("cuDevicePrimaryCtxReset", IfRetained::kEnd,
                         [&](Call& call) -> ContextRef { return call.machine.device(number).primary; });
 }
 
@@ -151,7 +153,7 @@ ContextRef current_context(Machine& m) {
   if (handle == nullptr) return nullptr;
   ContextRef context = m.contexts.find(handle);
   if (context) return context;
-  // Destroyed while it was current: calls are told so.
+  // Destroyed while it was current: calls return that.
   context = std::make_shared<ContextState>();
   context->handle = handle;
   context->alive = false;
@@ -195,7 +197,7 @@ void end_context(Machine& m, const ContextRef& context, const Death& death) {
   for (const StreamRef& stream : streams_of(m, *context)) {
     stream->actor->retired = true;
     drop_capture(m, stream);
-    if (m.streams.find(stream->handle) == stream) m.streams.erase(stream->handle, death);  // it may be another's by now
+    if (m.streams.find(stream->handle) == stream) m.streams.erase(stream->handle, death);  // the handle may be reused
   }
   forget_events(m, *context, death);
   forget_modules(m, *context, death);
@@ -218,8 +220,8 @@ StreamRef legacy_stream_of(Machine&, const ContextRef& context) {
   return context->legacy;
 }
 
-// Non-blocking, so that recording an event orders nothing. Its marks come in the order of the calls, which is right: what
-// a later event captures includes all that an earlier one did.
+// Non-blocking, so that recording an event orders nothing. Its marks are in the order of the calls, which is correct: a
+// later event covers everything that an earlier one does.
 StreamRef recorder_of(const ContextRef& context) {
   if (!context->recorder) {
     context->recorder = std::make_shared<StreamState>(context, nullptr, cu::bits(cu::StreamFlag::kNonBlocking), 0);
@@ -227,7 +229,7 @@ StreamRef recorder_of(const ContextRef& context) {
   return context->recorder;
 }
 
-// A thread that has ended leaves its stream behind, as one that was destroyed: its work goes on.
+// The stream of a thread that has ended counts as destroyed: its queued work still runs.
 void retire_per_thread_streams(Machine& m, ContextState& context) {
   std::erase_if(context.per_thread, [&](const auto& entry) {
     const auto& [stream, life] = entry.second;
@@ -256,7 +258,9 @@ CUDASIM_EXPORT Result cuDevicePrimaryCtxRetain(cu::Context* context, cu::Device 
     require(context != nullptr, kInvalidValue);
     DeviceState& device = call.machine.device(number);
     require(device.primary || !call.machine.settings.is_exclusive(number), kDeviceUnavailable);
-    if (!device.primary) device.primary = new_context(call.machine, device, device.primary_flags, true);
+    if (!device.primary) {
+      device.primary = new_context(call.machine, device, device.primary_handle, device.primary_flags);
+    }
     if (device.primary_users++ == 0) device.primary->alive = true;  // its last user may be waiting to end it
     *context = device.primary->handle;
     return kSuccess;
@@ -289,7 +293,7 @@ CUDASIM_EXPORT Result cuCtxCreate_v2(cu::Context* context, unsigned flags, cu::D
 CUDASIM_EXPORT Result cuCtxCreate_v3(cu::Context* context, cu::ExecAffinityParam*, int count, unsigned flags,
                                      cu::Device device) {
   return enter("cuCtxCreate", Need::kDriver, [&](Call& call) {
-    require(count == 0, kNotSupported);  // there are no multiprocessors to share out
+    require(count == 0, kNotSupported);  // there are no multiprocessors to assign
     return create(call, context, flags, device);
   });
 }
@@ -303,7 +307,7 @@ CUDASIM_EXPORT Result cuCtxCreate_v4(cu::Context* context, cu::CtxCreateParams* 
 }
 
 CUDASIM_EXPORT Result cuCtxDestroy_v2(cu::Context handle) {
-  return end_after_wait("cuCtxDestroy", true, [&](Call& call) {
+  return end_after_wait("cuCtxDestroy", IfRetained::kEnd, [&](Call& call) {
     require(handle != nullptr, kInvalidValue);
     ContextRef context = context_of(call, handle);
     require(!context->primary, kInvalidContext);

@@ -16,11 +16,11 @@ std::array<std::size_t, 7> standard_limits();
 ContextRef current_context(Machine& m);
 // The context of a handle; null means the current one. Throws Refusal.
 ContextRef context_of(Call& call, cu::Context handle);
-// All streams of a context, those without a handle of their own included.
+// All streams of a context, including those without a handle of their own.
 std::vector<StreamRef> streams_of(Machine& m, const ContextState& context);
-// Forgets destroyed streams whose work is done and known to be.
+// Drops destroyed streams whose work is done, and known to be done.
 void retire_streams(Machine& m, ContextState& context);
-// Frees what a context owns: streams, events, plain allocations. Its streams must be idle.
+// Frees the streams, events and plain allocations of a context. Its streams must be idle.
 void end_context(Machine& m, const ContextRef& context, const Death& death);
 // The stream in which cuCtxRecordEvent records.
 StreamRef recorder_of(const ContextRef& context);

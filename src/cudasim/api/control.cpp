@@ -10,12 +10,12 @@
 namespace cudasim {
 namespace {
 
-// Not a std::string: it must outlive the destructors of the thread.
+// Not a std::string: it must outlive the thread's destructors.
 thread_local char last_error[512] = "";
 
 void remember(const char* text) { std::snprintf(last_error, sizeof last_error, "%s", text); }
 
-// Runs the body with the machine locked, and turns what it throws into the text of cudasimError.
+// Runs the body with the machine locked, and turns exceptions into the text of cudasimError.
 template <typename Body>
 int guarded(Body body) {
   try {
@@ -32,7 +32,7 @@ int guarded(Body body) {
   return 1;
 }
 
-std::size_t give(const std::string& text, char* out, std::size_t size) {
+std::size_t copy_text(const std::string& text, char* out, std::size_t size) {
   if (out != nullptr && size > 0) {
     const std::size_t n = std::min(text.size(), size - 1);
     std::memcpy(out, text.data(), n);
@@ -48,7 +48,7 @@ void apply(Machine& m, std::string_view name) {
   for (const Fault& fault : m.settings.fail) m.calls.plan(fault);
 }
 
-// Only a bad environment is corrected by setting what is wrong in it: the rest of it is not known.
+// A bad environment cannot be fixed by changing one setting, because its other variables were not read.
 void refuse_bad_environment(const Machine& m) {
   if (!m.bad_environment.empty()) throw std::invalid_argument(m.bad_environment);
 }
@@ -66,7 +66,7 @@ std::vector<Mark> all_work(Machine& m) {
   return marks;
 }
 
-// Before cuInit no device has anything taken.
+// Before cuInit, no memory is in use.
 std::uint64_t read_device(int number, std::uint64_t DeviceState::* field) {
   std::uint64_t value = 0;
   guarded([&](Machine& m) {
@@ -87,7 +87,9 @@ using namespace cudasim;
 
 int cudasimSet(const char* setting, const char* value) {
   return guarded([&](Machine& m) {
-    if (setting == nullptr || value == nullptr) throw std::invalid_argument("cudasimSet: a name and a value, not null");
+    if (setting == nullptr || value == nullptr) {
+      throw std::invalid_argument("cudasimSet: the name and the value must not be null");
+    }
     refuse_bad_environment(m);
     if (describes_machine(setting) && m.initialised) {
       throw std::invalid_argument(std::string(setting) +
@@ -101,13 +103,13 @@ int cudasimSet(const char* setting, const char* value) {
 size_t cudasimGet(const char* setting, char* text, size_t size) {
   std::string found;
   guarded([&](Machine& m) {
-    if (setting == nullptr) throw std::invalid_argument("cudasimGet: a name, not null");
+    if (setting == nullptr) throw std::invalid_argument("cudasimGet: the name must not be null");
     refuse_bad_environment(m);
     Settings now = m.settings;
     now.fail = m.calls.plans();
     found = get(now, setting);
   });
-  return give(found, text, size);
+  return copy_text(found, text, size);
 }
 
 const char* cudasimError(void) {
@@ -119,8 +121,9 @@ int cudasimReset(void) {
   std::vector<Mark> work;
   const int failed = guarded([&](Machine& m) {
     refuse_bad_environment(m);
-    if (in_host_function())
-      throw std::invalid_argument("a function that a stream runs cannot reset the machine: it would wait for itself");
+    if (in_host_function()) {
+      throw std::invalid_argument("a host function of a stream cannot reset the machine: it would wait for itself");
+    }
     if (m.ending) throw std::invalid_argument("another thread is resetting the machine");
     m.ending = true;
     work = all_work(m);
@@ -134,14 +137,15 @@ int cudasimReset(void) {
 int cudasimAddDevice(const char* memory) {
   int number = -1;
   guarded([&](Machine& m) {
-    if (memory == nullptr) throw std::invalid_argument("cudasimAddDevice: a size, not null");
+    if (memory == nullptr) throw std::invalid_argument("cudasimAddDevice: the size must not be null");
     refuse_bad_environment(m);
     if (m.devices.size() >= kMaxDevices) {
-      throw std::invalid_argument("there are " + std::to_string(kMaxDevices) + " devices already, and no more can be");
+      throw std::invalid_argument("there are already " + std::to_string(kMaxDevices) +
+                                  " devices, which is the maximum");
     }
     Settings one;
     set(one, "memory", memory, "memory");
-    if (one.memory.size() > 1) throw std::invalid_argument("memory: one size for one device, not a list");
+    if (one.memory.size() > 1) throw std::invalid_argument("memory: write one size for the device, not a list");
     if (m.ending) throw std::invalid_argument("another thread is resetting the machine");
     if (!m.initialised) m.start();
     number = m.add_device(one.memory.front()).number;
@@ -151,7 +155,9 @@ int cudasimAddDevice(const char* memory) {
 
 int cudasimFail(const char* function, unsigned long long nth, unsigned long long times, const char* error) {
   return guarded([&](Machine& m) {
-    if (function == nullptr || error == nullptr) throw std::invalid_argument("cudasimFail: names, not null");
+    if (function == nullptr || error == nullptr) {
+      throw std::invalid_argument("cudasimFail: the function and the error must not be null");
+    }
     m.calls.plan(parse_fault(function, nth, times, error));
   });
 }
@@ -174,7 +180,7 @@ size_t cudasimCallTable(char* text, size_t size) {
       if (state.calls > 0) table += std::string(name) + " " + std::to_string(state.calls) + "\n";
     }
   });
-  return give(table, text, size);
+  return copy_text(table, text, size);
 }
 
 void cudasimResetCounts(void) {
@@ -190,7 +196,7 @@ double cudasimClock(void) {
 double cudasimPrice(const char* function, unsigned long long bytes) {
   double microseconds = 0;
   guarded([&](Machine& m) {
-    if (function == nullptr) throw std::invalid_argument("cudasimPrice: a name, not null");
+    if (function == nullptr) throw std::invalid_argument("cudasimPrice: the function must not be null");
     check_function(function);
     microseconds = m.settings.prices->price(function, bytes);
   });
@@ -200,7 +206,7 @@ double cudasimPrice(const char* function, unsigned long long bytes) {
 size_t cudasimPrices(char* text, size_t size) {
   std::string table;
   guarded([&](Machine& m) { table = m.settings.prices->json(); });
-  return give(table, text, size);
+  return copy_text(table, text, size);
 }
 
 double cudasimStalled(void) {
@@ -227,15 +233,15 @@ size_t cudasimCensus(char* text, size_t size) {
     line("devices", m.devices.size());
     line("handles", m.handles.size());
     line("mappings", m.space ? m.space->mapping_count() : 0);
-    line("reservations", m.space ? m.space->range_count(true) : 0);
-    line("allocations", m.space ? m.space->range_count(false) : 0);
+    line("reservations", m.space ? m.space->reservation_count() : 0);
+    line("allocations", m.space ? m.space->allocation_count() : 0);
     line("streams", m.streams.all().size());
     line("events", m.events.all().size());
     line("contexts", m.contexts.all().size());
     line("modules", m.modules.all().size());
     line("libraries", m.libraries.all().size());
   });
-  return give(census, text, size);
+  return copy_text(census, text, size);
 }
 
 unsigned long long cudasimRaceCount(void) {
@@ -247,7 +253,7 @@ unsigned long long cudasimRaceCount(void) {
 size_t cudasimRaces(char* text, size_t size) {
   std::string reports;
   guarded([&](Machine& m) { reports = m.findings.race_lines(); });
-  return give(reports, text, size);
+  return copy_text(reports, text, size);
 }
 
 void cudasimStopHostFunctions(void) { stop_host_functions(); }
@@ -265,7 +271,7 @@ unsigned long long cudasimFindingCount(void) {
 size_t cudasimFindings(char* text, size_t size) {
   std::string lines;
   guarded([&](Machine& m) { lines = m.findings.lines(); });
-  return give(lines, text, size);
+  return copy_text(lines, text, size);
 }
 
 void cudasimClearFindings(void) {

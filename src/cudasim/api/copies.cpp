@@ -1,9 +1,8 @@
 // Copies and fills, in stream order.
 //
-// What is done when a call returns is what NVIDIA documents ("API synchronization behavior"), and no more. A copy from
-// pageable memory of the program has been staged, and is not known to have arrived; a copy to it has arrived. The
-// synchronous forms wait for copies to the host and from pinned memory, but not for copies and fills that stay on the
-// device.
+// When a call returns, only what NVIDIA documents ("API synchronization behavior") is done. A copy from pageable memory
+// of the program has been staged, but need not have arrived; a copy to it has arrived. The synchronous forms wait for
+// copies to the host and from pinned memory, but not for copies and fills that stay on the device.
 #include "cudasim/api/copies.hpp"
 
 #include <cstring>
@@ -49,11 +48,19 @@ void join_rows(Copy& copy) {
   copy.depth = 1;
 }
 
+Effect row_effect(const Copy& copy, const Side& side, bool write, std::uint64_t offset) {
+  return {.address = side.address + offset,
+          .size = copy.width,
+          .write = write,
+          .copy = true,
+          .context = write ? copy.dst_context : copy.src_context};
+}
+
 bool pieces_of(const Copy& copy, const Side& side, bool write, std::vector<Piece>& pieces) {
   char* staged = !write && copy.staged ? copy.staged->data() : nullptr;
   bool found = true;
   each_row(copy, side, [&](std::uint64_t offset) {
-    const Effect row{side.address + offset, copy.width, write, true, write ? copy.dst_context : copy.src_context};
+    const Effect row = row_effect(copy, side, write, offset);
     if (side.managed) {
       found = found && locate(machine(), row, &pieces);
     } else {
@@ -65,10 +72,7 @@ bool pieces_of(const Copy& copy, const Side& side, bool write, std::vector<Piece
 
 void add_effects(Work& work, const Copy& copy, const Side& side, bool write) {
   if (!side.managed) return;
-  each_row(copy, side, [&](std::uint64_t offset) {
-    work.effects.push_back(
-        {side.address + offset, copy.width, write, true, write ? copy.dst_context : copy.src_context});
-  });
+  each_row(copy, side, [&](std::uint64_t offset) { work.effects.push_back(row_effect(copy, side, write, offset)); });
 }
 
 // Runs on a worker, or on the calling thread after it let go of the machine.

@@ -1,4 +1,4 @@
-// Devices: how many, how they present themselves, and what they say they can do.
+// Devices: their number, names and attributes.
 #include <charconv>
 #include <cstdio>
 #include <cstring>

@@ -19,11 +19,11 @@ EventRef event_of(Call& call, cu::Event handle) {
   return event;
 }
 
-// For calls of the host that ask about an event or wait for it.
+// For calls that query an event or wait for it on the host.
 EventRef event_for_host(Call& call, cu::Event handle) {
   EventRef event = event_of(call, handle);
-  if (event->captured.capture) {  // nothing says that the capture survives the question, so it does not
-    invalidate_if_under_way(call.machine, *event->captured.capture);
+  if (event->captured.capture) {  // it is not documented that the capture stays valid, so it does not
+    invalidate_if_in_progress(call.machine, *event->captured.capture);
     throw Refusal{kCapturedEvent};
   }
   check_safe_in_capture(call);
@@ -48,7 +48,7 @@ void record_at(Call& call, EventState& event, const StreamRef& stream, Work work
 
 Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle, unsigned flags) {
   return enter(name, Need::kContext, [&](Call& call) {
-    require(flags == 0, kInvalidValue);  // external events exist in captures only, and not here
+    require(flags == 0, kInvalidValue);  // external events exist only in captures, and are not simulated
     const EventRef event = event_of(call, handle);
     const StreamRef stream = stream_of(call, stream_handle);
     require(event->context == stream->context.get(), kInvalidHandle);
@@ -88,7 +88,7 @@ Result create_stream(std::string_view name, cu::Stream* out, unsigned flags, int
   return enter(name, Need::kContext, [&](Call& call) {
     require(out != nullptr && flags <= cu::bits(cu::StreamFlag::kNonBlocking), kInvalidValue);
     const cu::Stream handle = call.machine.streams.reserve(call.machine.settings.reuse);
-    const int clamped = std::clamp(priority, -5, 0);  // the driver clamps too
+    const int clamped = std::clamp(priority, -5, 0);  // as the driver does
     const auto stream = std::make_shared<StreamState>(call.context, handle, flags, clamped);
     call.machine.streams.add(handle, stream);
     if (stream->blocking()) call.context->blocking.push_back(stream);
@@ -107,16 +107,19 @@ Result stream_property(std::string_view name, cu::Stream handle, Value* out, Get
 }
 
 std::atomic<bool> may_call_host = true;
-std::atomic<int> host_calls = 0;  // under way
+std::atomic<int> host_calls = 0;  // running
 
-void submit_host_function(Call& call, const StreamRef& stream, const std::function<void()>& function, bool even_failed,
-                          const std::shared_ptr<const NodeParams>& params = {}) {
+enum class AfterFault { kSkip, kCall };
+
+// Queues a call to a function of the program.
+void submit_host_function(Call& call, const StreamRef& stream, AfterFault after_fault,
+                          const std::function<void()>& function, const std::shared_ptr<const NodeParams>& params = {}) {
   auto reached = std::make_shared<Clock>();
   Work work = host_work(call.name, function, reached);
-  work.even_failed = even_failed;
+  work.even_failed = after_fault == AfterFault::kCall;
   work.params = params;
   submit(call, stream, std::move(work));
-  *reached = stream->clock;  // the mutex is held: the function cannot have begun
+  *reached = stream->clock;  // the function cannot have begun, because the mutex is held
 }
 
 }  // namespace
@@ -144,7 +147,7 @@ Work host_work(std::string_view name, const std::function<void()>& function,
 void stop_host_functions() {
   constexpr auto kLongest = std::chrono::seconds(1);
   may_call_host = false;
-  if (forked()) return;  // those under way are the parent's
+  if (forked()) return;  // the running ones are the parent's
   const auto begin = std::chrono::steady_clock::now();
   while (host_calls > 0 && std::chrono::steady_clock::now() - begin < kLongest) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -183,7 +186,7 @@ CUDASIM_EXPORT Result cuStreamCreateWithPriority(cu::Stream* stream, unsigned fl
   return create_stream("cuStreamCreateWithPriority", stream, flags, priority);
 }
 
-// Returns at once; work that is queued still runs.
+// Returns at once; queued work still runs.
 CUDASIM_EXPORT Result cuStreamDestroy_v2(cu::Stream handle) {
   return enter("cuStreamDestroy", Need::kDriver, [&](Call& call) {
     require(!is_default_stream(handle), kInvalidHandle);
@@ -231,10 +234,10 @@ CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handl
       return kSuccess;
     }
     if (!event->recorded) return kSuccess;
-    // A captured stream may not come to depend on work outside the capture.
+    // A captured stream must not depend on work outside the capture.
     refuse_capture(*stream, kCaptureIsolation);
     stream->clock.join(event->clock);
-    if (!event->mark.reached()) submit(call, stream, {"cuStreamWaitEvent", {}, {}, 0, {event->mark}, false});
+    if (!event->mark.reached()) submit(call, stream, {.name = "cuStreamWaitEvent", .after = {event->mark}});
     return kSuccess;
   });
 }
@@ -245,7 +248,7 @@ CUDASIM_EXPORT Result cuLaunchHostFunc(cu::Stream handle, cu::HostFunction funct
     const StreamRef stream = stream_of(call, handle);
     std::shared_ptr<const NodeParams> params;
     if (stream->capture) params = std::make_shared<const NodeParams>(NodeParams{cu::HostNodeParams{function, data}});
-    submit_host_function(call, stream, [function, data] { function(data); }, false, params);
+    submit_host_function(call, stream, AfterFault::kSkip, [function, data] { function(data); }, params);
     return kSuccess;
   });
 }
@@ -255,9 +258,9 @@ CUDASIM_EXPORT Result cuStreamAddCallback(cu::Stream handle, cu::StreamCallback 
     require(callback != nullptr && flags == 0, kInvalidValue);
     const StreamRef stream = stream_of(call, handle);
     refuse_capture(*stream, kCaptureUnsupported);
-    // Unlike a host function, a callback is also called after a fault, and told of it.
+    // Unlike a host function, a callback is also called after a fault, with the error.
     const ContextRef context = stream->context;
-    submit_host_function(call, stream, [=] { callback(handle, context->error.load(), data); }, true);
+    submit_host_function(call, stream, AfterFault::kCall, [=] { callback(handle, context->error.load(), data); });
     return kSuccess;
   });
 }
@@ -318,7 +321,7 @@ CUDASIM_EXPORT Result cuEventRecordWithFlags(cu::Event event, cu::Stream stream,
   return record("cuEventRecordWithFlags", event, stream, flags);
 }
 
-// Captures the work of all streams of the context, destroyed ones included.
+// Covers the work of all streams of the context, including destroyed ones.
 CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event handle) {
   return enter("cuCtxRecordEvent", Need::kDriver, [&](Call& call) {
     const ContextRef context = working_context(call, context_handle);
@@ -327,7 +330,7 @@ CUDASIM_EXPORT Result cuCtxRecordEvent(cu::Context context_handle, cu::Event han
     check_no_capture(call, *context);
     const StreamRef recorder = recorder_of(context);
     Work work;
-    work.delayed = false;  // no stream has to get to it
+    work.delayed = false;  // it is not an operation of a stream
     for (const StreamRef& stream : streams_of(call.machine, *context)) {
       recorder->clock.join(stream->clock);
       const Mark mark = stream->last();
@@ -344,7 +347,7 @@ CUDASIM_EXPORT Result cuCtxWaitEvent(cu::Context context_handle, cu::Event handl
     const EventRef event = event_of(call, handle);
     check_no_capture(call, *context);
     if (event->captured.capture) {
-      invalidate_if_under_way(call.machine, *event->captured.capture);
+      invalidate_if_in_progress(call.machine, *event->captured.capture);
       return kCaptureUnsupported;
     }
     if (!event->recorded) return kSuccess;

@@ -1,4 +1,4 @@
-// Events: where in which stream they were last recorded, and when that was reached.
+// Events: the point in a stream at which they were last recorded, and the time when it was reached.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ struct EventState {
   bool recorded = false;
   Mark mark;
   Clock clock;
-  CapturedMark captured;  // set while the last record was in a capture
+  CapturedMark captured;  // set if the last record was in a capture
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
@@ -24,15 +24,15 @@ void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
 
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
-// Calls a function of the program, which may not call the driver; or does not, if none is to be called any more.
+// Calls a function of the program, unless stop_host_functions() was called. The function may not call the driver.
 void call_program(const std::function<void()>& function);
 
-// Work that calls a function of the program. Who is called knows that all before it in the stream is done, and may tell
-// others: `reached` is what the host knows then.
+// Work that calls a function of the program. The function knows that all earlier work of the stream is done, and may pass
+// that on to other threads, so for the race checker it is a wait of the host: `reached` is what the host has then seen.
 Work host_work(std::string_view name, const std::function<void()>& function,
                const std::shared_ptr<const Clock>& reached);
 
-// Calls no function of the program any more, and waits for those under way, but not for ever.
+// Stops calling functions of the program, and waits up to a second for running ones.
 void stop_host_functions();
 
 }  // namespace cudasim

@@ -1,5 +1,5 @@
-// Graphs that can be launched: instantiated, updated, uploaded, launched. And the memory that graphs own, of which there is
-// none: allocation nodes are not simulated.
+// Executable graphs: instantiate, update, upload and launch. Graphs own no memory, because allocation nodes are not
+// simulated.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -66,7 +66,7 @@ void report_gone(Call& call, cu::GraphExec exec, const char* kind, const std::st
   call.machine.findings.add(std::move(finding));
 }
 
-// A launch does not look at addresses or code: work on what is gone faults when the device gets to it.
+// A launch does not check addresses or code: work on what is gone faults when the device gets to it.
 void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
   if (const KernelParams* kernel = kernel_in(work); kernel != nullptr && kernel->function->module->unloaded) {
     report_gone(call, exec, "module gone", "kernel " + kernel->function->info.name + " in it was unloaded");

@@ -1,4 +1,4 @@
-// Graphs: nodes of work with dependencies, captured from streams or built by hand, and what can be launched of them.
+// Graphs: nodes of work with dependencies, captured from streams or built by hand, and executable graphs.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ struct KernelParams {
   std::shared_ptr<FunctionState> function;
   cu::KernelNodeParams given{};
   Arguments arguments;
-  std::vector<void*> pointers;  // to each argument, for those who ask
+  std::vector<void*> pointers;  // to each argument, for cuGraphKernelNodeGetParams
 };
 
 // What a node does, as the program described it.
@@ -47,7 +47,7 @@ struct GraphState {
 };
 using GraphRef = std::shared_ptr<GraphState>;
 
-// What can be launched: work in an order that the dependencies allow. Knows nothing of the graph that it was made from.
+// An executable graph: work in an order that the dependencies allow. Independent of the graph it was made from.
 struct ExecState {
   // A node as an update compares it.
   struct Shape {

@@ -1,5 +1,5 @@
-// Host memory that the device can reach: allocated by the driver, or the program's own, registered with it. One address
-// serves both sides.
+// Host memory that the device can access: allocated by the driver, or the program's own memory registered with it. Host
+// and device use the same address.
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/memory.hpp"
@@ -26,14 +26,14 @@ Range& host_range(Call& call, const void* ptr) {
   return *range;
 }
 
-// Whether [begin, begin + size) meets memory that is registered or ours already.
-bool meets_known(Machine& m, std::uint64_t begin, std::uint64_t size) {
-  bool meets = false;
-  m.space->each_range([&](const Range& r) { meets |= r.address < begin + size && begin < r.address + r.size; });
-  return meets;
+// Whether [begin, begin + size) overlaps memory that is already registered, or the driver's own.
+bool overlaps_known(Machine& m, std::uint64_t begin, std::uint64_t size) {
+  bool overlaps = false;
+  m.space->each_range([&](const Range& r) { overlaps |= r.address < begin + size && begin < r.address + r.size; });
+  return overlaps;
 }
 
-// Waits for the owner's work, then frees: the device may be reading.
+// Waits for the owner's work before freeing, because the device may be using the memory.
 Result remove_host(const char* name, const void* ptr, RangeKind kind, Result unknown) {
   const Result waited = enter(name, Need::kDriver, [&](Call& call) {
     const Range* range = call.machine.space->find_exact(address_of(ptr));
@@ -88,7 +88,7 @@ CUDASIM_EXPORT Result cuMemHostRegister_v2(void* host, std::size_t size, unsigne
     require((flags & cu::bits(cu::HostRegisterFlag::kIoMemory)) == 0, kNotSupported);
     Machine& m = call.machine;
     require(!m.space->contains(address_of(host)), kInvalidValue);
-    require(!meets_known(m, address_of(host), size), kHostMemoryAlreadyRegistered);
+    require(!overlaps_known(m, address_of(host), size), kHostMemoryAlreadyRegistered);
     auto physical = std::make_shared<Physical>();
     physical->id = m.next_id++;
     physical->size = size;
@@ -96,7 +96,7 @@ CUDASIM_EXPORT Result cuMemHostRegister_v2(void* host, std::size_t size, unsigne
     Range& range = m.space->add_registered(address_of(host), size);
     range.context = call.context->handle;
     range.flags = flags;
-    Mapping& mapping = m.space->map(address_of(host), physical, true);
+    Mapping& mapping = m.space->map(address_of(host), physical, MappingKind::kPlain);
     mapping.readable = kAllDevices;
     mapping.writable = (flags & cu::bits(cu::HostRegisterFlag::kReadOnly)) != 0 ? 0 : kAllDevices;
     return kSuccess;

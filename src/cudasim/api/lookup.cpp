@@ -1,4 +1,4 @@
-// How clients find functions: by name and version, as in cuGetProcAddress. And what errors are called.
+// Looks up functions by name and version (cuGetProcAddress), and the names of errors.
 #include <cstring>
 
 #include "cudasim/machine/exports.hpp"
@@ -10,7 +10,7 @@ namespace {
 constexpr bool kStreamless = false;
 constexpr bool kDefaultStream = true;
 
-// The same function with the per-thread default stream in place of the legacy one.
+// The same function with the per-thread default stream instead of the legacy one.
 template <auto function>
 struct PerThread;
 template <typename... Args, Result (*function)(Args...)>
@@ -23,7 +23,7 @@ struct PerThread<function> {
 
 struct Form {
   const char* name;
-  int version;
+  int version;  // that introduced it
   void* legacy;
   void* per_thread;
 };
@@ -38,8 +38,11 @@ void* per_thread_form() {
 }
 
 const Form kForms[] = {
-#define CU_FUNCTION(name, version, symbol, stream, params) \
-  {#name, version, reinterpret_cast<void*>(&::symbol), per_thread_form<&::symbol, stream>()},
+#define CU_FUNCTION(function, since, symbol, stream, params) \
+  {.name = #function,                                        \
+   .version = since,                                         \
+   .legacy = reinterpret_cast<void*>(&::symbol),             \
+   .per_thread = per_thread_form<&::symbol, stream>()},
 #define CU_FUNCTION_13 CU_FUNCTION
 #include "abi/functions.def"
 #undef CU_FUNCTION_13
@@ -51,7 +54,7 @@ struct Found {
   cu::ProcAddressQuery state = cu::ProcAddressQuery::kNotFound;
 };
 
-// The newest form that is not newer than what was asked for.
+// The newest form that is not newer than `version`.
 Found find(const char* name, int version, bool per_thread) {
   Found found;
   int best = 0;
@@ -92,7 +95,7 @@ using namespace cudasim;
 CUDASIM_EXPORT Result cuGetProcAddress(const char* name, void** function, int version, std::uint64_t flags) {
   Found found;
   const Result result = look_up(name, function, version, flags, found);
-  // The first form of this function said so when it found nothing; the second has a parameter for it.
+  // The first version of this function returned an error if it found nothing; the second has a parameter for that.
   return result == kSuccess && found.function == nullptr ? kNotFound : result;
 }
 
@@ -104,7 +107,7 @@ CUDASIM_EXPORT Result cuGetProcAddress_v2(const char* name, void** function, int
   return result;
 }
 
-// What these tables hold is documented nowhere, so a simulation of them would be a guess.
+// The contents of these tables are not documented, so a simulation would be a guess.
 CUDASIM_EXPORT Result cuGetExportTable(const void** table, const cu::Uuid*) {
   return enter("cuGetExportTable", Need::kNothing, [&](Call&) {
     if (table != nullptr) *table = nullptr;

@@ -1,4 +1,4 @@
-// Plain allocations: cuMemAlloc, managed memory, and what can be asked about a pointer.
+// Plain allocations: cuMemAlloc, managed memory, and the attributes of pointers.
 #include "cudasim/api/memory.hpp"
 
 #include <cstring>
@@ -17,15 +17,15 @@ constexpr std::uint64_t kLargeAlignment = std::uint64_t{2} << 20;
 
 std::uint64_t alignment_for(std::uint64_t size) { return size >= kLargeAlignment ? kLargeAlignment : kPage; }
 
-Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, bool managed, unsigned flags) {
+Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, RangeKind kind, unsigned flags) {
   require(out != nullptr && size > 0, kInvalidValue);
   check_safe_in_capture(call);
   Machine& m = call.machine;
   DeviceState* device = call.context->device;
-  // Managed memory can exceed the device's: it is charged to the host.
+  const bool managed = kind == RangeKind::kManaged;
+  // Managed memory counts as host memory, because it can exceed the device's.
   const PhysicalRef physical = m.new_physical(managed ? nullptr : device, size, kPage);
-  Range& range = new_allocation(m, managed ? RangeKind::kManaged : RangeKind::kDevice, physical,
-                                managed ? kAllDevices : device->bit(), alignment_for(size));
+  Range& range = new_allocation(m, kind, physical, managed ? kAllDevices : device->bit(), alignment_for(size));
   range.context = call.context->handle;
   range.flags = flags;
   call.priced_bytes = size;
@@ -34,12 +34,12 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, bool managed, 
 }
 
 template <typename Value>
-bool give(void* data, Value value) {
+bool store_value(void* data, Value value) {
   std::memcpy(data, &value, sizeof value);
   return true;
 }
 
-// The attribute of a pointer into `range`; false for one that it does not have.
+// Stores the attribute of a pointer into `range`. False if it does not have that attribute.
 bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::uint64_t ptr, void* data) {
   using enum cu::PointerAttribute;
   Mapping* mapping = call.machine.space->mapping_at(ptr);
@@ -50,48 +50,48 @@ bool attribute(Call& call, const Range& range, cu::PointerAttribute what, std::u
   if (device == nullptr && owner) device = owner->device;
   switch (what) {
     case kContext:
-      return give(data, range.context);
+      return store_value(data, range.context);
     case kMemoryType:
-      return give(data, host ? cu::MemoryType::kHost : cu::MemoryType::kDevice);
+      return store_value(data, host ? cu::MemoryType::kHost : cu::MemoryType::kDevice);
     case kDevicePointer:
-      return give(data, cu::DevicePtr{ptr});
+      return store_value(data, cu::DevicePtr{ptr});
     case kHostPointer:
-      return (host || range.kind == RangeKind::kManaged) && give(data, ptr);
+      return (host || range.kind == RangeKind::kManaged) && store_value(data, ptr);
     case kSyncMemops:
-      return give(data, range.sync_memops ? 1 : 0);
+      return store_value(data, range.sync_memops ? 1 : 0);
     case kBufferId:
-      return give(data, range.id);
+      return store_value(data, range.id);
     case kIsManaged:
-      return give(data, range.kind == RangeKind::kManaged ? 1 : 0);
+      return store_value(data, range.kind == RangeKind::kManaged ? 1 : 0);
     case kDeviceOrdinal:
-      return give(data, device != nullptr ? device->number : -2);
+      return store_value(data, device != nullptr ? device->number : -2);
     case kIsLegacyIpcCapable:
-      return give(data, range.kind == RangeKind::kDevice && !range.of_module && range.ipc_opens == 0 ? 1 : 0);
+      return store_value(data, range.kind == RangeKind::kDevice && !range.of_module && range.ipc_opens == 0 ? 1 : 0);
     case kRangeStart:
-      return give(data, range.address);
+      return store_value(data, range.address);
     case kRangeSize:
-      return give(data, range.size);
+      return store_value(data, range.size);
     case kMapped:
-      return give(data, mapping != nullptr ? 1 : 0);
+      return store_value(data, mapping != nullptr ? 1 : 0);
     case kAllowedHandleTypes:
-      return give(data, mapping != nullptr ? cu::bits(mapping->physical->prop.requested_handle_types) : 0U);
+      return store_value(data, mapping != nullptr ? cu::bits(mapping->physical->prop.requested_handle_types) : 0U);
     case kIsGpuDirectRdmaCapable:
-      return give(data, mapping != nullptr && mapping->physical->prop.gpu_direct_rdma_capable != 0 ? 1 : 0);
+      return store_value(data, mapping != nullptr && mapping->physical->prop.gpu_direct_rdma_capable != 0 ? 1 : 0);
     case kAccessFlags: {
       if (mapping == nullptr || !call.context || !call.context->alive) return false;
       const std::uint64_t bit = call.context->device->bit();
-      return give(data, (mapping->readable & bit) == 0   ? cu::MemAccess::kNone
-                        : (mapping->writable & bit) == 0 ? cu::MemAccess::kRead
-                                                         : cu::MemAccess::kReadWrite);
+      return store_value(data, (mapping->readable & bit) == 0   ? cu::MemAccess::kNone
+                               : (mapping->writable & bit) == 0 ? cu::MemAccess::kRead
+                                                                : cu::MemAccess::kReadWrite);
     }
     case kMempoolHandle:
-      return give(data, range.pool);
+      return store_value(data, range.pool);
     case kMappingSize:
-      return mapping != nullptr && give(data, std::size_t{mapping->size});
+      return mapping != nullptr && store_value(data, std::size_t{mapping->size});
     case kMappingBase:
-      return mapping != nullptr && give(data, cu::DevicePtr{mapping->address});
+      return mapping != nullptr && store_value(data, cu::DevicePtr{mapping->address});
     case kMemoryBlockId:
-      return mapping != nullptr && give(data, mapping->physical->id);
+      return mapping != nullptr && store_value(data, mapping->physical->id);
   }
   return false;
 }
@@ -124,7 +124,7 @@ Range& new_allocation(Machine& m, RangeKind kind, const PhysicalRef& physical, s
                       std::uint64_t alignment) {
   Range& range = m.space->add(kind, physical->size, alignment, 0);
   try {
-    Mapping& mapping = m.space->map(range.address, physical, true);
+    Mapping& mapping = m.space->map(range.address, physical, MappingKind::kPlain);
     mapping.readable = mapping.writable = devices;
     m.space->show({&mapping});
   } catch (...) {
@@ -138,7 +138,7 @@ Range& new_allocation(Machine& m, RangeKind kind, const PhysicalRef& physical, s
 void free_allocation(Machine& m, Range& range, std::string_view call) {
   Mapping* mapping = m.space->mapping_at(range.address);
   if (m.checker.on() && !call.empty()) {
-    m.checker.take_away(call, mapping->physical->history, 0, mapping->size, mapping->address);
+    m.checker.check_removal(call, mapping->physical->history, 0, mapping->size, mapping->address);
   }
   m.space->unmap({mapping});
   m.space->erase(range);
@@ -177,7 +177,7 @@ CUDASIM_EXPORT Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     require(free != nullptr && total != nullptr, kInvalidValue);
     const Settings& settings = call.machine.settings;
     const std::uint64_t available = call.machine.free_bytes(*call.context->device);
-    // What the page cache holds could be had, and the driver of an integrated device does not know it.
+    // The driver of an integrated device does not count the page cache as free, although it can be allocated.
     const std::uint64_t cached = settings.integrated ? std::min(settings.page_cache, available) : 0;
     *free = available - cached;
     *total = call.context->device->total;
@@ -186,14 +186,15 @@ CUDASIM_EXPORT Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 }
 
 CUDASIM_EXPORT Result cuMemAlloc_v2(cu::DevicePtr* ptr, std::size_t size) {
-  return enter("cuMemAlloc", Need::kContext, [&](Call& call) { return allocate(call, ptr, size, false, 0); });
+  return enter("cuMemAlloc", Need::kContext,
+               [&](Call& call) { return allocate(call, ptr, size, RangeKind::kDevice, 0); });
 }
 
 CUDASIM_EXPORT Result cuMemAllocManaged(cu::DevicePtr* ptr, std::size_t size, unsigned flags) {
   return enter("cuMemAllocManaged", Need::kContext, [&](Call& call) {
     const bool known = flags == cu::bits(cu::MemAttach::kGlobal) || flags == cu::bits(cu::MemAttach::kHost);
     require(known, kInvalidValue);
-    return allocate(call, ptr, size, true, flags);
+    return allocate(call, ptr, size, RangeKind::kManaged, flags);
   });
 }
 
@@ -204,14 +205,14 @@ CUDASIM_EXPORT Result cuMemAllocPitch_v2(cu::DevicePtr* ptr, std::size_t* pitch,
     require(width > 0 && height > 0 && width <= static_cast<unsigned>(kMaxPitchBytes), kInvalidValue);
     const std::size_t row = round_up(width, kPitchUnit);
     require(height <= kMaxDeviceMemory / row, kOutOfMemory);
-    allocate(call, ptr, row * height, false, 0);
+    allocate(call, ptr, row * height, RangeKind::kDevice, 0);
     *pitch = row;
     return kSuccess;
   });
 }
 
-// Waits for all work of the owner first, as programs have come to rely on; but not for memory of a pool, where the
-// caller has to have waited.
+// Waits for all work of the owner first, because programs rely on that; but not for pool memory, where the caller must
+// have waited.
 CUDASIM_EXPORT Result cuMemFree_v2(cu::DevicePtr ptr) {
   if (ptr == 0) return enter("cuMemFree", Need::kDriver, [](Call&) { return kSuccess; });
   bool pooled = false;
@@ -252,7 +253,7 @@ CUDASIM_EXPORT Result cuPointerGetAttribute(void* data, cu::PointerAttribute wha
   });
 }
 
-// Unlike the single form, this one answers with zeros for a pointer that the driver does not know.
+// Unlike the single form, this one returns zeros for a pointer that the driver does not know.
 CUDASIM_EXPORT Result cuPointerGetAttributes(unsigned count, cu::PointerAttribute* what, void** data,
                                              cu::DevicePtr ptr) {
   return enter("cuPointerGetAttributes", Need::kDriver, [&](Call& call) {
@@ -261,7 +262,7 @@ CUDASIM_EXPORT Result cuPointerGetAttributes(unsigned count, cu::PointerAttribut
     for (unsigned i = 0; i < count; ++i) {
       require(data[i] != nullptr, kInvalidValue);
       std::memset(data[i], 0, attribute_size(what[i]));
-      if (range == nullptr && what[i] == cu::PointerAttribute::kDeviceOrdinal) give(data[i], -2);
+      if (range == nullptr && what[i] == cu::PointerAttribute::kDeviceOrdinal) store_value(data[i], -2);
       if (range != nullptr) attribute(call, *range, what[i], ptr, data[i]);
     }
     return kSuccess;

@@ -234,7 +234,7 @@ FunctionState& function_of(Call& call, cu::Function handle, const ContextRef& co
     require(context != nullptr, kInvalidContext);
     return load_kernel(call, call.machine.kernels.find(kernel_handle), *context);
   }
-  if (call.machine.kernels.was_given(kernel_handle)) {
+  if (call.machine.kernels.was_issued(kernel_handle)) {
     find_live(call, call.machine.kernels, kernel_handle);
   } else {
     find_live(call, call.machine.functions, handle);

@@ -16,37 +16,38 @@ constexpr std::uint64_t kUnit = 512;
 PoolRef pool_of(Call& call, cu::MemPool handle) {
   PoolRef pool = find_live(call, call.machine.pools, handle);
   require(pool != nullptr, kInvalidValue);
-  if (pool->destroyed) {  // but not gone: some of its memory is in use
-    report_dead(call, call.machine.pools.kind(), reinterpret_cast<std::uint64_t>(handle), true, pool->death);
+  if (pool->destroyed) {  // but still there, because some of its memory is in use
+    report_dead(call, call.machine.pools.kind(), reinterpret_cast<std::uint64_t>(handle), /*was_issued=*/true,
+                pool->death);
     throw Refusal{kInvalidValue};
   }
   return pool;
 }
 
-void give_back(Machine& m, Pool& pool, std::size_t index) {
+void release_kept(Machine& m, Pool& pool, std::size_t index) {
   Range& range = *m.space->find_exact(pool.kept[index].address);
   pool.reserved -= m.space->mapping_at(range.address)->size;
   free_allocation(m, range, "");
   pool.kept.erase(pool.kept.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-// Gives back what is kept and free for certain, down to `keep` reserved bytes.
+// Releases kept memory whose free was reached, down to `keep` reserved bytes.
 void shrink(Machine& m, Pool& pool, std::uint64_t keep) {
   for (std::size_t i = pool.kept.size(); i-- > 0 && pool.reserved > keep;) {
-    if (pool.kept[i].freed.reached()) give_back(m, pool, i);
+    if (pool.kept[i].freed.reached()) release_kept(m, pool, i);
   }
 }
 
-void remove_if_over(Machine& m, const PoolRef& pool) {
+void remove_if_unused(Machine& m, const PoolRef& pool) {
   if (!pool->destroyed || pool->used > 0) return;
   shrink(m, *pool, 0);
   if (pool->kept.empty()) m.pools.erase(pool->handle, pool->death);
 }
 
-// The kept piece that fits best and that `stream` may have now.
+// Best fit: the smallest kept piece that is large enough and that `stream` may use now.
 std::size_t find_kept(Machine& m, const Pool& pool, const StreamRef& stream, std::uint64_t size) {
   std::size_t best = pool.kept.size();
-  std::uint64_t best_size = 2 * size + 1;  // more than twice as much would be waste
+  std::uint64_t best_size = 2 * size + 1;  // more than twice the size would be wasteful
   for (std::size_t i = 0; i < pool.kept.size(); ++i) {
     const Pool::Kept& kept = pool.kept[i];
     const std::uint64_t found = m.space->mapping_at(kept.address)->size;
@@ -57,6 +58,15 @@ std::size_t find_kept(Machine& m, const Pool& pool, const StreamRef& stream, std
     best_size = found;
   }
   return best;
+}
+
+Effect whole_of(const Range& range, const StreamRef& stream) {
+  return {.address = range.address,
+          .size = range.size,
+          .write = true,
+          .copy = false,
+          .context = stream->context,
+          .by_driver = true};
 }
 
 Range& allocate_new(Call& call, Pool& pool, std::uint64_t size) {
@@ -78,7 +88,7 @@ void keep(Machine& m, Range& range, const Mark& mark, const Clock& clock) {
   range.freed = true;
   pool->used -= round_up(range.size, kPage);
   pool->kept.push_back({range.address, mark, clock});
-  remove_if_over(m, pool);
+  remove_if_unused(m, pool);
 }
 
 Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool pool_handle, cu::Stream handle) {
@@ -92,7 +102,7 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   const std::size_t index = find_kept(m, *pool, stream, round_up(size, kPage));
   Range* range = nullptr;
   Pool::Kept before{0, {}, {}};
-  Work work{call.name, {}, {}, 0, {}, false};
+  Work work{.name = call.name};
   if (index < pool->kept.size()) {
     before = pool->kept[index];
     range = m.space->find_exact(before.address);
@@ -104,14 +114,14 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
   } else {
     range = &allocate_new(call, *pool, wanted);
   }
-  range->context = nullptr;  // the pool's, whatever becomes of the context
+  range->context = nullptr;  // it belongs to the pool, and outlives the context
   Mapping* mapping = m.space->mapping_at(range->address);
   mapping->readable = pool->readable;
   mapping->writable = pool->writable;
   pool->used += round_up(range->size, kPage);
   pool->used_high = std::max(pool->used_high, pool->used);
-  // The memory exists for others only after the stream has reached this point: for the checker, that is a write.
-  work.effects.push_back({range->address, range->size, true, false, stream->context, true});
+  // Others may use the memory only after the stream has reached this point: for the checker, that is a write.
+  work.effects.push_back(whole_of(*range, stream));
   try {
     m.space->show({mapping});
     submit(call, stream, std::move(work));
@@ -158,7 +168,7 @@ Result get_pool(std::string_view name, cu::MemPool* out, const std::function<cu:
 
 PoolChoice& pools_of(Machine& m, DeviceState* device) { return device != nullptr ? device->pools : m.host_pools; }
 
-// Pools of the host came with CUDA 13; those of one of its nodes, and of managed memory, are not simulated.
+// Host pools exist since CUDA 13. Pools of a NUMA node and of managed memory are not simulated.
 DeviceState* check_place(Call& call, const cu::MemLocation* location, cu::MemAllocationType type) {
   require(location != nullptr && type != cu::MemAllocationType::kInvalid, kInvalidValue);
   require(type == cu::MemAllocationType::kPinned, kNotSupported);
@@ -190,14 +200,14 @@ void trim_pools(Machine& m) {
   for (const auto& [handle, pool] : m.pools.all()) all.push_back(pool);
   for (const PoolRef& pool : all) {
     shrink(m, *pool, pool->threshold);
-    remove_if_over(m, pool);
+    remove_if_unused(m, pool);
   }
 }
 
 void return_to_pool(Call& call, Range& range) {
   const Mapping& mapping = *call.machine.space->mapping_at(range.address);
   if (call.machine.checker.on()) {
-    call.machine.checker.take_away(call.name, mapping.physical->history, 0, mapping.size, mapping.address);
+    call.machine.checker.check_removal(call.name, mapping.physical->history, 0, mapping.size, mapping.address);
   }
   keep(call.machine, range, {nullptr, 0}, {});
 }
@@ -226,9 +236,8 @@ CUDASIM_EXPORT Result cuMemFreeAsync(cu::DevicePtr ptr, cu::Stream handle) {
     refuse_capture(*stream, kCaptureUnsupported);  // memory nodes of graphs are not simulated
     Range* range = m.space->find_exact(ptr);
     require(range != nullptr && range->kind == RangeKind::kPool && !range->freed, kInvalidValue);
-    // All that touched it must be ordered before the free: for the checker, that is a write.
-    const Effect whole{range->address, range->size, true, false, stream->context, true};
-    const Mark mark = submit(call, stream, {"cuMemFreeAsync", {}, {whole}, 0, {}, false});
+    // All accesses must be ordered before the free: for the checker, that is a write.
+    const Mark mark = submit(call, stream, {.name = "cuMemFreeAsync", .effects = {whole_of(*range, stream)}});
     keep(m, *range, mark, stream->clock);
     return kSuccess;
   });
@@ -272,7 +281,7 @@ CUDASIM_EXPORT Result cuMemPoolCreate(cu::MemPool* pool, const cu::MemPoolProps*
     require(pool != nullptr && props != nullptr, kInvalidValue);
     DeviceState* device = check_place(call, &props->location, props->type);
     const bool shared = props->handle_types != cu::MemHandleType::kNone;
-    require(!shared, device != nullptr ? kNotSupported : kInvalidValue);  // host memory cannot be, anywhere
+    require(!shared, device != nullptr ? kNotSupported : kInvalidValue);  // no driver can share host pools
     *pool = new_pool(call.machine, device, props->max_size);
     return kSuccess;
   });
@@ -286,7 +295,7 @@ CUDASIM_EXPORT Result cuMemPoolDestroy(cu::MemPool handle) {
     pool->death = death_by(call);
     PoolChoice& choice = pools_of(call.machine, pool->device);
     if (choice.current == handle) choice.current = choice.standard;
-    remove_if_over(call.machine, pool);
+    remove_if_unused(call.machine, pool);
     return kSuccess;
   });
 }
@@ -320,7 +329,7 @@ CUDASIM_EXPORT Result cuMemPoolSetAttribute(cu::MemPool handle, cu::MemPoolAttri
     }
     std::uint64_t given = 0;
     std::memcpy(&given, value, sizeof given);
-    // The high-water marks can only be set back; the current figures not at all.
+    // The high-water marks can only be reset; the current values cannot be set.
     if (what == kReservedHigh || what == kUsedHigh) {
       require(given == 0, kInvalidValue);
       (what == kReservedHigh ? pool->reserved_high : pool->used_high) =

@@ -1,4 +1,4 @@
-// Stream-ordered memory pools: memory that is allocated and freed in the order of a stream.
+// Stream-ordered memory pools.
 #pragma once
 
 #include <vector>
@@ -7,23 +7,23 @@
 
 namespace cudasim {
 
-// A pool keeps what was freed, whole, and hands it out again: to the stream that freed it at once, to another one
-// behind a wait. What is kept above the release threshold goes back when the host next waits for something.
+// A pool keeps freed memory in whole pieces and reuses it: at once on the stream that freed it, after a wait on
+// another. Memory above the release threshold is released when the host next waits for something.
 struct Pool {
   struct Kept {
     std::uint64_t address;  // of a range that is marked as freed
-    Mark freed;             // where in which stream
+    Mark freed;             // the point in a stream at which it was freed
     Clock clock;
   };
   cu::MemPool handle = nullptr;
   DeviceState* device = nullptr;  // whose bytes it takes; null for host memory
   bool is_default = false;
-  bool destroyed = false;  // its last allocation takes it along
+  bool destroyed = false;  // removed with its last allocation
   Death death;
   std::uint64_t max_size = 0;
   std::uint64_t threshold = 0;
-  // Whether to reuse what another stream freed: after an event that orders it (a permission that is never needed here),
-  // when the free happens to have been reached, or by making the allocation wait for it.
+  // Whether to reuse memory that another stream freed: after an event that orders it (has no effect here), if the free
+  // happens to have been reached, or by making the allocation wait for it.
   bool reuse[3] = {true, true, true};
   std::uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0;
   std::uint64_t readable = 0, writable = 0;
@@ -31,9 +31,9 @@ struct Pool {
 };
 
 cu::MemPool new_pool(Machine& m, DeviceState* device, std::uint64_t max_size);
-// Gives back what pools keep above their thresholds.
+// Releases memory that pools keep above their thresholds.
 void trim_pools(Machine& m);
-// Takes memory back outside of any stream: all that touched it must have been waited for.
+// Frees memory outside of any stream: all work on it must have been waited for.
 void return_to_pool(Call& call, Range& range);
 
 }  // namespace cudasim

@@ -1,4 +1,4 @@
-// User objects: things of the program that graphs keep alive, and whose destructor is called when nothing does any more.
+// User objects: objects of the program that graphs keep alive. The last release calls the object's destructor.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace cudasim {
 
 namespace cu = arena::cu;
 
-// Counts references by itself, so that it needs no lock: graphs go away in any thread.
+// The count is atomic, because graphs are destroyed on any thread, with and without the machine's mutex.
 struct UserObjectState {
   void* data = nullptr;
   cu::HostFunction destroy = nullptr;
@@ -23,7 +23,7 @@ struct UserObjectState {
 };
 using UserObjectRef = std::shared_ptr<UserObjectState>;
 
-// References that a graph owns. They go with it.
+// References that a graph owns, and releases when it is destroyed.
 class UserRefs {
  public:
   UserRefs() = default;

@@ -1,4 +1,4 @@
-// Virtual memory management: addresses, handles, mappings and access, each rule checked.
+// Virtual memory management: addresses, handles, mappings and access. Checks every rule.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ bool is_host(cu::MemLocationType type) {
   return type == cu::MemLocationType::kHost || type == cu::MemLocationType::kHostNuma;
 }
 
-// The device that a description of memory names; null for host memory. Throws Refusal.
+// The device of the memory described; null for host memory. Throws Refusal.
 DeviceState* check_prop(Call& call, const cu::MemAllocationProp* prop) {
   require(prop != nullptr && prop->type == cu::MemAllocationType::kPinned, kInvalidValue);
   const cu::MemHandleType types = prop->requested_handle_types;
@@ -56,7 +56,7 @@ PhysicalRef handle_of(Call& call, cu::MemHandle handle) {
   return it->second;
 }
 
-// Memory that can go to another process has a file of its own.
+// Memory that can be shared with another process has a file of its own.
 void make_shareable(Physical& physical, std::unique_ptr<Store> store) {
   physical.own_store = std::move(store);
   physical.store = physical.own_store.get();
@@ -66,11 +66,11 @@ void make_shareable(Physical& physical, std::unique_ptr<Store> store) {
 void check_removed(Call& call, const std::vector<Mapping*>& run) {
   if (!call.machine.checker.on()) return;
   for (const Mapping* mapping : run) {
-    call.machine.checker.take_away(call.name, mapping->physical->history, 0, mapping->size, mapping->address);
+    call.machine.checker.check_removal(call.name, mapping->physical->history, 0, mapping->size, mapping->address);
   }
 }
 
-// The mappings that make up the range exactly. Throws Refusal if they do not, or if a capture forbids to change them.
+// The mappings that make up the range exactly. Throws Refusal if they do not, or if a capture forbids changing them.
 std::vector<Mapping*> mapped_run(Call& call, std::uint64_t ptr, std::size_t size) {
   const Range* range = call.machine.space->find(ptr);
   require(size > 0 && range != nullptr && range->kind == RangeKind::kReservation, kInvalidValue);
@@ -80,8 +80,8 @@ std::vector<Mapping*> mapped_run(Call& call, std::uint64_t ptr, std::size_t size
   return run;
 }
 
-// cuda.h says that unmapping and setting access may synchronise. With the setting for it they wait for all that is queued
-// on the devices concerned. Returns whether it waited: then the mappings may be others.
+// cuda.h says that unmapping and setting access may synchronise. With the setting sync_unmap they wait for all queued
+// work of the devices concerned. Returns whether it waited: then the mappings may have changed.
 bool wait_for_devices(Call& call, const std::vector<Mapping*>& run) {
   Machine& m = call.machine;
   if (!m.settings.sync_unmap) return false;
@@ -98,7 +98,7 @@ bool wait_for_devices(Call& call, const std::vector<Mapping*>& run) {
     }
   }
   if (marks.empty()) return false;
-  call.stand_still(marks);
+  call.wait_unlocked(marks);
   return true;
 }
 
@@ -118,7 +118,7 @@ Rights rights_after(Call& call, const Mapping& mapping, const cu::MemAccessDesc&
     const cu::MemLocation& owner = mapping.physical->prop.location;
     require(host_memory || owner.id == device.number || call.machine.settings.can_access_peer(device.number, owner.id),
             kInvalidDevice);
-    // Nothing is documented; another process has the device to itself, so the worst is assumed.
+    // Not documented. Another process uses the device exclusively, so assume the worst.
     const bool is_taken = call.machine.settings.is_exclusive(device.number) && device.primary == nullptr;
     require(!is_taken, kDeviceUnavailable);
     bit = device.bit();
@@ -182,7 +182,7 @@ CUDASIM_EXPORT Result cuMemAddressReserve(cu::DevicePtr* ptr, std::size_t size, 
     require(ptr != nullptr && flags == 0 && size > 0 && size % kPage == 0 && hint % kPage == 0, kInvalidValue);
     require(alignment == 0 || is_power_of_two(alignment), kInvalidValue);
     require(size <= std::uint64_t{1} << 47 && alignment <= std::uint64_t{1} << 47, kOutOfMemory);
-    // The driver aligns to what can be mapped there, whatever it is asked for.
+    // The driver aligns at least to the granularity, so that memory can be mapped there.
     const std::uint64_t aligned = std::max<std::uint64_t>(alignment, call.machine.settings.granularity);
     const std::uint64_t limit = call.machine.settings.address_space;
     require(limit == 0 || size <= limit - std::min(limit, reserved_bytes(call.machine)), kOutOfMemory);
@@ -263,7 +263,7 @@ CUDASIM_EXPORT Result cuMemMap(cu::DevicePtr ptr, std::size_t size, std::size_t 
     require(size <= range->size - (ptr - range->address), kInvalidValue);
     require(!space.any_mapped(ptr, size), kInvalidValue);
     check_safe_in_capture(call);
-    space.map(ptr, physical, false);
+    space.map(ptr, physical, MappingKind::kReserved);
     call.priced_bytes = size;
     return kSuccess;
   });
@@ -287,7 +287,7 @@ CUDASIM_EXPORT Result cuMemSetAccess(cu::DevicePtr ptr, std::size_t size, const 
     std::vector<Mapping*> run = mapped_run(call, ptr, size);
     if (wait_for_devices(call, run)) run = mapped_run(call, ptr, size);
     set_access(call, run, desc, count);
-    for (Mapping* mapping : run) {  // work that is queued would find it inaccessible
+    for (Mapping* mapping : run) {  // queued work would find it inaccessible
       if (mapping->readable == 0) check_removed(call, {mapping});
     }
     call.priced_bytes = size;
@@ -324,8 +324,8 @@ CUDASIM_EXPORT Result cuMemExportToShareableHandle(void* shareable, cu::MemHandl
   });
 }
 
-// The importing process holds the same bytes. It does not know of which device they are, as a real driver would: they
-// count as the current context's device's, or device 0's.
+// The importing process gets the same bytes. Unlike a real driver, it does not know their device: it assumes that of
+// the current context, or device 0.
 CUDASIM_EXPORT Result cuMemImportFromShareableHandle(cu::MemHandle* handle, void* shareable, cu::MemHandleType type) {
   return enter_vmm("cuMemImportFromShareableHandle", [&](Call& call) {
     Machine& m = call.machine;

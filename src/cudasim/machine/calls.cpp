@@ -30,16 +30,16 @@ Result run_body(Call& call, Body body) {
     return body(call);
   } catch (const Refusal& refusal) {
     return refusal.code;
-  } catch (const std::bad_alloc&) {  // of the host: memory, addresses or mappings
+  } catch (const std::bad_alloc&) {  // the host has no memory, addresses or mappings left
     return kOutOfMemory;
   } catch (const std::length_error&) {  // a size beyond all memory
     return kOutOfMemory;
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread could be started
     return kOperatingSystem;
   }
 }
 
-// The part of a call that other threads must not wait for.
+// The part of a call that runs without the machine's mutex.
 Result finish(Call& call, Result result) {
   if (call.run_inline) call.run_inline->run_inline();
   if (call.wait.empty()) return result;
@@ -79,7 +79,7 @@ Result CallLog::count(std::string_view function) {
   for (Fault& fault : f.faults) {
     if (fault.skip > 0) {
       --fault.skip;
-    } else {  // of two plans for one call the first decides
+    } else {  // if two plans match, the first one decides
       --fault.times;
       if (planned == kSuccess) planned = fault.error;
     }
@@ -109,7 +109,7 @@ void Call::wait_for(const StreamRef& stream) {
   waited.join(stream->clock);
 }
 
-void Call::stand_still(const std::vector<Mark>& marks) {
+void Call::wait_unlocked(const std::vector<Mark>& marks) {
   const std::uint64_t generation = machine.generation;
   const auto begin = std::chrono::steady_clock::now();
   lock->unlock();

@@ -1,5 +1,5 @@
-// What happens at the door of every API function: counting, pricing, planned failures, the state a call needs, and the
-// waiting that it asked for, done after the machine's mutex was let go.
+// The entry of every API function: counts and prices the call, applies planned failures, checks the state that it
+// needs, and waits if the call asked for that, after releasing the machine's mutex.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,12 @@ class CallLog {
     std::vector<Fault> faults;
   };
   CallLog();
-  // Counts a call; the error that was planned for it, or success.
+  // Counts a call. Returns the error that is planned for it, or success.
   Result count(std::string_view function);
-  std::uint64_t number() const { return number_; }  // of the call under way: calls are numbered from 1, for ever
+  std::uint64_t number() const { return number_; }  // of the current call, counted from 1 and never reset
   void charge(double microseconds) { clock_ += microseconds; }
   void plan(const Fault& fault) { functions_.at(fault.function).faults.push_back(fault); }
-  std::vector<Fault> plans() const;  // that have not come true yet
+  std::vector<Fault> plans() const;  // still to come
   void drop_plans();
   void reset_counts();
   double clock() const { return clock_; }
@@ -74,29 +74,29 @@ enum class Need {
   kContext,  // with a current context that has not failed
 };
 
-// One call under way. The body runs with the machine's mutex held and says here what is to happen after it.
+// The current call. The body runs with the machine's mutex held, and sets here what happens after it.
 struct Call {
   Machine& machine;
   std::shared_ptr<ContextState> context;  // the current one, if any
   std::string_view name;
   std::uint64_t number = 0;        // counts all calls
-  std::uint64_t priced_bytes = 0;  // of the memory that the call is about
-  StreamRef run_inline;            // a stream whose task this thread works off
-  std::vector<Mark> wait;          // what the call returns after
-  Clock waited;                    // what the host knows when it has waited
+  std::uint64_t priced_bytes = 0;  // size of the memory that the call works on
+  StreamRef run_inline;            // a stream whose task this thread runs
+  std::vector<Mark> wait;          // marks that the call waits for before it returns
+  Clock waited;                    // what is ordered before the host after that wait
   std::unique_lock<std::mutex>* lock = nullptr;
 
   void wait_for(const StreamRef& stream);
-  // Waits in the middle of a body, without the machine's mutex. Throws Refusal if the machine was reset meanwhile; any
-  // other state may have changed, too. What the host has waited for in this way does not count for the race checker.
-  void stand_still(const std::vector<Mark>& marks);
+  // Waits in the middle of a body, without the machine's mutex. Throws Refusal if the machine was reset during the
+  // wait; any other state may have changed, too. The race checker ignores this wait.
+  void wait_unlocked(const std::vector<Mark>& marks);
 };
 
-// What a call does. Refers to a lambda that outlives it, where std::function would copy it, to the heap mostly.
+// What a call does. A reference to a lambda that outlives it: std::function would copy it, usually to the heap.
 class Body {
  public:
   template <typename Function>
-  Body(const Function& function)  // NOLINT: a lambda becomes one without being asked
+  Body(const Function& function)  // NOLINT: implicit on purpose
       : function_(&function),
         call_([](const void* f, Call& call) { return (*static_cast<const Function*>(f))(call); }) {}
   Result operator()(Call& call) const { return call_(function_, call); }
@@ -117,12 +117,12 @@ class PerThreadScope {
 bool null_stream_is_per_thread();
 bool in_host_function();
 
-// A number for the calling thread, never given twice.
+// A number for the calling thread, never reused.
 std::uint64_t this_thread();
 // Expires when the calling thread ends.
 std::weak_ptr<const void> life_of_this_thread();
 
-// While one lives, API calls of this thread are refused: host functions in a stream may make none.
+// While one lives, API calls of this thread are refused: host functions must not make any.
 class InHostFunction {
  public:
   InHostFunction();

@@ -45,29 +45,36 @@ std::map<std::uint64_t, History::Cell>::iterator History::cover(std::uint64_t be
 }
 
 void Checker::set_mode(Races mode) {
-  // Work that was queued while the checker was off has left no history, so it can cause no report later.
+  // Work queued while the checker was off has no history, so it cannot cause reports later.
   mode_ = mode;
 }
 
 OperationRef Checker::begin(std::string_view name, const ActorRef& actor, Clock& clock) {
   clock.join(host_);
   clock.advance(actor);
-  return std::make_shared<const Operation>(Operation{std::string(name), ++operations_, actor, actor->ticks});
+  return std::make_shared<const Operation>(
+      Operation{.name = std::string(name), .number = ++operations_, .actor = actor, .tick = actor->ticks});
+}
+
+Checker::Side Checker::side_of(const Operation& operation, const char* access, std::uint64_t begin, std::uint64_t end) {
+  return {.operation = operation.name,
+          .number = operation.number,
+          .stream = operation.actor->stream,
+          .stream_id = operation.actor->id,
+          .access = access,
+          .begin = begin,
+          .end = end};
 }
 
 void Checker::touch(const OperationRef& operation, const Clock& clock, History& history, std::uint64_t begin,
                     std::uint64_t end, std::uint64_t address, bool write) {
-  const std::uint64_t shift = address - begin;               // wraps, and wraps back when it is added
-  std::map<std::uint64_t, std::pair<Side, Side>> conflicts;  // one report for each earlier operation, by its number
+  const std::uint64_t shift = address - begin;               // may wrap, and wraps back when it is added
+  std::map<std::uint64_t, std::pair<Side, Side>> conflicts;  // one report per earlier operation, by its number
   const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
     if (!earlier.operation || clock.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
-    const Operation& other = *earlier.operation;
-    Side first{other.name, other.number,       other.actor->stream, other.actor->id,
-               access,     lo + earlier.shift, hi + earlier.shift};
-    Side second{
-        operation->name, operation->number, operation->actor->stream, operation->actor->id, write ? "write" : "read",
-        lo + shift,      hi + shift};
-    const auto [it, fresh] = conflicts.emplace(other.number, std::pair{first, second});
+    const Side first = side_of(*earlier.operation, access, lo + earlier.shift, hi + earlier.shift);
+    const Side second = side_of(*operation, write ? "write" : "read", lo + shift, hi + shift);
+    const auto [it, fresh] = conflicts.emplace(first.number, std::pair{first, second});
     if (fresh) return;
     it->second.first.end = first.end;
     it->second.second.end = second.end;
@@ -86,7 +93,7 @@ void Checker::touch(const OperationRef& operation, const Clock& clock, History& 
       cell.reads.push_back({operation, shift});
     }
   }
-  if (write) {  // what is now one write is one cell again
+  if (write) {  // merge the cells: they have the same last write now
     it = history.cells.find(begin);
     it->second.end = end;
     history.cells.erase(std::next(it), history.cells.lower_bound(end));
@@ -94,17 +101,21 @@ void Checker::touch(const OperationRef& operation, const Clock& clock, History& 
   for (const auto& [earlier, sides] : conflicts) report("race", sides.first, sides.second);
 }
 
-void Checker::take_away(std::string_view call, const History& history, std::uint64_t begin, std::uint64_t end,
-                        std::uint64_t address) {
+void Checker::check_removal(std::string_view call, const History& history, std::uint64_t begin, std::uint64_t end,
+                            std::uint64_t address) {
   std::map<std::uint64_t, std::pair<Side, Side>> conflicts;
   const auto check = [&](const Access& earlier, const char* access, std::uint64_t lo, std::uint64_t hi) {
-    if (!earlier.operation || earlier.shift != address - begin) return;  // it used another address, which stays
+    if (!earlier.operation || earlier.shift != address - begin) return;  // it used another address, which stays mapped
     if (host_.has_seen(earlier.operation->actor, earlier.operation->tick)) return;
-    const Operation& other = *earlier.operation;
-    Side first{other.name, other.number,       other.actor->stream, other.actor->id,
-               access,     lo + earlier.shift, hi + earlier.shift};
-    Side second{std::string(call), 0, nullptr, 0, "remove", address, address + (end - begin)};
-    conflicts.emplace(other.number, std::pair{first, second});
+    const Side first = side_of(*earlier.operation, access, lo + earlier.shift, hi + earlier.shift);
+    const Side second{.operation = std::string(call),
+                      .number = 0,
+                      .stream = nullptr,
+                      .stream_id = 0,
+                      .access = "remove",
+                      .begin = address,
+                      .end = address + (end - begin)};
+    conflicts.emplace(first.number, std::pair{first, second});
   };
   for (auto it = history.cells.begin(); it != history.cells.end() && it->first < end; ++it) {
     if (it->second.end <= begin) continue;
@@ -121,11 +132,11 @@ void Checker::report(const char* kind, const Side& first, const Side& second) {
            ",\"stream_id\":" + std::to_string(s.stream_id) + ",\"access\":\"" + s.access +
            "\",\"begin\":" + std::to_string(s.begin) + ",\"end\":" + std::to_string(s.end) + "}";
   };
-  const bool same_number = first.stream == second.stream;  // of two streams, one after the other
+  const bool same_handle = first.stream == second.stream;  // reused for another stream
   const auto words = [&](const Side& s) {
     return s.operation + " (" + s.access + " of [" + hex(s.begin) + ", " + hex(s.end) + ")" +
            (s.number == 0 ? "" : ", stream " + hex(reinterpret_cast<std::uintptr_t>(s.stream))) +
-           (same_number ? " with id " + std::to_string(s.stream_id) : "") + ")";
+           (same_handle ? " with id " + std::to_string(s.stream_id) : "") + ")";
   };
   Finding finding;
   finding.kind = kind;

@@ -1,5 +1,5 @@
-// The declarations of every API function that this library exports, and so the proof that each definition has the
-// declared type: a definition that differs is an error of the compiler or an undefined symbol of the linker.
+// Declares every API function that this library exports. A definition with a different type is therefore a compiler
+// error or an undefined symbol.
 #pragma once
 
 #include "abi/types.hpp"

@@ -81,15 +81,15 @@ void Findings::clear_races() {
 
 Death death_by(const Call& call) { return {call.name, call.number, native_thread()}; }
 
-void report_dead(Call& call, std::string_view kind, std::uint64_t handle, bool was_given, const Death& death) {
+void report_dead(Call& call, std::string_view kind, std::uint64_t handle, bool was_issued, const Death& death) {
   if (handle == 0) return;
   Finding finding;
-  finding.kind = was_given ? "dead " + std::string(kind) : "unknown handle";
+  finding.kind = was_issued ? "dead " + std::string(kind) : "unknown handle";
   finding.call = call.name;
   finding.handle = handle;
   finding.text = finding.call + " " + place(call.number, native_thread()) + " uses " + std::string(kind) + " " +
-                 hex(handle) + ", " + (was_given ? describe_death(death, call.number) : "which never existed");
-  if (was_given) finding.death = death;
+                 hex(handle) + ", " + (was_issued ? describe_death(death, call.number) : "which never existed");
+  if (was_issued) finding.death = death;
   const Dead reaction = call.machine.settings.dead;
   if (reaction != Dead::kReport) {
     std::fprintf(stderr, "cudasim: %s: %s\n", finding.kind.c_str(), finding.text.c_str());

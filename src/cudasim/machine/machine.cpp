@@ -21,7 +21,7 @@ std::unique_ptr<Store> new_store() {
   for (std::uint64_t span = kStoreSpan; span >= (std::uint64_t{8} << 30); span /= 2) {
     try {
       return std::make_unique<Store>(span);
-    } catch (const std::bad_alloc&) {  // little address space: a sanitizer, or a limit
+    } catch (const std::bad_alloc&) {  // little address space, because of a sanitizer or a limit
     }
   }
   throw std::bad_alloc();
@@ -41,7 +41,7 @@ Machine* new_machine() {
                  [] {
                    if (machine().initialised) {
                      child_of_driver = true;
-                     machine().space->hide_all();  // or the child would write into its parent's device
+                     machine().space->hide_all();  // or the child would write to its parent's device
                    }
                    machine().mutex.unlock();
                  });
@@ -63,7 +63,7 @@ void Machine::start() {
     host_store = new_store();
     host_pools.standard = host_pools.current = new_pool(*this, nullptr, 0);
     for (int i = 0; i < settings.devices; ++i) add_device(settings.memory_of(i));
-  } catch (...) {  // nothing stays of half a machine
+  } catch (...) {  // remove everything made so far
     pools.clear();
     host_pools = {};
     devices.clear();
@@ -79,7 +79,7 @@ DeviceState& Machine::add_device(std::uint64_t bytes) {
   device->number = static_cast<int>(devices.size());
   device->total = bytes;
   device->store = new_store();
-  device->primary_handle = contexts.reserve(false);
+  device->primary_handle = contexts.reserve_new();
   devices.push_back(std::move(device));
   DeviceState& added = *devices.back();
   added.pools.standard = added.pools.current = new_pool(*this, &added, 0);

@@ -1,5 +1,5 @@
-// The simulated machine: devices, contexts and every live object, behind one mutex. The mutex is never held while a
-// stream is waited for or a task runs. The machine is never destroyed: worker threads may outlive main.
+// The simulated machine: devices, contexts and every live object, behind one mutex. The mutex is never held while
+// waiting for a stream or running a task. The machine is never destroyed: worker threads may outlive main.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct FunctionState;
 struct LibraryState;
 struct KernelState;
 
-// The pools of a device, or of the host: the one that is always there, and the one in use.
+// The pools of a device, or of the host: the default one, and the current one.
 struct PoolChoice {
   cu::MemPool standard = nullptr;
   cu::MemPool current = nullptr;
@@ -47,7 +47,7 @@ struct DeviceState {
   std::uint64_t used = 0;
   std::uint64_t peak = 0;
   std::unique_ptr<Store> store;
-  cu::Context primary_handle = nullptr;  // the same each time that there is a primary context
+  cu::Context primary_handle = nullptr;  // the same for every primary context of the device
   std::shared_ptr<ContextState> primary;
   unsigned primary_users = 0;
   unsigned primary_flags = 0;
@@ -65,17 +65,17 @@ struct ContextState {
   unsigned flags = 0;
   std::uint64_t id = 0;
   std::atomic<cu::Result> error{cu::Result::kSuccess};  // sticky: set by a task that faulted
-  std::set<cu::Context> peers;                          // whose plain allocations may be touched from here
+  std::set<cu::Context> peers;                          // whose plain allocations this context may access
   StreamRef legacy;
-  std::vector<StreamRef> blocking;  // those with handles that the legacy stream waits for
-  StreamRef recorder;  // where cuCtxRecordEvent's events are recorded, after what they capture; has no handle
+  std::vector<StreamRef> blocking;  // streams with handles that the legacy stream waits for
+  StreamRef recorder;               // an internal stream for the events of cuCtxRecordEvent; has no handle
   struct PerThread {
     StreamRef stream;
     std::weak_ptr<const void> life;  // of the thread
   };
   std::map<std::uint64_t, PerThread> per_thread;  // by thread
-  std::vector<StreamRef> destroyed;               // streams whose handle is gone but whose work may not be done
-  std::vector<Mark> gates;                        // cuCtxWaitEvent's: all work from now on waits for them
+  std::vector<StreamRef> destroyed;               // streams that were destroyed while they had work
+  std::vector<Mark> gates;                        // of cuCtxWaitEvent: all later work waits for them
   Clock gate_clock;
   std::array<std::size_t, 7> limits{};  // cuCtxSetLimit's, by number
   cu::FunctionCache cache = cu::FunctionCache::kNone;
@@ -85,10 +85,10 @@ using ContextRef = std::shared_ptr<ContextState>;
 struct Machine {
   std::mutex mutex;
   Settings settings;
-  std::string bad_environment;  // why cuInit refuses; empty if it does not
+  std::string bad_environment;  // why cuInit fails; empty if it does not
   bool initialised = false;
-  bool ending = false;           // a reset waits for work to end: no more is taken
-  std::uint64_t generation = 0;  // counts resets, so that threads forget contexts of an earlier machine
+  bool ending = false;           // a reset is waiting for work to end: no more is accepted
+  std::uint64_t generation = 0;  // incremented by each reset, so that threads drop contexts from before
 
   CallLog calls;
   Findings findings;
@@ -112,10 +112,10 @@ struct Machine {
   Registry<cu::Kernel, KernelState> kernels{"kernel", 0xa0'0000'0000};
   std::unordered_map<std::uint64_t, PhysicalRef> handles;  // cuMemCreate's, by id
   std::uint64_t next_id = 1;
-  std::map<std::uint64_t, std::shared_ptr<Capture>> captures;  // under way, by id
+  std::map<std::uint64_t, std::shared_ptr<Capture>> captures;  // in progress, by id
 
-  void start();  // makes the devices; throws std::bad_alloc when the host has no room
-  void reset();  // everything ended and forgotten; the mutex is held, the streams are idle
+  void start();  // creates the devices; throws std::bad_alloc when the host has no room
+  void reset();  // needs the mutex, and idle streams
   DeviceState& add_device(std::uint64_t bytes);
   DeviceState& device(int number);  // throws Refusal(kInvalidDevice)
 
@@ -130,7 +130,7 @@ inline bool is_access(cu::MemAccess flags) {
   return flags == cu::MemAccess::kNone || flags == cu::MemAccess::kRead || flags == cu::MemAccess::kReadWrite;
 }
 
-// Whether this process is the child of one that had initialised the driver. Then every call is refused.
+// Whether this process was forked from one that had initialised the driver. Then every call is refused.
 bool forked();
 
 }  // namespace cudasim

@@ -1,7 +1,7 @@
-// Live objects of one kind, by handle, and what became of the handles that are no longer live.
+// Live objects of one kind by handle, and what happened to handles that are no longer live.
 //
-// Handles are numbers that look like pointers and are never followed, so a stale or invented one is always noticed,
-// unless its number was given to a new object: real drivers reuse numbers at once, and so does this one when asked to.
+// Handles are numbers that look like pointers but are never dereferenced, so a stale or made-up one is always noticed,
+// unless it was reused for a new object: real drivers reuse handles at once, and so does this one if `reuse` is set.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,23 @@ namespace cudasim {
 
 // Which call destroyed an object.
 struct Death {
-  std::string_view by;       // the function: lives for ever; empty if forgotten
+  std::string_view by;       // the function, a static string; empty if no longer known
   std::uint64_t number = 0;  // of the call
-  std::uint64_t thread = 0;  // the kernel's number of the thread
+  std::uint64_t thread = 0;  // the kernel's thread id
 };
 
 template <typename Handle, typename Object>
 class Registry {
  public:
   Registry(std::string_view kind, std::uint64_t base)
-      : kind_(kind), base_(base), next_(base), kept_from_(base), slots_from_(base) {}
+      : kind_(kind), base_(base), next_(base), reset_at_(base), slots_from_(base) {}
 
   std::string_view kind() const { return kind_; }
 
-  // A number for a new object. With `reuse` it is that of the last one destroyed, as on hardware.
+  // A handle for a new object. With `reuse`, that of the last object destroyed, as on hardware.
+  Handle reserve_new() { return reinterpret_cast<Handle>(next_ += kStep); }
   Handle reserve(bool reuse) {
-    if (!reuse || free_.empty()) return reinterpret_cast<Handle>(next_ += kStep);
+    if (!reuse || free_.empty()) return reserve_new();
     const Handle handle = free_.back();
     free_.pop_back();
     dead_.erase(handle);
@@ -62,24 +63,24 @@ class Registry {
     free_.push_back(handle);
     return true;
   }
-  // Forgets all objects. Their numbers are not given again.
+  // Drops all objects. Their handles are not reused.
   void clear() {
     objects_.clear();
     slots_.clear();
     slots_from_ = next_;
     dead_.clear();
     free_.clear();
-    kept_from_ = next_;
+    reset_at_ = next_;
   }
   const std::map<Handle, std::shared_ptr<Object>>& all() const { return objects_; }
 
-  // Whether a handle that is not live once was, and how it ended.
-  bool was_given(Handle handle) const {
+  // Whether the handle is or was that of an object.
+  bool was_issued(Handle handle) const {
     const auto number = reinterpret_cast<std::uint64_t>(handle);
     return number > base_ && number <= next_ && (number - base_) % kStep == 0;
   }
-  bool of_earlier_machine(Handle handle) const {
-    return was_given(handle) && reinterpret_cast<std::uint64_t>(handle) <= kept_from_;
+  bool is_from_before_reset(Handle handle) const {
+    return was_issued(handle) && reinterpret_cast<std::uint64_t>(handle) <= reset_at_;
   }
   Death death_of(Handle handle) const {
     const auto it = dead_.find(handle);
@@ -96,7 +97,7 @@ class Registry {
   std::string_view kind_;
   std::uint64_t base_;
   std::uint64_t next_;
-  std::uint64_t kept_from_;  // numbers up to here are of a machine that was reset
+  std::uint64_t reset_at_;  // handles up to here are from before the last reset
   std::map<Handle, std::shared_ptr<Object>> objects_;
   std::vector<Object*> slots_;  // by number, from slots_from_ on
   std::uint64_t slots_from_;

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 #include "cudasim/machine/machine.hpp"
@@ -9,12 +10,12 @@
 namespace cudasim {
 namespace {
 
-// An arena reserves eight times what its device has, which may be 1 TiB: there is room for one, and for others beside it.
+// An arena reserves eight times the memory of its device, which may have 1 TiB: there is room for one and for others.
 constexpr std::uint64_t kWindow = std::uint64_t{16} << 40;
 constexpr std::uint64_t kWindowAlignment = std::uint64_t{1} << 30;
 constexpr std::uint64_t kLeastWindow = std::uint64_t{8} << 30;
-// The kernel allows 65,530 mappings a process. From here on a handle is moved to where its neighbours can merge with
-// it, at the price of copying what was written to it.
+// The kernel allows 65,530 mappings per process. From this number on, a handle is moved to where the kernel can merge
+// its mapping with its neighbours', at the price of copying its contents.
 constexpr std::size_t kManyScattered = 20'000;
 
 char* pointer(std::uint64_t address) { return reinterpret_cast<char*>(address); }
@@ -27,7 +28,7 @@ Physical::~Physical() {
 }
 
 Space::Space() : reserved_size_(kWindow), reserved_(reserve_addresses(reserved_size_, kLeastWindow)) {
-  // Aligned to the largest granularity, so that wishes for places in a store are aligned too.
+  // Aligned to the largest granularity, so that preferred offsets in a store are aligned, too.
   window_ = round_up(address_of(reserved_), kWindowAlignment);
   window_size_ = reserved_size_ - kWindowAlignment;
   next_ = window_;
@@ -48,7 +49,7 @@ bool Space::is_free(std::uint64_t address, std::uint64_t size) const {
   return it->first + round_up(it->second.size, kPage) <= address;
 }
 
-// Next fit, so that addresses come back late and a stale pointer is noticed.
+// Next fit, so that addresses are reused late and a stale pointer is noticed.
 std::uint64_t Space::find_addresses(std::uint64_t size, std::uint64_t alignment, std::uint64_t hint) {
   if (hint != 0 && hint % alignment == 0 && is_free(hint, size)) return hint;
   for (const std::uint64_t begin : {next_, window_}) {
@@ -102,43 +103,47 @@ Range* Space::find_exact(std::uint64_t address) {
 
 void Space::erase(Range& range) { ranges_.erase(range.address); }
 
-std::size_t Space::range_count(bool reservations) const {
-  std::size_t count = 0;
-  for (const auto& [address, range] : ranges_) {
-    count += (range.kind == RangeKind::kReservation) == reservations && !range.freed;
-  }
-  return count;
+std::size_t Space::reservation_count() const {
+  return static_cast<std::size_t>(std::count_if(ranges_.begin(), ranges_.end(), [](const auto& entry) {
+    return entry.second.kind == RangeKind::kReservation && !entry.second.freed;
+  }));
 }
 
-// The place in the file that makes this mapping and its neighbours one mapping of the kernel's.
-std::uint64_t Space::wish_for(const Store& store, std::uint64_t address) const {
+std::size_t Space::allocation_count() const {
+  return static_cast<std::size_t>(std::count_if(ranges_.begin(), ranges_.end(), [](const auto& entry) {
+    return entry.second.kind != RangeKind::kReservation && !entry.second.freed;
+  }));
+}
+
+// The offset in the file at which the kernel can merge this mapping with its neighbours.
+std::uint64_t Space::preferred_offset(const Store& store, std::uint64_t address) const {
   return (address - window_) % (store.span() / 2);
 }
 
-void Space::settle(Physical& physical, std::uint64_t address) {
+void Space::choose_offset(Physical& physical, std::uint64_t address) {
   if (physical.store == nullptr || physical.own_store) return;
   Store& store = *physical.store;
-  const std::uint64_t wish = wish_for(store, address);
-  if (physical.offset == wish || (physical.offset != kNowhere && physical.mappings > 0)) return;
+  const std::uint64_t preferred = preferred_offset(store, address);
+  if (physical.offset == preferred || (physical.offset != kNowhere && physical.mappings > 0)) return;
   if (physical.offset != kNowhere) {
     if (store.touched(physical)) {
-      if (scattered_ >= kManyScattered) store.move(physical, wish);
+      if (scattered_ >= kManyScattered) store.move(physical, preferred);
       return;
     }
     store.remove(physical);
   }
-  store.place(physical, wish);
+  store.place(physical, preferred);
 }
 
-Mapping& Space::map(std::uint64_t address, const PhysicalRef& physical, bool plain) {
-  settle(*physical, address);
+Mapping& Space::map(std::uint64_t address, const PhysicalRef& physical, MappingKind kind) {
+  choose_offset(*physical, address);
   ++physical->mappings;
   Mapping mapping;
   mapping.address = address;
   mapping.size = physical->store == nullptr ? physical->size : physical->extent;
   mapping.physical = physical;
-  mapping.plain = plain;
-  scattered_ += physical->store != nullptr && physical->offset != wish_for(*physical->store, address);
+  mapping.plain = kind == MappingKind::kPlain;
+  scattered_ += physical->store != nullptr && physical->offset != preferred_offset(*physical->store, address);
   return mappings_.emplace(address, std::move(mapping)).first->second;
 }
 
@@ -172,11 +177,10 @@ void Space::unmap(const std::vector<Mapping*>& run) {
   const std::uint64_t end = run.back()->end();
   bool visible = false;
   for (Mapping* mapping : run) visible |= mapping->physical->store != nullptr && mapping->readable != 0;
-  if (visible)
-    hide(begin, end - begin);  // at the host's limit a stray access of the host goes unnoticed; the books are right
+  if (visible) hide(begin, end - begin);  // if that fails, only stray accesses of the host go unnoticed
   for (Mapping* mapping : run) {
     Physical& physical = *mapping->physical;
-    scattered_ -= physical.store != nullptr && physical.offset != wish_for(*physical.store, mapping->address);
+    scattered_ -= physical.store != nullptr && physical.offset != preferred_offset(*physical.store, mapping->address);
     --physical.mappings;
     mappings_.erase(mapping->address);
   }
@@ -185,14 +189,14 @@ void Space::unmap(const std::vector<Mapping*>& run) {
 bool Space::hide(std::uint64_t address, std::uint64_t size) {
   const void* hidden =
       mmap(pointer(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  return hidden != MAP_FAILED || mprotect(pointer(address), size, PROT_NONE) == 0;  // which needs no new mapping
+  return hidden != MAP_FAILED || mprotect(pointer(address), size, PROT_NONE) == 0;  // mprotect needs no new mapping
 }
 
 void Space::show(const std::vector<Mapping*>& run) {
   const auto protection = [](const Mapping& m) {
     return m.readable == 0 ? PROT_NONE : m.writable == 0 ? PROT_READ : PROT_READ | PROT_WRITE;
   };
-  for (std::size_t i = 0; i < run.size();) {  // one call to the kernel for what it can see as one
+  for (std::size_t i = 0; i < run.size();) {  // one system call for mappings that the kernel can merge
     const Mapping& first = *run[i];
     const int prot = protection(first);
     std::uint64_t size = first.size;

@@ -1,5 +1,5 @@
-// The address space: which addresses are reserved or allocated, what physical memory backs them, and who may touch it.
-// Owns the host mappings that make an accessible address readable by the host, and a fault of every other one.
+// The address space: which addresses are reserved or allocated, which physical memory backs them, and who may access
+// it. Owns the host mappings, which make accessible addresses readable by the host; accesses to all others fault.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ struct DeviceState;
 
 inline std::uint64_t address_of(const void* ptr) { return reinterpret_cast<std::uint64_t>(ptr); }
 
-// A piece of physical memory: what cuMemCreate makes, and what lies behind a plain allocation. It goes when the last
-// handle and the last mapping are gone, and gives its bytes back to the device then.
+// Physical memory, created by cuMemCreate or for a plain allocation. Destroyed when the last handle and the last
+// mapping are gone, which frees its bytes on the device.
 struct Physical : Placed {
   ~Physical();
   std::uint64_t id = 0;
-  std::uint64_t size = 0;            // bytes, as asked for
+  std::uint64_t size = 0;            // bytes, as requested
   DeviceState* device = nullptr;     // whose bytes it takes; null for host memory
-  Store* store = nullptr;            // null for memory of the program that was registered
+  Store* store = nullptr;            // null for registered memory of the program
   std::unique_ptr<Store> own_store;  // for memory that can be shared with another process
-  char* direct = nullptr;            // where registered memory lies
-  unsigned handles = 0;              // references that cuMemRelease takes back
+  char* direct = nullptr;            // address of registered memory
+  unsigned handles = 0;              // references that cuMemRelease drops
   cu::MemAllocationProp prop{};
   History history;
 
@@ -38,10 +38,10 @@ using PhysicalRef = std::shared_ptr<Physical>;
 
 enum class RangeKind { kReservation, kDevice, kManaged, kHost, kRegistered, kPool };
 
-// A reservation, or an allocation that came with its addresses.
+// A reservation, or an allocation with its own addresses.
 struct Range {
   std::uint64_t address = 0;
-  std::uint64_t size = 0;  // as asked for
+  std::uint64_t size = 0;  // as requested
   RangeKind kind = RangeKind::kReservation;
   cu::Context context = nullptr;
   cu::MemPool pool = nullptr;
@@ -56,15 +56,17 @@ struct Range {
   bool freed = false;  // by cuMemFreeAsync: the addresses are the pool's, and may not be used
 };
 
-inline constexpr std::uint64_t kHostBit = std::uint64_t{1} << 63;  // beside the bits of the devices
+inline constexpr std::uint64_t kHostBit = std::uint64_t{1} << 63;  // next to the bits of the devices
+
+enum class MappingKind { kReserved, kPlain };  // in a reservation, or of a plain allocation
 
 struct Mapping {
   std::uint64_t address = 0;
   std::uint64_t size = 0;
   PhysicalRef physical;
-  std::uint64_t readable = 0;  // a bit for each device
+  std::uint64_t readable = 0;  // one bit per device
   std::uint64_t writable = 0;
-  bool plain = false;  // of an allocation, not of a reservation
+  bool plain = false;  // MappingKind::kPlain
 
   std::uint64_t end() const { return address + size; }
 };
@@ -76,7 +78,7 @@ class Space {
   Space(const Space&) = delete;
   Space& operator=(const Space&) = delete;
 
-  bool contains(std::uint64_t address) const;  // whether it could be ours at all
+  bool contains(std::uint64_t address) const;  // whether it is in the simulated driver's window
 
   // Addresses. `alignment` is a power of two; `hint` 0 for none. Throws std::bad_alloc when there are none left.
   Range& add(RangeKind kind, std::uint64_t size, std::uint64_t alignment, std::uint64_t hint);
@@ -86,19 +88,21 @@ class Space {
   void erase(Range& range);                  // nothing may be mapped in it
 
   // Mappings. The range must be free, in one reservation.
-  Mapping& map(std::uint64_t address, const PhysicalRef& physical, bool plain);
+  Mapping& map(std::uint64_t address, const PhysicalRef& physical, MappingKind kind);
   bool any_mapped(std::uint64_t address, std::uint64_t size) const;
   Mapping* mapping_at(std::uint64_t address);
   // The mappings that tile [address, address + size) exactly; empty if they do not.
   std::vector<Mapping*> tiles(std::uint64_t address, std::uint64_t size);
   void unmap(const std::vector<Mapping*>& run);
-  // Shows the run to the host, or hides it, as its access bits now say. Throws std::bad_alloc at the host's limits.
+  // Makes the run visible to the host or hides it, according to its access bits. Throws std::bad_alloc at the host's
+  // limits.
   void show(const std::vector<Mapping*>& run);
 
   void hide_all();
 
   std::size_t mapping_count() const { return mappings_.size(); }
-  std::size_t range_count(bool reservations) const;
+  std::size_t reservation_count() const;
+  std::size_t allocation_count() const;
   template <typename Visit>
   void each_range(Visit visit) {
     for (auto& [address, range] : ranges_) visit(range);
@@ -107,8 +111,8 @@ class Space {
  private:
   std::uint64_t find_addresses(std::uint64_t size, std::uint64_t alignment, std::uint64_t hint);
   bool is_free(std::uint64_t address, std::uint64_t size) const;
-  std::uint64_t wish_for(const Store& store, std::uint64_t address) const;
-  void settle(Physical& physical, std::uint64_t address);
+  std::uint64_t preferred_offset(const Store& store, std::uint64_t address) const;
+  void choose_offset(Physical& physical, std::uint64_t address);
   bool hide(std::uint64_t address, std::uint64_t size);  // false at the host's limits
 
   std::uint64_t reserved_size_;
@@ -117,7 +121,7 @@ class Space {
   std::uint64_t window_;
   std::uint64_t next_;
   std::uint64_t next_id_ = 1;
-  std::size_t scattered_ = 0;  // mappings whose neighbours the kernel cannot merge them with
+  std::size_t scattered_ = 0;  // mappings that the kernel cannot merge with their neighbours
   std::map<std::uint64_t, Range> ranges_;
   std::map<std::uint64_t, Mapping> mappings_;
 };

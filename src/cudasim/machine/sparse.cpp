@@ -6,18 +6,20 @@
 namespace cudasim {
 namespace {
 
-constexpr std::uint64_t kWhole = 64 << 10;  // up to here it costs more to ask what was touched than to write all
+constexpr std::uint64_t kWhole = 64 << 10;  // up to this size, writing everything is cheaper than finding the holes
 
-// Calls `function(begin, end, touched)` for each part of a piece that was written to, and for each between them.
+enum class Part { kHole, kData };
+
+// Calls `function(begin, end, part)` for each part of a piece that was written to, and for each hole between them.
 // Memory of the program counts as written to.
 template <class Function>
 void each_part(const Piece& piece, std::uint64_t size, const Function& function) {
-  if (piece.store == nullptr) return function(std::uint64_t{0}, size, true);
+  if (piece.store == nullptr) return function(std::uint64_t{0}, size, Part::kData);
   const auto offset = static_cast<std::uint64_t>(piece.data - piece.store->data(0));
   for (std::uint64_t at = 0; at < size;) {
     const auto [begin, end] = piece.store->next_touched(offset + at, offset + size);
-    if (begin - offset > at) function(at, begin - offset, false);
-    if (end > begin) function(begin - offset, end - offset, true);
+    if (begin - offset > at) function(at, begin - offset, Part::kHole);
+    if (end > begin) function(begin - offset, end - offset, Part::kData);
     at = end - offset;
   }
 }
@@ -27,16 +29,17 @@ bool is_zero(const char* data, std::uint64_t size) {
 }
 
 void clear(const Piece& to, std::uint64_t size) {
-  each_part(to, size, [&](std::uint64_t begin, std::uint64_t end, bool touched) {
-    if (touched) std::memset(to.data + begin, 0, end - begin);
+  each_part(to, size, [&](std::uint64_t begin, std::uint64_t end, Part part) {
+    if (part == Part::kData) std::memset(to.data + begin, 0, end - begin);
   });
 }
 
 void write(const Piece& to, const char* from, std::uint64_t size) {
-  each_part(to, size, [&](std::uint64_t begin, std::uint64_t end, bool touched) {
+  each_part(to, size, [&](std::uint64_t begin, std::uint64_t end, Part part) {
     while (begin < end) {
-      const std::uint64_t stop = touched ? end : std::min(end, begin + kPage);
-      if (touched || !is_zero(from + begin, stop - begin)) std::memcpy(to.data + begin, from + begin, stop - begin);
+      const bool is_data = part == Part::kData;
+      const std::uint64_t stop = is_data ? end : std::min(end, begin + kPage);
+      if (is_data || !is_zero(from + begin, stop - begin)) std::memcpy(to.data + begin, from + begin, stop - begin);
       begin = stop;
     }
   });
@@ -50,9 +53,9 @@ void copy_sparsely(const Piece& to, const Piece& from, std::uint64_t size) {
     std::memmove(to.data, from.data, size);
     return;
   }
-  each_part(from, size, [&](std::uint64_t begin, std::uint64_t end, bool touched) {
-    const Piece part{to.data + begin, end - begin, to.store};
-    touched ? write(part, from.data + begin, part.size) : clear(part, part.size);
+  each_part(from, size, [&](std::uint64_t begin, std::uint64_t end, Part part) {
+    const Piece target{to.data + begin, end - begin, to.store};
+    part == Part::kData ? write(target, from.data + begin, target.size) : clear(target, target.size);
   });
 }
 

@@ -10,8 +10,8 @@
 
 namespace cudasim {
 
-// The lower half of the file is for places that were wished for, the upper half for the others, so that a stray owner
-// seldom sits where a later wish points to.
+// The lower half of the file is for preferred offsets, the upper half for others, so that preferred offsets are rarely
+// taken.
 Store::Store(std::uint64_t span) : span_(span), next_gap_(span / 2 / kPage * kPage) {
   descriptor_ = memfd_create("cudasim", MFD_CLOEXEC);
   if (descriptor_ < 0) throw std::bad_alloc();
@@ -39,9 +39,10 @@ void Store::open_window() {
   window_ = static_cast<char*>(window);
 }
 
-void Store::place(Placed& owner, std::uint64_t wish) {
-  const bool free = wish != kNowhere && wish + owner.extent <= span_ && clear_range(wish, owner.extent, owner, false);
-  owner.offset = free ? wish : find_gap(owner.extent);
+void Store::place(Placed& owner, std::uint64_t preferred) {
+  const bool free =
+      preferred != kNowhere && preferred + owner.extent <= span_ && clear_range(preferred, owner, Evict::kUntouched);
+  owner.offset = free ? preferred : find_gap(owner.extent);
   owners_.emplace(owner.offset, &owner);
 }
 
@@ -52,13 +53,13 @@ void Store::remove(Placed& owner) {
   owner.offset = kNowhere;
 }
 
-void Store::move(Placed& owner, std::uint64_t wish) {
-  if (wish + owner.extent > span_ || !clear_range(wish, owner.extent, owner, true)) return;
-  copy_bytes(owner.offset, wish, owner.extent);
+void Store::move(Placed& owner, std::uint64_t preferred) {
+  if (preferred + owner.extent > span_ || !clear_range(preferred, owner, Evict::kAll)) return;
+  copy_bytes(owner.offset, preferred, owner.extent);
   punch(owner.offset, owner.extent);
   owners_.erase(owner.offset);
-  owner.offset = wish;
-  owners_.emplace(wish, &owner);
+  owner.offset = preferred;
+  owners_.emplace(preferred, &owner);
 }
 
 bool Store::touched(const Placed& owner) const {
@@ -73,14 +74,15 @@ std::pair<std::uint64_t, std::uint64_t> Store::next_touched(std::uint64_t at, st
   return {static_cast<std::uint64_t>(data), hole < 0 ? end : std::min(end, static_cast<std::uint64_t>(hole))};
 }
 
-// Makes a range free by sending its owners away: those that hold no bytes to nowhere, and with `move_bytes` the others
-// to a gap. Owners that are mapped stay, and then the range is not free.
-bool Store::clear_range(std::uint64_t offset, std::uint64_t size, const Placed& for_whom, bool move_bytes) {
+// Evicts the owners of a range to make room for `newcomer`: owners without data lose their offset, others are moved to
+// a gap (Evict::kAll only). False if an owner cannot be evicted, because it is mapped.
+bool Store::clear_range(std::uint64_t offset, const Placed& newcomer, Evict evict) {
+  const std::uint64_t size = newcomer.extent;
   auto first = owners_.upper_bound(offset);
   if (first != owners_.begin() && std::prev(first)->first + std::prev(first)->second->extent > offset) --first;
   for (auto it = first; it != owners_.end() && it->first < offset + size; ++it) {
-    if (it->second == &for_whom || it->second->mappings > 0) return false;
-    if (!move_bytes && touched(*it->second)) return false;
+    if (it->second == &newcomer || it->second->mappings > 0) return false;
+    if (evict == Evict::kUntouched && touched(*it->second)) return false;
   }
   while (true) {
     auto it = owners_.lower_bound(offset);

@@ -1,5 +1,5 @@
-// Physical memory: sparse files in memory, of which handles and allocations are ranges. Owns file descriptors and which
-// range is taken by whom; knows nothing of device addresses.
+// Physical memory: sparse in-memory files, of which handles and allocations are ranges. Owns the file descriptors, and
+// knows who owns which range; knows nothing of device addresses.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t unit) { return (
 
 class Placed;
 
-// One sparse file, seen whole through one mapping of our own (`data`), so that the simulated device can reach any byte
-// whatever the program maps or unmaps meanwhile: a stray operation gives wrong bytes or an error, not a crash.
+// One sparse file, mapped as a whole (`data`), so that the simulated device can access any byte at any time, whatever
+// the program maps or unmaps: a stray operation reads wrong bytes or returns an error, but never crashes.
 class Store {
  public:
   explicit Store(std::uint64_t span);         // throws std::bad_alloc when the host refuses
@@ -34,19 +34,21 @@ class Store {
   int descriptor() const { return descriptor_; }
   std::uint64_t span() const { return span_; }
 
-  // Gives `owner` a range: at `wish` if nobody is there or all who are there can go elsewhere, otherwise anywhere.
-  void place(Placed& owner, std::uint64_t wish);
-  // Takes the range back; what was in it is gone.
+  // Gives `owner` a range: at the preferred offset if that is free or can be cleared without moving data, otherwise
+  // anywhere.
+  void place(Placed& owner, std::uint64_t preferred);
+  // Frees the range and discards its contents.
   void remove(Placed& owner);
-  // Moves the bytes too. For an owner that is mapped nowhere.
-  void move(Placed& owner, std::uint64_t wish);
+  // Moves the owner and its data to the preferred offset, if possible. The owner must not be mapped.
+  void move(Placed& owner, std::uint64_t preferred);
   bool touched(const Placed& owner) const;
-  // The next range from `at` on that was ever written to, up to `end`; empty if there is none.
+  // The next range in [at, end) that was ever written to; empty if there is none.
   std::pair<std::uint64_t, std::uint64_t> next_touched(std::uint64_t at, std::uint64_t end) const;
 
  private:
   void open_window();
-  bool clear_range(std::uint64_t offset, std::uint64_t size, const Placed& for_whom, bool move_bytes);
+  enum class Evict { kUntouched, kAll };
+  bool clear_range(std::uint64_t offset, const Placed& newcomer, Evict evict);
   std::uint64_t find_gap(std::uint64_t size);
   void copy_bytes(std::uint64_t from, std::uint64_t to, std::uint64_t size);
   void punch(std::uint64_t offset, std::uint64_t size);
@@ -58,7 +60,7 @@ class Store {
   std::uint64_t next_gap_;
 };
 
-// What owns a range of a store. Its place may change while nothing is mapped.
+// The owner of a range of a store. Its offset may change while it is not mapped.
 class Placed {
  public:
   std::uint64_t offset = kNowhere;
@@ -66,8 +68,8 @@ class Placed {
   unsigned mappings = 0;
 };
 
-// Reserves `size` bytes of addresses, inaccessible. Halves `size` until the host agrees (sanitizers leave little room),
-// down to `least`; throws std::bad_alloc below that.
+// Reserves `size` bytes of inaccessible addresses. Halves `size` until it succeeds (sanitizers leave little room), down
+// to `least`; throws std::bad_alloc below that.
 char* reserve_addresses(std::uint64_t& size, std::uint64_t least);
 
 }  // namespace cudasim

@@ -41,7 +41,7 @@ StreamState::Pushed StreamState::push(Task task, bool small) {
     try {
       start_worker();
     } catch (const std::system_error&) {
-      if (!running_) {  // nobody would ever run it
+      if (!running_) {  // no thread would ever run it
         tasks_.pop_back();
         --queued_;
         throw;
@@ -62,12 +62,12 @@ void StreamState::wait_for(std::uint64_t tasks) {
 void StreamState::run(Task& task) {
   for (const Mark& mark : task.after) mark.wait();
   if (task.delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(task.delay_us));
-  // After a fault the context does no more work; its tasks only come to an end.
+  // After a fault the context runs no more work; its tasks just complete.
   if (!task.run || (context->error.load() != kSuccess && !task.even_failed)) return;
   Result result;
   try {
     result = task.run();
-  } catch (const std::bad_alloc&) {  // of the host's memory
+  } catch (const std::bad_alloc&) {  // out of host memory
     result = kOutOfMemory;
   }
   if (result != kSuccess) context->error.store(result);
@@ -88,15 +88,15 @@ void StreamState::run_inline() {
     try {
       start_worker();
       break;
-    } catch (const std::system_error&) {  // no thread for the others: they are this one's
+    } catch (const std::system_error&) {  // no worker: this thread runs the other tasks, too
     }
   }
   running_ = false;
   changed_.notify_all();
 }
 
-// Detached, and gone after a while without work: nothing has to be joined at the end of the process. Its name tells it
-// from other threads in /proc/self/task/*/comm, and is there before the call that starts it returns.
+// Workers are detached and exit after a while without work, so nothing has to be joined at process exit. Their name,
+// set before this call returns, distinguishes them from other threads in /proc/self/task/*/comm.
 void StreamState::start_worker() {
   if (!worker_) {
     std::thread worker([self = shared_from_this()] { self->work(); });
@@ -111,7 +111,7 @@ void StreamState::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     if (!changed_.wait_for(lock, kIdleBeforeExit, [&] { return !tasks_.empty() && !running_; })) {
-      worker_ = false;  // whoever runs a task inline starts another, should there be more to do
+      worker_ = false;  // a thread that runs a task inline starts another worker if more tasks come
       return;
     }
     Task task = std::move(tasks_.front());
@@ -119,7 +119,7 @@ void StreamState::work() {
     running_ = true;
     lock.unlock();
     run(task);
-    task = {};  // what it held is freed before anybody is told that it is done
+    task = {};  // free what it holds before it counts as done
     lock.lock();
     running_ = false;
     ++completed_;

@@ -1,5 +1,5 @@
-// Streams: queues of tasks, each worked off in order, by the thread that queued them when the stream is idle and the
-// task is small, otherwise by a worker thread. Knows nothing of what the tasks do.
+// Streams: queues of tasks that run in order. A small task on an idle stream runs on the thread that queued it, others
+// on a worker thread. Knows nothing of what the tasks do.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct Capture;
 class StreamState;
 using StreamRef = std::shared_ptr<StreamState>;
 
-// A point in a stream: reached when its first `tasks` tasks are done. Without a stream it is reached already.
+// A point in a stream, reached when its first `tasks` tasks are done. Always reached without a stream.
 struct Mark {
   StreamRef stream;
   std::uint64_t tasks = 0;
@@ -30,18 +30,18 @@ struct Mark {
 };
 
 struct Task {
-  std::function<cu::Result()> run;  // empty for one that only waits
+  std::function<cu::Result()> run;  // empty if it only waits
   std::vector<Mark> after;
   std::uint64_t delay_us = 0;
-  bool even_failed = false;  // runs although the context has failed
+  bool even_failed = false;  // runs even if the context has failed
 };
 
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
   StreamState(std::shared_ptr<ContextState> context, cu::Stream handle, unsigned flags, int priority);
 
-  // Returns the mark that is reached when the task is done, and whether the calling thread is to work it off
-  // (`run_inline`) once it holds no lock.
+  // Returns the mark that is reached when the task is done, and whether the calling thread must call run_inline() once
+  // it holds no lock.
   struct Pushed {
     Mark mark;
     bool run_here;
@@ -57,7 +57,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   const cu::Stream handle;
   const unsigned flags;
   const int priority;
-  const std::uint64_t id;  // never given twice, for default streams too
+  const std::uint64_t id;  // never reused; default streams have one, too
   // Guarded by the machine's mutex:
   ActorRef actor;
   Clock clock;

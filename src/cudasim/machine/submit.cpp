@@ -11,7 +11,8 @@ constexpr std::uint64_t kSmallWork = 64 << 10;
 bool may_touch(Machine& m, const Mapping& mapping, const Effect& effect) {
   if (effect.by_driver) return true;
   std::uint64_t bits = effect.context->device->bit();
-  if (effect.copy) bits |= kHostBit;  // what the host can reach can be copied, whatever the device is allowed
+  if (effect.copy)
+    bits |= kHostBit;  // memory that the host can access can be copied, even if the device cannot access it
   if (((effect.write ? mapping.writable : mapping.readable) & bits) != 0) return true;
   if (!mapping.plain) return false;
   const Range* range = m.space->find(mapping.address);
@@ -19,7 +20,7 @@ bool may_touch(Machine& m, const Mapping& mapping, const Effect& effect) {
   return effect.copy || effect.context->peers.contains(range->context);
 }
 
-// What a stream's kind orders it after: the legacy stream and all blocking streams of a context wait for each other.
+// The legacy stream and all blocking streams of a context wait for each other.
 std::vector<StreamRef> implicit_predecessors(const StreamRef& stream) {
   const ContextRef& context = stream->context;
   std::vector<StreamRef> found;
@@ -36,7 +37,7 @@ std::vector<StreamRef> implicit_predecessors(const StreamRef& stream) {
   return found;
 }
 
-// Work waits for the events that its whole context was told to wait for.
+// Work waits for the events passed to cuCtxWaitEvent.
 void pass_gates(ContextState& context, Clock& clock, Work& work) {
   clock.join(context.gate_clock);
   std::erase_if(context.gates, [](const Mark& mark) { return mark.reached(); });
@@ -69,8 +70,8 @@ bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces) {
     const Mapping* mapping = m.space->mapping_at(at);
     if (mapping == nullptr || !may_touch(m, *mapping, effect)) return false;
     const std::uint64_t stop = std::min(end, mapping->end());
-    // A plain allocation ends where it was asked to. Not asked of work that was queued before the memory was freed in
-    // stream order, and perhaps handed out again: it still runs.
+    // A plain allocation ends at its requested size. Not checked when queued work runs: its memory may have been freed
+    // in stream order since then, and even reused.
     if (mapping->plain && pieces == nullptr) {
       const Range* range = m.space->find(at);
       if (range == nullptr || range->freed || end > range->address + range->size) return false;
@@ -117,11 +118,13 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
   pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
   const std::uint64_t delay = work.delayed ? m.settings.next_delay() : 0;
-  // Work without effect in an idle stream is done already.
+  // Work without effect in an idle stream is already done.
   if (!work.run && delay == 0 && work.after.empty() && stream->idle()) return stream->last();
   if (!work.run) work.run = std::move(work.if_queued);
   const bool small = work.bytes <= kSmallWork && !work.on_worker;
-  const auto pushed = stream->push({std::move(work.run), std::move(work.after), delay, work.even_failed}, small);
+  Task task{
+      .run = std::move(work.run), .after = std::move(work.after), .delay_us = delay, .even_failed = work.even_failed};
+  const auto pushed = stream->push(std::move(task), small);
   if (pushed.run_here) call.run_inline = stream;
   return pushed.mark;
 }

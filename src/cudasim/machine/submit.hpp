@@ -1,5 +1,5 @@
-// How work gets into a stream: what it touches is checked, it is ordered after what the stream's kind demands, shown to
-// the race checker, and queued, or recorded if the stream is being captured.
+// Submits work to a stream: checks what it touches, orders it after the streams that it must wait for, shows it to the
+// race checker, and queues it; or records it if the stream is being captured.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@
 
 namespace cudasim {
 
-// Device memory that an operation reads or writes. `device` is the one that does it; a `copy` may reach the plain
-// allocations of any device, as copy engines do.
+// Device memory that an operation in `context` reads or writes. A `copy` can access the plain allocations of any
+// device, as copy engines do.
 struct Effect {
   std::uint64_t address = 0;
   std::uint64_t size = 0;
   bool write = false;
   bool copy = false;
   std::shared_ptr<const ContextState> context{};
-  bool by_driver = false;  // bookkeeping, which needs no access
+  bool by_driver = false;  // bookkeeping of the driver, which needs no access rights
 };
 
 struct NodeParams;
@@ -27,40 +27,40 @@ struct NodeParams;
 struct Piece {
   char* data;
   std::uint64_t size;
-  const Store* store = nullptr;  // in which it lies; null for memory of the program
+  const Store* store = nullptr;  // that it is part of; null for memory of the program
 };
 
 struct Work {
-  std::string_view name;          // of the API function: lives for ever
-  std::function<Result()> run{};  // empty for one that only waits
+  std::string_view name;          // of the API function, a static string
+  std::function<Result()> run{};  // empty if it only waits
   std::vector<Effect> effects{};
   std::uint64_t bytes = 0;  // moved or written: small work may run on the calling thread
   std::vector<Mark> after{};
   bool on_worker = false;                              // never on the calling thread
-  bool even_failed = false;                            // also after a fault, when nothing else runs any more
-  bool delayed = true;                                 // takes time, as every operation in a stream does
+  bool even_failed = false;                            // runs even after a fault of the context
+  bool delayed = true;                                 // takes the time of the setting `delay`
   cu::GraphNodeType node = cu::GraphNodeType::kEmpty;  // what it becomes in a graph
-  std::shared_ptr<const NodeParams> params{};          // what it is, for those who ask a graph
-  // For work without `run`, which is over at once in an idle stream: what to do if it has to wait.
+  std::shared_ptr<const NodeParams> params{};          // how a graph describes it
+  // For work without `run`, which is done at once in an idle stream: what to run if it has to wait.
   std::function<Result()> if_queued{};
 };
 
-// Whether an address belongs to the driver at all, rather than being pageable memory of the program.
+// Whether an address belongs to the driver, and not to pageable memory of the program.
 bool is_managed_address(Machine& m, std::uint64_t address);
 
-// The bytes behind an effect. Returns false if one of them is not mapped, not accessible or out of bounds. Without
-// `pieces` it is a check for work that is about to be queued, and refuses what was freed in stream order, too.
+// Finds the bytes of an effect. False if one of them is not mapped, not accessible or out of bounds. Without `pieces`
+// it is a check for work that is about to be queued, and also rejects memory freed in stream order.
 bool locate(Machine& m, const Effect& effect, std::vector<Piece>* pieces);
 
-// Whether a handle is one of the numbers that stand for a default stream.
+// Whether a handle stands for a default stream.
 bool is_default_stream(cu::Stream handle);
 
-// The stream of a handle: live, or one of the two default ones of the current context. Throws Refusal.
+// The live stream of a handle, or a default stream of the current context. Throws Refusal.
 StreamRef stream_of(Call& call, cu::Stream handle);
 
 Mark submit(Call& call, const StreamRef& stream, Work work);
 
-// Waiting for a stream; for the legacy stream this includes the streams that it waits for.
+// Makes the call wait for a stream; for the legacy stream, also for the streams that it waits for.
 void wait_for_stream(Call& call, const StreamRef& stream);
 
 }  // namespace cudasim

@@ -1,5 +1,5 @@
-// Reads the text of a price file, as docs/prices.md describes it. Strict, because prices that were misread would look like
-// prices: what is not understood is refused, with its line.
+// Parses a price file (docs/prices.md). Strict, because misread prices would go unnoticed: anything unknown is an error
+// that names the line.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -17,10 +17,10 @@ constexpr std::string_view kTitle = "arena-prices";
 constexpr std::string_view kVersion = "1";
 constexpr double kHighest = 1e9;                            // microseconds
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 40;  // bytes
-constexpr std::size_t kFewColumns = 3, kAllColumns = 11;    // of a row: by hand, and as arena measure writes it
+constexpr std::size_t kFewColumns = 3, kAllColumns = 11;    // of a row: written by hand, and by arena measure
 constexpr std::size_t kShown = 60;                          // characters of a value in an error
 
-// Those about memory whose size is known when they are priced.
+// Functions whose price may depend on a size.
 constexpr std::array<std::string_view, 9> kSized{"cuMemAddressFree", "cuMemAddressReserve", "cuMemAlloc",
                                                  "cuMemCreate",      "cuMemFree",           "cuMemMap",
                                                  "cuMemRelease",     "cuMemSetAccess",      "cuMemUnmap"};
@@ -81,7 +81,7 @@ class Reader {
     }
     if (words[1] != kVersion) {
       throw std::invalid_argument(" is a price file of version " + in_quotes(words[1]) +
-                                  ", and this arena reads version 1; update arena, or measure again with this one");
+                                  ", but this arena reads version 1; update arena, or measure again with this one");
     }
   }
 
@@ -103,10 +103,10 @@ class Reader {
     const std::string key(line.substr(0, colon));
     const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
     if (key.empty() || !std::all_of(key.begin(), key.end(), is_letter)) {
-      refuse("the fact " + in_quotes(key) + " is not accepted", "its name in small letters: 'device: NAME'");
+      refuse("the fact " + in_quotes(key) + " is not accepted", "its name in lower-case letters: 'device: NAME'");
     }
     for (const auto& [known, value] : file_.facts) {
-      if (known == key) refuse("the fact " + in_quotes(key) + " is there twice", "it once");
+      if (known == key) refuse("the fact " + in_quotes(key) + " appears twice", "it once");
     }
     file_.facts.emplace_back(key, std::string(trim(line.substr(colon + 1))));
   }

@@ -17,7 +17,7 @@ namespace cudasim {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
-constexpr std::size_t kLargestFile = 1 << 20;  // bytes; one that arena measure writes has about 4,000
+constexpr std::size_t kLargestFile = 1 << 20;  // bytes; arena measure writes about 4,000
 
 PriceTable::Rows a100() {
   return {{"cuMemCreate", {{2 * kMiB, 193}, {64 * kMiB, 217.8}}},
@@ -47,7 +47,7 @@ PriceTable::Rows small() {
           {"cuMemGetInfo", {{0, 10}}}};
 }
 
-// Never destroyed: the machine outlives everything, and may be asked for prices while the process ends.
+// Leaked: the machine is never destroyed, and may need prices while the process exits.
 const std::array<PriceTableRef, 3>& built_in() {
   static const auto& tables =
       *new std::array<PriceTableRef, 3>{std::make_shared<const PriceTable>(std::string(kDefaultPrices), a100()),
@@ -56,7 +56,7 @@ const std::array<PriceTableRef, 3>& built_in() {
   return tables;
 }
 
-// The last content of every file that was read. Guarded, as all settings are, by the machine's mutex.
+// The last contents of every file read. Like all settings, guarded by the machine's mutex.
 std::map<std::string, PriceTableRef, std::less<>>& read_before() {
   static auto& tables = *new std::map<std::string, PriceTableRef, std::less<>>;
   return tables;
@@ -167,7 +167,7 @@ PriceTableRef find_prices(std::string_view text) {
   struct stat status{};
   if (stat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG)) {
     const auto known = read_before().find(path);
-    if (known == read_before().end()) refuse_name(text, "; there is no file of that name");
+    if (known == read_before().end()) refuse_name(text, "; there is no file with that name");
     return known->second;
   }
   PriceTableRef table = read_prices(path);

@@ -1,5 +1,5 @@
-// What a call would have cost on a real device, in microseconds: price tables, built in or read from a file. A table never
-// changes once it is made. docs/prices.md describes the file, docs/simulated-driver.md the tables that are built in.
+// Price tables: what a call would cost on a real device, in microseconds. Tables are built in or read from a file, and
+// immutable. docs/prices.md describes the file, docs/simulated-driver.md the built-in tables.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,19 @@ struct PricePoint {
 
 class PriceTable {
  public:
-  // Functions and their points, each list in the order of sizes. `name` is what the setting `prices` accepts. There are few
-  // of them, and most names differ in their length, so that looking through all is fastest.
+  // Functions and their points, sorted by size. There are few functions, and most names differ in length, so a linear
+  // search is fastest.
   using Rows = std::vector<std::pair<std::string, std::vector<PricePoint>>>;
   using Facts = std::vector<std::pair<std::string, std::string>>;
 
+  // `name` is the value of the setting `prices`.
   PriceTable(std::string name, Rows rows, Facts facts = {});
 
   const std::string& name() const { return name_; }
-  // `bytes` is the size of the memory that the call is about, 0 for calls about none. Between two points the price lies on
-  // the straight line. Below the first it is the first's. Beyond the last it grows as it did from the first to the last,
-  // and never falls: one that did so by chance would end below zero. Calls without points are free.
+  // `bytes` is the size of the memory that the call works on, 0 if it has none. Interpolates linearly between points.
+  // Below the first point, the price is that of the first. Beyond the last, it grows with the slope from the first to
+  // the last point, but never falls, because noise in the measurements could make it negative. Calls without points are
+  // free.
   double price(std::string_view function, std::uint64_t bytes) const;
   // {"name": ..., "facts": {...}, "calls": {"cuMemCreate": [[2097152, 193], ...], ...}}
   std::string json() const;
@@ -45,12 +47,12 @@ using PriceTableRef = std::shared_ptr<const PriceTable>;
 
 inline constexpr std::string_view kDefaultPrices = "a100";
 
-// A built-in table by its name, or the one in a file by its path. Throws std::invalid_argument that says what is wrong with
-// which line. A file is read each time; one that was read before and is gone gives what it had, so that a setting that was
-// in force can always be put back.
+// A built-in table by name, or a file by path. Throws std::invalid_argument that names the line and what is wrong with
+// it. Reads the file each time; if it is gone, returns its last contents, so that an earlier setting can always be
+// restored.
 PriceTableRef find_prices(std::string_view text);
 
-// What price_file.cpp reads. Throws std::invalid_argument, without the name of the file.
+// Implemented in price_file.cpp. Throws std::invalid_argument, without the name of the file.
 struct PriceFile {
   PriceTable::Rows rows;
   PriceTable::Facts facts;

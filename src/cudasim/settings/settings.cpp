@@ -36,7 +36,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// As Python's arena reads them (_util/sizes.py): K, M, G, T and KiB, ... are powers of 1024; KB, ... are powers of 1000.
+// The same units as in Python (_util/sizes.py): K, M, G, T and KiB, ... are powers of 1024; KB, ... are powers of 1000.
 std::uint64_t unit_of(std::string_view text, std::string_view whole, std::string_view forms) {
   std::string unit(text);
   for (char& letter : unit) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
@@ -122,7 +122,7 @@ void set_delay(Settings& s, std::string_view text) {
 }
 
 void set_seed(Settings& s, std::string_view text) {
-  s.seed = s.chance = parse_count(text, 0, UINT64_MAX, "a whole number; 0 for delays that are all the same");
+  s.seed = s.random_state = parse_count(text, 0, UINT64_MAX, "a whole number; 0 for delays that are all the same");
 }
 
 void set_races(Settings& s, std::string_view text) {
@@ -238,57 +238,68 @@ std::string get_fail(const Settings& s) {
   return text;
 }
 
+std::string get_rdma(const Settings& s) { return s.rdma == Rdma::kNo ? "0" : s.rdma == Rdma::kYes ? "1" : "broken"; }
+
+std::string get_dead(const Settings& s) {
+  return s.dead == Dead::kReport ? "report" : s.dead == Dead::kPrint ? "print" : "abort";
+}
+
+std::string get_races(const Settings& s) {
+  return s.races == Races::kOff ? "0" : s.races == Races::kOn ? "1" : "print";
+}
+
+using Set = void (*)(Settings&, std::string_view);
+using Get = std::string (*)(const Settings&);
+enum class Describes { kMachine, kBehaviour };
+
 struct Entry {
   std::string_view name;
-  bool machine;
-  void (*set)(Settings&, std::string_view);
-  std::string (*get)(const Settings&);
+  Describes describes;
+  Set set;
+  Get get;
 };
 
-template <bool Settings::* field>
-constexpr Entry switch_entry(std::string_view name, bool machine) {
-  return {name, machine, [](Settings& s, std::string_view v) { s.*field = parse_switch(v); },
-          [](const Settings& s) { return std::string(s.*field ? "1" : "0"); }};
+constexpr Entry machine_entry(std::string_view name, Set set, Get get) {
+  return {.name = name, .describes = Describes::kMachine, .set = set, .get = get};
 }
 
-template <std::uint64_t Settings::* field>
-constexpr Entry bytes_entry(std::string_view name) {
-  return {name, false, [](Settings& s, std::string_view v) { s.*field = parse_bytes(v); },
-          [](const Settings& s) { return std::to_string(s.*field); }};
+constexpr Entry behaviour_entry(std::string_view name, Set set, Get get) {
+  return {.name = name, .describes = Describes::kBehaviour, .set = set, .get = get};
 }
+
+template <bool Settings::* field>
+constexpr Set kSetSwitch = [](Settings& s, std::string_view v) { s.*field = parse_switch(v); };
+template <bool Settings::* field>
+constexpr Get kGetSwitch = [](const Settings& s) { return std::string(s.*field ? "1" : "0"); };
+template <std::uint64_t Settings::* field>
+constexpr Set kSetBytes = [](Settings& s, std::string_view v) { s.*field = parse_bytes(v); };
+template <auto field>
+constexpr Get kGetNumber = [](const Settings& s) { return std::to_string(s.*field); };
 
 const std::array<Entry, 21> kEntries{{
-    {"card", true, set_card, [](const Settings& s) { return s.card.path; }},
-    {"devices", true, set_devices, [](const Settings& s) { return std::to_string(s.devices); }},
-    {"memory", true, set_memory, get_memory},
-    {"granularity", true, set_granularity, [](const Settings& s) { return std::to_string(s.granularity); }},
-    switch_entry<&Settings::vmm>("vmm", true),
-    {"version", true, set_version, [](const Settings& s) { return std::to_string(s.version); }},
-    {"peers", true, set_peers, get_peers},
-    switch_entry<&Settings::integrated>("integrated", true),
-    {"rdma", true, set_rdma,
-     [](const Settings& s) { return std::string(s.rdma == Rdma::kNo    ? "0"
-                                                : s.rdma == Rdma::kYes ? "1"
-                                                                       : "broken"); }},
-    {"delay", false, set_delay, [](const Settings& s) { return std::to_string(s.delay_us); }},
-    {"seed", false, set_seed, [](const Settings& s) { return std::to_string(s.seed); }},
-    bytes_entry<&Settings::other>("other"),
-    bytes_entry<&Settings::page_cache>("page_cache"),
-    bytes_entry<&Settings::address_space>("address_space"),
-    {"exclusive", false, set_exclusive, get_exclusive},
-    switch_entry<&Settings::sync_unmap>("sync_unmap", false),
-    switch_entry<&Settings::reuse>("reuse", false),
-    {"dead", false, set_dead,
-     [](const Settings& s) {
-       return std::string(s.dead == Dead::kReport ? "report" : s.dead == Dead::kPrint ? "print" : "abort");
-     }},
-    {"prices", false, [](Settings& s, std::string_view text) { s.prices = find_prices(text); },
-     [](const Settings& s) { return s.prices->name(); }},
-    {"races", false, set_races,
-     [](const Settings& s) {
-       return std::string(s.races == Races::kOff ? "0" : s.races == Races::kOn ? "1" : "print");
-     }},
-    {"fail", false, set_fail, get_fail},
+    machine_entry("card", set_card, [](const Settings& s) { return s.card.path; }),
+    machine_entry("devices", set_devices, kGetNumber<&Settings::devices>),
+    machine_entry("memory", set_memory, get_memory),
+    machine_entry("granularity", set_granularity, kGetNumber<&Settings::granularity>),
+    machine_entry("vmm", kSetSwitch<&Settings::vmm>, kGetSwitch<&Settings::vmm>),
+    machine_entry("version", set_version, kGetNumber<&Settings::version>),
+    machine_entry("peers", set_peers, get_peers),
+    machine_entry("integrated", kSetSwitch<&Settings::integrated>, kGetSwitch<&Settings::integrated>),
+    machine_entry("rdma", set_rdma, get_rdma),
+    behaviour_entry("delay", set_delay, kGetNumber<&Settings::delay_us>),
+    behaviour_entry("seed", set_seed, kGetNumber<&Settings::seed>),
+    behaviour_entry("other", kSetBytes<&Settings::other>, kGetNumber<&Settings::other>),
+    behaviour_entry("page_cache", kSetBytes<&Settings::page_cache>, kGetNumber<&Settings::page_cache>),
+    behaviour_entry("address_space", kSetBytes<&Settings::address_space>, kGetNumber<&Settings::address_space>),
+    behaviour_entry("exclusive", set_exclusive, get_exclusive),
+    behaviour_entry("sync_unmap", kSetSwitch<&Settings::sync_unmap>, kGetSwitch<&Settings::sync_unmap>),
+    behaviour_entry("reuse", kSetSwitch<&Settings::reuse>, kGetSwitch<&Settings::reuse>),
+    behaviour_entry("dead", set_dead, get_dead),
+    behaviour_entry(
+        "prices", [](Settings& s, std::string_view text) { s.prices = find_prices(text); },
+        [](const Settings& s) { return s.prices->name(); }),
+    behaviour_entry("races", set_races, get_races),
+    behaviour_entry("fail", set_fail, get_fail),
 }};
 
 const Entry& entry(std::string_view name) {
@@ -318,16 +329,16 @@ bool Settings::can_access_peer(int device, int peer) const {
   return all_peers || std::any_of(peers.begin(), peers.end(), is_pair);
 }
 
-// By splitmix64: every step adds a constant, and the sum is stirred.
+// splitmix64.
 std::uint64_t Settings::next_delay() {
   if (seed == 0 || delay_us == 0) return delay_us;
-  std::uint64_t x = chance += 0x9e3779b97f4a7c15;
+  std::uint64_t x = random_state += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return (x ^ (x >> 31)) % (delay_us + 1);
 }
 
-bool describes_machine(std::string_view name) { return entry(name).machine; }
+bool describes_machine(std::string_view name) { return entry(name).describes == Describes::kMachine; }
 
 void set(Settings& settings, std::string_view name, std::string_view value, std::string_view shown) {
   const Entry& e = entry(name);
@@ -340,7 +351,7 @@ void set(Settings& settings, std::string_view name, std::string_view value, std:
   if (changed.memory.size() > 1 && changed.memory.size() != static_cast<std::size_t>(changed.devices)) {
     throw std::invalid_argument(std::string(shown) + ": " + std::to_string(changed.devices) +
                                 " devices, but memory for " + std::to_string(changed.memory.size()) +
-                                "; give one size for all, or one for each");
+                                "; write one size for all, or one for each");
   }
   for (const std::uint64_t bytes : changed.memory) {
     if (bytes >= changed.granularity) continue;
@@ -367,6 +378,7 @@ Settings from_environment() {
     std::string name(shown.substr(prefix.size()));
     for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     if (name == "card") continue;
+    if (name.starts_with("workspace_") || name == "cudnn_version") continue;  // read by src/standins
     if (name == "devices") {
       devices = text.substr(equals + 1);
       continue;
@@ -396,8 +408,8 @@ Fault parse_fault(std::string_view function, std::uint64_t nth, std::uint64_t ti
   }
   if (nth == 0 || times == 0) refuse("0", "a count from 1 up: 1 is the next call");
   const cu::Result code = parse_error(error);
-  if (code == cu::Result::kSuccess) refuse(error, "the name or number of an error, which success is not");
-  return {std::string(function), nth - 1, times, code};
+  if (code == cu::Result::kSuccess) refuse(error, "the name or number of an error, not of success");
+  return {.function = std::string(function), .skip = nth - 1, .times = times, .error = code};
 }
 
 }  // namespace cudasim

@@ -164,8 +164,8 @@ Error with_variable(const void* symbol, std::size_t offset, std::size_t size, co
 Error copy_to_variable(const void* symbol, const void* src, std::size_t size, std::size_t offset, MemcpyKind kind,
                        const Place& place) {
   return with_variable(symbol, offset, size, [&](const Driver& driver, void* variable) {
-    const bool is_right = kind == MemcpyKind::kHostToDevice || kind == MemcpyKind::kDeviceToDevice ||
-                          kind == MemcpyKind::kDefault;
+    const bool is_right =
+        kind == MemcpyKind::kHostToDevice || kind == MemcpyKind::kDeviceToDevice || kind == MemcpyKind::kDefault;
     return is_right ? error_of(copy(driver, variable, src, size, kind, place)) : Error::kInvalidMemcpyDirection;
   });
 }
@@ -173,8 +173,8 @@ Error copy_to_variable(const void* symbol, const void* src, std::size_t size, st
 Error copy_from_variable(void* dst, const void* symbol, std::size_t size, std::size_t offset, MemcpyKind kind,
                          const Place& place) {
   return with_variable(symbol, offset, size, [&](const Driver& driver, const void* variable) {
-    const bool is_right = kind == MemcpyKind::kDeviceToHost || kind == MemcpyKind::kDeviceToDevice ||
-                          kind == MemcpyKind::kDefault;
+    const bool is_right =
+        kind == MemcpyKind::kDeviceToHost || kind == MemcpyKind::kDeviceToDevice || kind == MemcpyKind::kDefault;
     return is_right ? error_of(copy(driver, dst, variable, size, kind, place)) : Error::kInvalidMemcpyDirection;
   });
 }
@@ -249,9 +249,7 @@ CUDART_EXPORT Error cudaMemcpyFromSymbolAsync(void* dst, const void* symbol, std
   return copy_from_variable(dst, symbol, size, offset, kind, asynchronous(stream));
 }
 
-CUDART_EXPORT Error cudaMemset(void* ptr, int value, std::size_t size) {
-  return fill(ptr, value, size, synchronous());
-}
+CUDART_EXPORT Error cudaMemset(void* ptr, int value, std::size_t size) { return fill(ptr, value, size, synchronous()); }
 
 CUDART_EXPORT Error cudaMemsetAsync(void* ptr, int value, std::size_t size, rt::Stream stream) {
   return fill(ptr, value, size, asynchronous(stream));

@@ -151,9 +151,8 @@ CUDART_EXPORT Error cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 
 CUDART_EXPORT Error cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  return with_primary_of(peer, [&](const Driver& driver, cu::Context context) {
-    return driver.cuCtxEnablePeerAccess(context, flags);
-  });
+  return with_primary_of(
+      peer, [&](const Driver& driver, cu::Context context) { return driver.cuCtxEnablePeerAccess(context, flags); });
 }
 
 CUDART_EXPORT Error cudaDeviceDisablePeerAccess(int peer) {
@@ -162,9 +161,8 @@ CUDART_EXPORT Error cudaDeviceDisablePeerAccess(int peer) {
 }
 
 CUDART_EXPORT Error cudaDeviceGetP2PAttribute(int* value, unsigned attribute, int source, int target) {
-  return with_driver([&](const Driver& driver) {
-    return driver.cuDeviceGetP2PAttribute(value, attribute, source, target);
-  });
+  return with_driver(
+      [&](const Driver& driver) { return driver.cuDeviceGetP2PAttribute(value, attribute, source, target); });
 }
 
 CUDART_EXPORT Error cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -172,35 +170,27 @@ CUDART_EXPORT Error cudaDeviceGetStreamPriorityRange(int* least, int* greatest) 
 }
 
 CUDART_EXPORT Error cudaDeviceGetLimit(std::size_t* value, unsigned limit) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuCtxGetLimit(value, limit); });
+  return with_context([&](const Driver& driver) { return driver.cuCtxGetLimit(value, limit); });
 }
 
 CUDART_EXPORT Error cudaDeviceSetLimit(unsigned limit, std::size_t value) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuCtxSetLimit(limit, value); });
+  return with_context([&](const Driver& driver) { return driver.cuCtxSetLimit(limit, value); });
 }
 
 CUDART_EXPORT Error cudaDeviceGetCacheConfig(unsigned* config) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuCtxGetCacheConfig(config);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuCtxGetCacheConfig(config); });
 }
 
 CUDART_EXPORT Error cudaDeviceSetCacheConfig(unsigned config) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuCtxSetCacheConfig(config); });
+  return with_context([&](const Driver& driver) { return driver.cuCtxSetCacheConfig(config); });
 }
 
 CUDART_EXPORT Error cudaDeviceGetSharedMemConfig(unsigned* config) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuCtxGetSharedMemConfig(config);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuCtxGetSharedMemConfig(config); });
 }
 
 CUDART_EXPORT Error cudaDeviceSetSharedMemConfig(unsigned config) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuCtxSetSharedMemConfig(config); });
+  return with_context([&](const Driver& driver) { return driver.cuCtxSetSharedMemConfig(config); });
 }
 
 CUDART_EXPORT Error cudaDeviceGetDefaultMemPool(rt::MemPool* pool, int device) {
@@ -216,15 +206,13 @@ CUDART_EXPORT Error cudaDeviceSetMemPool(int device, rt::MemPool pool) {
 }
 
 CUDART_EXPORT Error cudaDeviceGetGraphMemAttribute(int device, unsigned attribute, void* value) {
-  return with_driver([&](const Driver& driver) {
-    return driver.cuDeviceGetGraphMemAttribute(device, attribute, value);
-  });
+  return with_driver(
+      [&](const Driver& driver) { return driver.cuDeviceGetGraphMemAttribute(device, attribute, value); });
 }
 
 CUDART_EXPORT Error cudaDeviceSetGraphMemAttribute(int device, unsigned attribute, void* value) {
-  return with_driver([&](const Driver& driver) {
-    return driver.cuDeviceSetGraphMemAttribute(device, attribute, value);
-  });
+  return with_driver(
+      [&](const Driver& driver) { return driver.cuDeviceSetGraphMemAttribute(device, attribute, value); });
 }
 
 CUDART_EXPORT Error cudaDeviceGraphMemTrim(int device) {
@@ -232,10 +220,7 @@ CUDART_EXPORT Error cudaDeviceGraphMemTrim(int device) {
 }
 
 CUDART_EXPORT Error cudaDeviceFlushGPUDirectRDMAWrites(unsigned target, unsigned scope) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuFlushGPUDirectRDMAWrites(target,
-                                             scope);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuFlushGPUDirectRDMAWrites(target, scope); });
 }
 
 CUDART_EXPORT Error cudaDeviceSynchronize() {

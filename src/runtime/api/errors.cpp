@@ -29,7 +29,8 @@ const char* own_text(Error error) {
   return "unrecognized error code";
 }
 
-Error look_up(const char* symbol, void** function, int version, unsigned long long flags, cu::ProcAddressQuery* status) {
+Error look_up(const char* symbol, void** function, int version, unsigned long long flags,
+              cu::ProcAddressQuery* status) {
   return with_driver([&](const Driver& driver) {
     if (symbol == nullptr || function == nullptr) return Error::kInvalidValue;
     cu::ProcAddressQuery found{};

@@ -29,23 +29,20 @@ Error update_dependencies(rt::Stream stream, rt::GraphNode* dependencies, const 
   });
 }
 
-Error node_dependencies(rt::GraphNode node, rt::GraphNode* dependencies, rt::GraphEdgeData* edges,
-                        std::size_t* count) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuGraphNodeGetDependencies_v2(node, dependencies, edges, count);
-  });
+Error node_dependencies(rt::GraphNode node, rt::GraphNode* dependencies, rt::GraphEdgeData* edges, std::size_t* count) {
+  return with_context(
+      [&](const Driver& driver) { return driver.cuGraphNodeGetDependencies_v2(node, dependencies, edges, count); });
 }
 
 }  // namespace
 
 CUDART_EXPORT Error cudaStreamBeginCapture(rt::Stream stream, cu::CaptureMode mode) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuStreamBeginCapture_v2(stream_for(stream), mode); });
+  return with_context([&](const Driver& driver) { return driver.cuStreamBeginCapture_v2(stream_for(stream), mode); });
 }
 
-CUDART_EXPORT Error cudaStreamBeginCaptureToGraph(rt::Stream stream, rt::Graph graph,
-                                                  const rt::GraphNode* dependencies, const rt::GraphEdgeData* edges,
-                                                  std::size_t count, cu::CaptureMode mode) {
+CUDART_EXPORT Error cudaStreamBeginCaptureToGraph(rt::Stream stream, rt::Graph graph, const rt::GraphNode* dependencies,
+                                                  const rt::GraphEdgeData* edges, std::size_t count,
+                                                  cu::CaptureMode mode) {
   return with_context([&](const Driver& driver) {
     return driver.cuStreamBeginCaptureToGraph(stream_for(stream), graph, dependencies, edges, count, mode);
   });
@@ -67,8 +64,9 @@ CUDART_EXPORT Error cudaThreadExchangeStreamCaptureMode(cu::CaptureMode* mode) {
 CUDART_EXPORT Error cudaStreamGetCaptureInfo(rt::Stream stream, cu::CaptureStatus* status, unsigned long long* id,
                                              rt::Graph* graph, const rt::GraphNode** dependencies,
                                              const rt::GraphEdgeData** edges, std::size_t* count) {
-  return capture_info(stream, {.status = status, .id = id, .graph = graph, .dependencies = dependencies,
-                               .edges = edges, .count = count});
+  return capture_info(
+      stream,
+      {.status = status, .id = id, .graph = graph, .dependencies = dependencies, .edges = edges, .count = count});
 }
 CUDART_EXPORT Error cudaStreamUpdateCaptureDependencies(rt::Stream stream, rt::GraphNode* dependencies,
                                                         const rt::GraphEdgeData* edges, std::size_t count,
@@ -92,8 +90,9 @@ CUDART_EXPORT Error cudaStreamGetCaptureInfo_v2(rt::Stream stream, cu::CaptureSt
 CUDART_EXPORT Error cudaStreamGetCaptureInfo_v3(rt::Stream stream, cu::CaptureStatus* status, unsigned long long* id,
                                                 rt::Graph* graph, const rt::GraphNode** dependencies,
                                                 const rt::GraphEdgeData** edges, std::size_t* count) {
-  return capture_info(stream, {.status = status, .id = id, .graph = graph, .dependencies = dependencies,
-                               .edges = edges, .count = count});
+  return capture_info(
+      stream,
+      {.status = status, .id = id, .graph = graph, .dependencies = dependencies, .edges = edges, .count = count});
 }
 CUDART_EXPORT Error cudaStreamUpdateCaptureDependencies(rt::Stream stream, rt::GraphNode* dependencies,
                                                         std::size_t count, unsigned flags) {
@@ -104,8 +103,7 @@ CUDART_EXPORT Error cudaStreamUpdateCaptureDependencies_v2(rt::Stream stream, rt
                                                            unsigned flags) {
   return update_dependencies(stream, dependencies, edges, count, flags);
 }
-CUDART_EXPORT Error cudaGraphNodeGetDependencies(rt::GraphNode node, rt::GraphNode* dependencies,
-                                                 std::size_t* count) {
+CUDART_EXPORT Error cudaGraphNodeGetDependencies(rt::GraphNode node, rt::GraphNode* dependencies, std::size_t* count) {
   return node_dependencies(node, dependencies, nullptr, count);
 }
 CUDART_EXPORT Error cudaGraphNodeGetDependencies_v2(rt::GraphNode node, rt::GraphNode* dependencies,

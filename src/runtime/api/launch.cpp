@@ -28,10 +28,9 @@ Error launch_error(cu::Result result) {
 }
 
 Error launch(const Driver& driver, cu::Kernel kernel, const LaunchShape& shape, void** arguments) {
-  return launch_error(driver.cuLaunchKernel(as_function(kernel), shape.grid.x, shape.grid.y, shape.grid.z,
-                                            shape.block.x, shape.block.y, shape.block.z,
-                                            static_cast<unsigned>(shape.shared), stream_for(shape.stream), arguments,
-                                            nullptr));
+  return launch_error(driver.cuLaunchKernel(
+      as_function(kernel), shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y, shape.block.z,
+      static_cast<unsigned>(shape.shared), stream_for(shape.stream), arguments, nullptr));
 }
 
 cu::LaunchConfig driver_config(const rt::LaunchConfig& config) {

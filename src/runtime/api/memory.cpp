@@ -36,9 +36,8 @@ Error allocate_host(void** ptr, std::size_t size, unsigned flags) {
 }
 
 Error advise(const void* ptr, std::size_t count, unsigned advice, rt::MemLocation location) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemAdvise_v2(device_ptr(ptr), count, advice, location);
-  });
+  return with_context(
+      [&](const Driver& driver) { return driver.cuMemAdvise_v2(device_ptr(ptr), count, advice, location); });
 }
 
 Error prefetch(const void* ptr, std::size_t count, rt::MemLocation location, unsigned flags, rt::Stream stream) {
@@ -86,9 +85,7 @@ CUDART_EXPORT Error cudaFree(void* ptr) {
 }
 
 CUDART_EXPORT Error cudaMallocManaged(void** ptr, std::size_t size, unsigned flags) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemAllocManaged(ptr, size, flags);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuMemAllocManaged(ptr, size, flags); });
 }
 
 CUDART_EXPORT Error cudaMallocPitch(void** ptr, std::size_t* pitch, std::size_t width, std::size_t height) {
@@ -115,9 +112,8 @@ CUDART_EXPORT Error cudaHostAlloc(void** ptr, std::size_t size, unsigned flags) 
 }
 
 CUDART_EXPORT Error cudaFreeHost(void* ptr) {
-  return with_context([&](const Driver& driver) {
-    return ptr == nullptr ? cu::Result::kSuccess : driver.cuMemFreeHost(ptr);
-  });
+  return with_context(
+      [&](const Driver& driver) { return ptr == nullptr ? cu::Result::kSuccess : driver.cuMemFreeHost(ptr); });
 }
 
 CUDART_EXPORT Error cudaHostRegister(void* ptr, std::size_t size, unsigned flags) {
@@ -129,9 +125,7 @@ CUDART_EXPORT Error cudaHostUnregister(void* ptr) {
 }
 
 CUDART_EXPORT Error cudaHostGetDevicePointer(void** device, void* host, unsigned flags) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemHostGetDevicePointer_v2(device, host, flags);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuMemHostGetDevicePointer_v2(device, host, flags); });
 }
 
 CUDART_EXPORT Error cudaHostGetFlags(unsigned* flags, void* host) {
@@ -151,8 +145,7 @@ CUDART_EXPORT Error cudaPointerGetAttributes(rt::PointerAttributes* attributes, 
 CUDART_EXPORT Error cudaMemRangeGetAttribute(void* data, std::size_t data_size, unsigned attribute, const void* ptr,
                                              std::size_t count) {
   return with_context([&](const Driver& driver) {
-    return driver.cuMemRangeGetAttribute(data, data_size, attribute,
-                                         device_ptr(ptr), count);
+    return driver.cuMemRangeGetAttribute(data, data_size, attribute, device_ptr(ptr), count);
   });
 }
 
@@ -181,9 +174,7 @@ CUDART_EXPORT Error cudaMemPrefetchAsync_v2(const void* ptr, std::size_t count, 
 #endif
 
 CUDART_EXPORT Error cudaIpcGetMemHandle(rt::IpcMemHandle* handle, void* ptr) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuIpcGetMemHandle(handle, device_ptr(ptr));
-  });
+  return with_context([&](const Driver& driver) { return driver.cuIpcGetMemHandle(handle, device_ptr(ptr)); });
 }
 
 CUDART_EXPORT Error cudaIpcOpenMemHandle(void** ptr, rt::IpcMemHandle handle, unsigned flags) {
@@ -195,9 +186,7 @@ CUDART_EXPORT Error cudaIpcCloseMemHandle(void* ptr) {
 }
 
 CUDART_EXPORT Error cudaIpcGetEventHandle(rt::IpcEventHandle* handle, rt::Event event) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuIpcGetEventHandle(handle, event);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuIpcGetEventHandle(handle, event); });
 }
 
 CUDART_EXPORT Error cudaIpcOpenEventHandle(rt::Event* event, rt::IpcEventHandle handle) {

@@ -5,20 +5,16 @@
 using namespace cudart;
 
 CUDART_EXPORT Error cudaMallocAsync(void** ptr, std::size_t size, rt::Stream stream) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemAllocAsync(ptr, size, stream_for(stream));
-  });
+  return with_context([&](const Driver& driver) { return driver.cuMemAllocAsync(ptr, size, stream_for(stream)); });
 }
 
 CUDART_EXPORT Error cudaMallocFromPoolAsync(void** ptr, std::size_t size, rt::MemPool pool, rt::Stream stream) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemAllocFromPoolAsync(ptr, size, pool, stream_for(stream));
-  });
+  return with_context(
+      [&](const Driver& driver) { return driver.cuMemAllocFromPoolAsync(ptr, size, pool, stream_for(stream)); });
 }
 
 CUDART_EXPORT Error cudaFreeAsync(void* ptr, rt::Stream stream) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuMemFreeAsync(device_ptr(ptr), stream_for(stream)); });
+  return with_context([&](const Driver& driver) { return driver.cuMemFreeAsync(device_ptr(ptr), stream_for(stream)); });
 }
 
 CUDART_EXPORT Error cudaMemPoolCreate(rt::MemPool* pool, const rt::MemPoolProps* properties) {
@@ -30,21 +26,15 @@ CUDART_EXPORT Error cudaMemPoolDestroy(rt::MemPool pool) {
 }
 
 CUDART_EXPORT Error cudaMemPoolGetAttribute(rt::MemPool pool, unsigned attribute, void* value) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemPoolGetAttribute(pool, attribute, value);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuMemPoolGetAttribute(pool, attribute, value); });
 }
 
 CUDART_EXPORT Error cudaMemPoolSetAttribute(rt::MemPool pool, unsigned attribute, void* value) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemPoolSetAttribute(pool, attribute, value);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuMemPoolSetAttribute(pool, attribute, value); });
 }
 
 CUDART_EXPORT Error cudaMemPoolGetAccess(unsigned* flags, rt::MemPool pool, rt::MemLocation* location) {
-  return with_context([&](const Driver& driver) {
-    return driver.cuMemPoolGetAccess(flags, pool, location);
-  });
+  return with_context([&](const Driver& driver) { return driver.cuMemPoolGetAccess(flags, pool, location); });
 }
 
 CUDART_EXPORT Error cudaMemPoolSetAccess(rt::MemPool pool, const rt::MemAccessDesc* descriptions, std::size_t count) {

@@ -7,8 +7,7 @@ using namespace cudart;
 namespace {
 
 Error create(rt::Stream* stream, unsigned flags, int priority) {
-  return with_context(
-      [&](const Driver& driver) { return driver.cuStreamCreateWithPriority(stream, flags, priority); });
+  return with_context([&](const Driver& driver) { return driver.cuStreamCreateWithPriority(stream, flags, priority); });
 }
 
 // Runs a function of the driver on a stream, with null as the caller means it.
@@ -48,9 +47,8 @@ CUDART_EXPORT Error cudaStreamWaitEvent(rt::Stream stream, rt::Event event, unsi
 
 // The status that a callback gets has the same number in both interfaces.
 CUDART_EXPORT Error cudaStreamAddCallback(rt::Stream stream, rt::StreamCallback callback, void* data, unsigned flags) {
-  return on_stream(stream, [&](const Driver& driver, rt::Stream s) {
-    return driver.cuStreamAddCallback(s, callback, data, flags);
-  });
+  return on_stream(
+      stream, [&](const Driver& driver, rt::Stream s) { return driver.cuStreamAddCallback(s, callback, data, flags); });
 }
 
 CUDART_EXPORT Error cudaLaunchHostFunc(rt::Stream stream, rt::HostFunction function, void* data) {
@@ -59,8 +57,7 @@ CUDART_EXPORT Error cudaLaunchHostFunc(rt::Stream stream, rt::HostFunction funct
 }
 
 CUDART_EXPORT Error cudaStreamGetPriority(rt::Stream stream, int* priority) {
-  return on_stream(stream,
-                   [&](const Driver& driver, rt::Stream s) { return driver.cuStreamGetPriority(s, priority); });
+  return on_stream(stream, [&](const Driver& driver, rt::Stream s) { return driver.cuStreamGetPriority(s, priority); });
 }
 
 CUDART_EXPORT Error cudaStreamGetFlags(rt::Stream stream, unsigned* flags) {
@@ -82,23 +79,18 @@ CUDART_EXPORT Error cudaStreamAttachMemAsync(rt::Stream stream, void* ptr, std::
 }
 
 CUDART_EXPORT Error cudaStreamCopyAttributes(rt::Stream dst, rt::Stream src) {
-  return on_stream(dst, [&](const Driver& driver, rt::Stream s) {
-    return driver.cuStreamCopyAttributes(s, stream_for(src));
-  });
+  return on_stream(
+      dst, [&](const Driver& driver, rt::Stream s) { return driver.cuStreamCopyAttributes(s, stream_for(src)); });
 }
 
 CUDART_EXPORT Error cudaStreamGetAttribute(rt::Stream stream, unsigned attribute, void* value) {
-  return on_stream(stream, [&](const Driver& driver, rt::Stream s) {
-    return driver.cuStreamGetAttribute(s, attribute,
-                                       value);
-  });
+  return on_stream(
+      stream, [&](const Driver& driver, rt::Stream s) { return driver.cuStreamGetAttribute(s, attribute, value); });
 }
 
 CUDART_EXPORT Error cudaStreamSetAttribute(rt::Stream stream, unsigned attribute, const void* value) {
-  return on_stream(stream, [&](const Driver& driver, rt::Stream s) {
-    return driver.cuStreamSetAttribute(s, attribute,
-                                       value);
-  });
+  return on_stream(
+      stream, [&](const Driver& driver, rt::Stream s) { return driver.cuStreamSetAttribute(s, attribute, value); });
 }
 
 CUDART_EXPORT Error cudaEventCreate(rt::Event* event) { return cudaEventCreateWithFlags(event, 0); }
@@ -116,8 +108,8 @@ CUDART_EXPORT Error cudaEventRecord(rt::Event event, rt::Stream stream) {
 }
 
 CUDART_EXPORT Error cudaEventRecordWithFlags(rt::Event event, rt::Stream stream, unsigned flags) {
-  return on_stream(
-      stream, [&](const Driver& driver, rt::Stream s) { return driver.cuEventRecordWithFlags(event, s, flags); });
+  return on_stream(stream,
+                   [&](const Driver& driver, rt::Stream s) { return driver.cuEventRecordWithFlags(event, s, flags); });
 }
 
 CUDART_EXPORT Error cudaEventQuery(rt::Event event) {

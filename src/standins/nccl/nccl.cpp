@@ -1,5 +1,5 @@
-// NCCL: a communicator of any size can be made; each process runs dry by itself. Buffers that the real library takes for
-// its channels are not counted.
+// NCCL: a communicator of any size can be made; each process runs dry by itself, as if all ranks had the same data. With one
+// rank that is exact: a collective is a copy. Buffers that the real library takes for its channels are not counted.
 #include <atomic>
 #include <cstring>
 
@@ -66,6 +66,52 @@ int answer(Word communicator, T Communicator::* member, Word address) {
   return write(address, object->*member) ? 0 : kBadArgument;
 }
 
+std::size_t size_of(Word data_type) {  // ncclDataType_t
+  switch (static_cast<int>(data_type)) {
+    case 4:  // 64-bit integers, double
+    case 5:
+    case 8:
+      return 8;
+    case 2:  // 32-bit integers, float
+    case 3:
+    case 7:
+      return 4;
+    case 6:  // half, bfloat16
+    case 9:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+// A collective operation: where its data is, and what it copies in units of `bytes`.
+struct Exchange {
+  Word from, to;
+  std::size_t bytes;
+  Word stream;
+};
+
+int copy_block(const Exchange& what, int from, int to) {
+  using CopyAsync = int (*)(Word to, Word from, std::size_t bytes, Word stream);
+  const Word source = what.from + static_cast<std::size_t>(from) * what.bytes;
+  const Word target = what.to + static_cast<std::size_t>(to) * what.bytes;
+  const auto copy = driver_function<CopyAsync>("cuMemcpyDtoDAsync_v2");
+  if (copy == nullptr || source == target || what.bytes == 0) return 0;
+  return copy(target, source, what.bytes, what.stream) == 0 ? 0 : kUnhandledCuda;
+}
+
+// Fills the blocks of all ranks, each with the same one.
+int fill_blocks(const Exchange& what, int blocks) {
+  for (int i = 0; i < blocks; ++i) {
+    if (const int status = copy_block(what, 0, i); status != 0) return status;
+  }
+  return 0;
+}
+
+Exchange exchange(Word from, Word to, Word count, Word data_type, Word stream) {
+  return {.from = from, .to = to, .bytes = count * size_of(data_type), .stream = stream};
+}
+
 const char* error_text(Word result) {
   switch (static_cast<int>(result)) {
     case 0:
@@ -87,6 +133,28 @@ const char* error_text(Word result) {
   STANDIN_FUNCTION(name) { return find<Communicator>(a##N) != nullptr ? 0 : kNoHandle; }
 
 #include "standins/nccl/nccl.def"
+
+// Runs `body` on the communicator that argument N is.
+#define WITH_COMMUNICATOR(name, N, body)                \
+  STANDIN_FUNCTION(name) {                              \
+    const auto* const ranks = find<Communicator>(a##N); \
+    if (ranks == nullptr) return kNoHandle;             \
+    body;                                               \
+  }
+
+// (from, to, count, type, ...). A root has argument 4 or 5; other ranks of a reduction or a gathering get nothing.
+WITH_COMMUNICATOR(ncclAllReduce, 5, return copy_block(exchange(a0, a1, a2, a3, a6), 0, 0))
+WITH_COMMUNICATOR(ncclReduce, 6, return ranks->rank == as_int(a5) ? copy_block(exchange(a0, a1, a2, a3, a7), 0, 0) : 0)
+WITH_COMMUNICATOR(ncclBroadcast, 5,
+                  return ranks->rank == as_int(a4) ? copy_block(exchange(a0, a1, a2, a3, a6), 0, 0) : 0)
+WITH_COMMUNICATOR(ncclReduceScatter, 5, return copy_block(exchange(a0, a1, a2, a3, a6), ranks->rank, 0))
+WITH_COMMUNICATOR(ncclAllGather, 4, return fill_blocks(exchange(a0, a1, a2, a3, a5), ranks->size))
+WITH_COMMUNICATOR(ncclGather, 5,
+                  return ranks->rank == as_int(a4) ? fill_blocks(exchange(a0, a1, a2, a3, a6), ranks->size) : 0)
+WITH_COMMUNICATOR(ncclScatter, 5,
+                  return ranks->rank == as_int(a4) ? copy_block(exchange(a0, a1, a2, a3, a6), ranks->rank, 0) : 0)
+WITH_COMMUNICATOR(ncclAlltoAll, 4,
+                  return copy_block(exchange(a0, a1, a2* static_cast<Word>(ranks->size), a3, a5), 0, 0))
 
 STANDIN_EXPORT int ncclGetUniqueId(UniqueId* id) { return fill_id(id); }
 STANDIN_EXPORT int ncclCommGetUniqueId(Word communicator, UniqueId* id) {

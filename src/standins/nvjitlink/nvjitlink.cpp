@@ -40,17 +40,31 @@ STANDIN_FUNCTION(nvJitLinkVersion) {
   return is_written ? 0 : kBadArgument;
 }
 
-#define ALIAS(name, release) STANDIN_EXPORT int __##name##_##release(STANDIN_ARGUMENTS) __attribute__((alias(#name)));
+#define ALIAS(name, release) STANDIN_EXPORT int __##name##_##release(STANDIN_ARGUMENTS) __attribute__((alias(#name)))
 #if STANDIN_CUDA_MAJOR == 12
-#define ALIASES(name)                                                                                         \
-  ALIAS(name, 12_0)                                                                                           \
-  ALIAS(name, 12_1) ALIAS(name, 12_2) ALIAS(name, 12_3) ALIAS(name, 12_4) ALIAS(name, 12_5) ALIAS(name, 12_6) \
-      ALIAS(name, 12_7) ALIAS(name, 12_8) ALIAS(name, 12_9)
+#define ALIASES(name) \
+  ALIAS(name, 12_0);  \
+  ALIAS(name, 12_1);  \
+  ALIAS(name, 12_2);  \
+  ALIAS(name, 12_3);  \
+  ALIAS(name, 12_4);  \
+  ALIAS(name, 12_5);  \
+  ALIAS(name, 12_6);  \
+  ALIAS(name, 12_7);  \
+  ALIAS(name, 12_8);  \
+  ALIAS(name, 12_9);
 #else
-#define ALIASES(name)                                                                                         \
-  ALIAS(name, 13_0)                                                                                           \
-  ALIAS(name, 13_1) ALIAS(name, 13_2) ALIAS(name, 13_3) ALIAS(name, 13_4) ALIAS(name, 13_5) ALIAS(name, 13_6) \
-      ALIAS(name, 13_7) ALIAS(name, 13_8) ALIAS(name, 13_9)
+#define ALIASES(name) \
+  ALIAS(name, 13_0);  \
+  ALIAS(name, 13_1);  \
+  ALIAS(name, 13_2);  \
+  ALIAS(name, 13_3);  \
+  ALIAS(name, 13_4);  \
+  ALIAS(name, 13_5);  \
+  ALIAS(name, 13_6);  \
+  ALIAS(name, 13_7);  \
+  ALIAS(name, 13_8);  \
+  ALIAS(name, 13_9);
 #endif
 ALIASES(nvJitLinkCreate)
 ALIASES(nvJitLinkDestroy)

@@ -1,5 +1,5 @@
-// A process that forks while its threads, which have streams of their own, come and go: can its children tell their threads
-// apart? Not among the other tests without Python, which run under sanitizers: these forget their own locks in a child.
+// A process forks while threads with streams of their own start and end: its children must still be able to number
+// their threads. Not part of native_tests, which run under sanitizers: those do not support forks like this.
 #include "load/forks.hpp"
 
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ int count_hung_children(int forks) {
   for (int i = 0; i < forks && hung == 0; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // ends it if it waits for ever
+      alarm(20);  // kills it if it hangs
       in_a_thread();
       _exit(0);
     }

@@ -2,7 +2,7 @@
 
 namespace arena {
 
-// How many of so many children wait for ever; it ends with the first.
+// Forks up to so many children. Returns how many hung: 0 or 1, because it stops at the first.
 int count_hung_children(int forks);
 
 }  // namespace arena

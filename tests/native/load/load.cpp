@@ -1,14 +1,14 @@
-// Threads that keep an arena full, without Python: nothing that fits may fail, and nothing may grow or drift.
+// Threads that keep an arena full, without Python: no request that fits may fail, and nothing may leak or drift.
 //
 //     arena_load LIBCUDASIM SECONDS [THREADS [MISSING]]
 //     arena_load forks COUNT                             (forks.hpp)
 //
-// MISSING granules are kept from the arena, which the threads do not know: then requests must be seen to fail.
+// The arena gets MISSING granules less than the threads assume, so that requests must fail: a test of this test.
 //
-// What fits is known from addresses alone. Each granule counts the blocks that touch it, and a request first adds the
-// most granules that it could touch to those that are intended. While `touched + intended` is within the cap, the arena
-// has promised that the request passes: handles are single granules here, so nothing would have to be moved for it.
-// A block counts from before it is asked for until after it was given back, so the sum is never too low.
+// Addresses alone show what fits. Each granule counts the blocks that touch it, and a request first adds the most
+// granules that it could touch to `intended`. While `touched + intended` is within the cap, the arena guarantees that
+// the request passes: handles are single granules here, so nothing has to be moved. A block counts from before its
+// allocation until after its free, so the sum is never too low.
 //
 // Prints one JSON object; tests/reliability/test_load.py says what is expected of it.
 #include <atomic>
@@ -33,9 +33,9 @@ namespace {
 
 constexpr Bytes kCap = Bytes{256} << 20;
 constexpr double kSmallest = 9, kLargest = 18;  // sizes, as powers of two: 512 bytes to 256 KiB
-constexpr std::size_t kSlots = 256;             // in which threads leave blocks for others
+constexpr std::size_t kSlots = 256;             // where threads leave blocks for others to free
 
-// Of the process itself: simulated device memory is shared memory, and not in it.
+// Memory of the process, without simulated device memory, which is shared memory.
 long own_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -106,7 +106,7 @@ class Load {
         std::swap(mine[chance() % mine.size()], mine.back());
         Block* block = mine.back();
         mine.pop_back();
-        if (chance() % 4 == 0) block = slots_[chance() % kSlots].exchange(block);  // freed by whoever finds it
+        if (chance() % 4 == 0) block = slots_[chance() % kSlots].exchange(block);  // another thread may free it
         if (block != nullptr) give(*block);
       }
       if (i % 512 == 0) look(i / 512, mine, streams_[chance() % streams_.size()]);
@@ -124,7 +124,7 @@ class Load {
     if (turn % 256 == 4) arena_.snapshot();
   }
 
-  // The most granules that a block can touch, wherever it lies.
+  // The most granules that a block can touch at any address.
   std::int64_t most(Bytes size) const {
     return static_cast<std::int64_t>((round_up(std::max<Bytes>(size, 1), kAlignment) - kAlignment) / granule_ + 2);
   }
@@ -157,11 +157,11 @@ class Load {
     const std::uint64_t address = block.address;
     const Bytes size = block.size;
     if (!is_marked(address, size, block.serial)) ++overwritten_;
-    arena_.free(block);  // and with it what it says of itself
+    arena_.free(block);  // its fields are not valid any more
     each_granule(address, size, [&](auto& count) { touched_ -= count-- == 1 ? 1 : 0; });
   }
 
-  // Its number, at both ends. The host reaches simulated memory.
+  // Writes the serial at both ends of a block. The host can access simulated memory.
   static std::uint64_t* end_of(std::uint64_t address, Bytes size) {
     return reinterpret_cast<std::uint64_t*>(address + size) - 1;
   }
@@ -186,7 +186,7 @@ class Load {
     return granules * static_cast<double>(granule_) / static_cast<double>(kCap);
   }
 
-  // What the threads hold is what the arena says, to the byte.
+  // The arena's figures match what the threads hold, to the byte.
   bool account_adds_up() {
     for (auto& slot : slots_) {
       if (Block* block = slot.exchange(nullptr)) left_.push_back(block);

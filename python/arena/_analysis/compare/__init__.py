@@ -1,4 +1,4 @@
-"""Replays side by side: several traces, or one under several settings.
+"""Compares replays side by side: several traces, or one trace under several settings.
 
 :func:`compare` → :class:`Comparison` (model) → text, JSON, HTML
 """

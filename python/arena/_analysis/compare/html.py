@@ -1,6 +1,6 @@
-"""A comparison as one page that needs no network: words, a table, and live and reserved of all runs in one picture.
+"""Renders a comparison as a self-contained page: text, a table, and one chart with live and reserved bytes of all runs.
 
-Names of files are anybody's text: they go through ``text`` and into the table; the picture knows runs by their letters.
+Names of files are untrusted: they go through ``text`` into the table; the chart identifies runs by their letters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def render(found: Comparison) -> str:
     return fill(
         file_of(__package__, "compare.html"),
         {"lines": file_of(__package__, "compare.js")},
-        _drawn(found),
+        _chart_data(found),
         title=text(f"arena: {' and '.join(run.name for run in found.runs)}"),
         caption=text(found.caption),
         legend="\n".join(_entry(number, run) for number, run in enumerate(found.runs)),
@@ -53,13 +53,13 @@ def _cell(cell: Cell) -> str:
     return f'<td>{value} <span class="change">{text(cell.change)}</span></td>'
 
 
-def _drawn(found: Comparison) -> dict[str, Any]:
+def _chart_data(found: Comparison) -> dict[str, Any]:
     return {
         "runs": [
             {
                 "letter": run.letter,
                 "colour": COLOURS[number],
-                "fits": run.is_whole,  # otherwise a cross says where it stopped
+                "fits": run.is_whole,  # otherwise a cross marks where it stopped
                 "seconds": [round(point.seconds, 6) for point in run.points],
                 "share": [round(point.share, 6) for point in run.points],
                 "live": [point.live for point in run.points],

@@ -1,4 +1,4 @@
-"""What a comparison is: replays with a letter each, and their figures side by side."""
+"""The model of a comparison: replays, each with a letter, and their figures side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Point(NamedTuple):
 
     seconds: float
     share: float
-    """Of the trace's events, those that were played."""
+    """The share of the trace's events replayed so far."""
     live: int
     reserved: int
 
@@ -38,14 +38,14 @@ class Run:
 
     letter: str
     name: str
-    """What tells it from the others."""
+    """What distinguishes it from the others."""
     trace: Trace
     settings: dict[str, Any]
     done: Replayed
 
     @functools.cached_property
     def points(self) -> list[Point]:
-        """Live and reserved as the trace went on."""
+        """Live and reserved bytes over the trace."""
         event, every = self.trace._core.event, range(self.done.events)
         found = []
         for seconds, stats in self.done.samples:
@@ -55,22 +55,22 @@ class Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all was played that there is: then its figures can be compared."""
+        """Whether the whole trace was replayed, so that its figures can be compared."""
         return self.done.error is None
 
     @property
     def verdict(self) -> str:
         """Whether it fits, in a word."""
-        return {True: "yes", False: "no", None: "not known"}[self.done.fits]
+        return {True: "yes", False: "no", None: "unknown"}[self.done.fits]
 
     @property
     def stopped(self) -> str:
-        """Where it did not fit, in words; empty if it did."""
+        """Where it did not fit, as text; empty if it did."""
         error = self.done.error
         if error is None:
             return ""
         place = f"event {self.done.events - 1:,} of {len(self.trace):,}"
-        return f"{place} asked for {format_size(error.requested)}: {error.verdict}"
+        return f"{place}, a request of {format_size(error.requested)}: {error.verdict}"
 
     def to_dict(self) -> dict[str, Any]:
         error = self.done.error
@@ -100,7 +100,7 @@ class Figure(NamedTuple):
     of: Callable[[Replayed], float | None]
     show: Callable[[float], str]
     better: int = 0
-    """Below 0 if less is better, above if more is; 0 if neither."""
+    """Below 0 if less is better, above 0 if more is better, otherwise 0."""
 
 
 def _size(value: float) -> str:
@@ -118,7 +118,7 @@ FIGURES = (
     Figure("peak reserved", lambda done: done.peak_reserved, _size, -1),
     Figure("reserved ÷ live", lambda done: _ratio(done), lambda value: f"{value:.3f}", -1),
     Figure("reserved at the end", lambda done: done.stats.reserved, _size, -1),
-    Figure("largest request then", lambda done: done.stats.largest, _size, 1),
+    Figure("largest request at the end", lambda done: done.stats.largest, _size, 1),
     Figure("driver calls", lambda done: done.stats.driver_calls, _count, -1),
     Figure("maps", lambda done: done.stats.maps, _count, -1),
     Figure("re-backings", lambda done: done.stats.rebacked, _count, -1),
@@ -136,44 +136,44 @@ class Cell(NamedTuple):
 
     text: str
     change: str
-    """From the run that it is compared with: ``+7.1 %``; empty if there is none."""
+    """From the base run: ``+7.1 %``; may be empty."""
     best: bool
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """Replays side by side. Made by :func:`arena.compare`."""
+    """Replays side by side, from :func:`arena.compare`."""
 
     runs: tuple[Run, ...]
 
     @property
     def fits(self) -> bool | None:
-        """Whether all of them fit; none if that is not known of one, because its recorded run did not finish."""
+        """Whether all of them fit; ``None`` if that is unknown, because a recorded run did not finish."""
         verdicts = {run.done.fits for run in self.runs}
         return False if False in verdicts else None if None in verdicts else True
 
     @property
     def base(self) -> Run | None:
-        """The run that others are compared with: the first that was played to the end of its trace."""
+        """The run that the others are compared with: the first whose whole trace was replayed."""
         return next((run for run in self.runs if run.is_whole), None)
 
     @property
     def axis(self) -> str:
-        """What they are drawn over: ``time``, or ``events`` where the times are not comparable, or not known."""
+        """The axis of the chart: ``time``, or ``events`` if the times are unknown or not comparable."""
         first = self.runs[0].trace
         return "time" if all(run.trace is first for run in self.runs) and first.timed else "events"
 
     @property
     def caption(self) -> str:
-        """What came out, in words."""
-        from .words import caption  # late: it says what is in this model
+        """The result in a few sentences."""
+        from .words import caption  # late: it imports this model
 
         return caption(self)
 
     def row(self, figure: Figure) -> list[Cell]:
-        """A figure of each run. Changes and the best are of those that were played to the end of their traces."""
+        """A figure of each run. Changes and the best consider only runs whose whole trace was replayed."""
         if not isinstance(figure, Figure):
-            raise UsageError(f"{figure!r} is no figure of a comparison")
+            raise UsageError(f"{figure!r} is not a figure of a comparison")
         values = [figure.of(run.done) for run in self.runs]
         known = [value for value, run in zip(values, self.runs, strict=True) if value is not None and run.is_whole]
         base = figure.of(self.base.done) if self.base else None
@@ -182,7 +182,7 @@ class Comparison(Shown):
             best = min(known) if figure.better < 0 else max(known)
         return [
             Cell(
-                "not known" if value is None else figure.show(value),
+                "unknown" if value is None else figure.show(value),
                 _change(base, value) if run.is_whole else "",
                 value == best and run.is_whole,
             )
@@ -190,20 +190,20 @@ class Comparison(Shown):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the comparison as plain data."""
         return {"fits": self.fits, "caption": self.caption, "runs": [run.to_dict() for run in self.runs]}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write it to a file by its extension: ``.html``, ``.json`` or ``.txt``. Refuses to overwrite unless told."""
-        from . import html  # late: renderers know this model
-        from . import text as _text  # late: renderers know this model
+        """Save as ``.html``, ``.json`` or ``.txt``, by the extension. Replaces a file only with ``overwrite=True``."""
+        from . import html  # late: renderers import this model
+        from . import text as _text  # late: renderers import this model
 
         renderers = {".html": html.render, ".json": _text.render_json, ".txt": _text.render}
         target = files.check(path, overwrite=overwrite, endings=tuple(renderers))
         return files.write(target, [renderers[target.suffix](self).encode("utf-8", "replace")], overwrite=overwrite)
 
     def __str__(self) -> str:
-        from . import text as _text  # late: renderers know this model
+        from . import text as _text  # late: renderers import this model
 
         return _text.render(self)
 

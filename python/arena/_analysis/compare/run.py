@@ -1,4 +1,4 @@
-"""Which replays a comparison is of, and running them."""
+"""Selects the replays of a comparison and runs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Play = Callable[[Trace, dict[str, Any]], Replayed]
 
 
 def compare(*traces: Source, **settings: Any) -> Comparison:
-    """Replay traces under the same settings, or one under several: a setting that is a list is tried value by value.
+    """Replay several traces under the same settings, or one under several: a list tries each of its values.
 
     >>> import arena, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,16 +38,16 @@ def compare(*traces: Source, **settings: Any) -> Comparison:
 def run(
     traces: Sequence[Source], settings: dict[str, Any], play: Play, read: Callable[[Any], Trace] = Trace.read
 ) -> Comparison:
-    """The same, with somebody else's way to read and to play."""
+    """Compare with custom functions to read and replay traces."""
     settings = {name: _plain(value) for name, value in settings.items()}
     several = {name: list(value) for name, value in settings.items() if isinstance(value, (list, tuple))}
     single = {name: value for name, value in settings.items() if name not in several}
     variants = [dict(zip(several, values, strict=True)) for values in itertools.product(*several.values())]
     count = len(traces) * len(variants)
     if count < 2:
-        raise UsageError("there is nothing to compare; give two traces, or a setting twice")
+        raise UsageError("there is nothing to compare; give two traces, or two values of a setting")
     if count > len(LETTERS):
-        raise UsageError(f"{count} runs do not fit side by side; {len(LETTERS)} are the most")
+        raise UsageError(f"{count} runs do not fit side by side; the limit is {len(LETTERS)}")
     named = [(name, trace if isinstance(trace, Trace) else read(trace)) for name, trace in _named(traces)]
     runs = []
     for letter, ((name, trace), variant) in zip(LETTERS, itertools.product(named, variants), strict=False):
@@ -59,7 +59,7 @@ def run(
 
 
 def _named(traces: Sequence[Source]) -> list[tuple[str, Source]]:
-    """By the name of the file, unless two have the same."""
+    """Name traces by file name, or by path if two have the same name."""
     short = ["a trace" if isinstance(trace, Trace) else Path(trace).name for trace in traces]
     whole = [name if isinstance(trace, Trace) else str(trace) for name, trace in zip(short, traces, strict=True)]
     names = short if len(set(short)) == len(short) else whole
@@ -67,7 +67,7 @@ def _named(traces: Sequence[Source]) -> list[tuple[str, Source]]:
 
 
 def _plain(value: Any) -> Any:
-    """Paths as text: settings are shown, and saved."""
+    """Paths as strings: settings are shown and saved."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -1,4 +1,4 @@
-"""A comparison for a terminal of 80 columns: a table, and a chart of a few rows for each run."""
+"""Renders a comparison for an 80-column terminal: a table, and a small chart for each run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["render", "render_json", "renderables"]
 WIDTH = 80
 CHART_WIDTH, CHART_ROWS = 66, 4
 COLOURS = ("blue", "red", "green", "magenta")
-BESIDE = 3  # runs whose changes stand beside the figures; of more, below
+BESIDE = 3  # up to this many runs, changes are shown beside the figures; otherwise below
 
 
 def render(found: Comparison) -> str:
@@ -36,7 +36,7 @@ def render_json(found: Comparison) -> str:
 
 
 def renderables(found: Comparison) -> Iterator[RenderableType]:
-    """The parts, in the order in which they are read."""
+    """The parts of the text, from top to bottom."""
     yield Text(found.caption)
     yield Text()
     for run, colour in zip(found.runs, COLOURS, strict=False):
@@ -44,7 +44,7 @@ def renderables(found: Comparison) -> Iterator[RenderableType]:
     yield Text()
     yield table(found)
     base = found.base.letter if found.base else "A"
-    yield Text(f"* the best of those that fit; shares are changes from {base}", style="dim")
+    yield Text(f"* best of those that fit; percentages are changes from {base}", style="dim")
     yield Text()
     over = "time" if found.axis == "time" else "events"
     yield Text(f"{LIVE[-1]} live, {RESERVED} reserved beyond it, over {over}, all on one scale:")
@@ -74,7 +74,7 @@ def _cell(cell: Cell, runs: int) -> Text:
 
 
 def chart(run: Run, found: Comparison, most: int, colour: str) -> Iterator[Text]:
-    """Rows of blocks: live from the bottom, what is reserved beyond it above."""
+    """Rows of characters: live from the bottom, other reserved memory above."""
     columns = binned(run, found)
     for row in reversed(range(CHART_ROWS)):
         label = run.letter if row == CHART_ROWS - 1 else ""
@@ -87,14 +87,14 @@ def chart(run: Run, found: Comparison, most: int, colour: str) -> Iterator[Text]
         yield line
     end = f"stopped: {run.stopped}" if run.stopped else ""
     if run.is_whole and run.done.ended_by:
-        end = "the recorded run ended there, by a failed request"
+        end = "the recorded run ended here with a failed request"
     yield Text(f"   {'─' * CHART_WIDTH}", style="dim")
     if end:
         yield Text(f"   {end}", style="bold red")
 
 
 def binned(run: Run, found: Comparison) -> list[tuple[int, int]]:
-    """Live and reserved, the most of each column, up to where the run ended."""
+    """Live and reserved bytes, the maximum of each column, up to where the run ended."""
     span = max((point.seconds for one in found.runs for point in one.points), default=0.0) or 1.0
     shares = [point.seconds / span if found.axis == "time" else point.share for point in run.points]
     places = [min(CHART_WIDTH - 1, int(share * CHART_WIDTH)) for share in shares]

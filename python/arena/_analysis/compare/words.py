@@ -1,4 +1,4 @@
-"""What came out of a comparison, in words."""
+"""Describes the result of a comparison in sentences."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def caption(found: Comparison) -> str:
             words = "takes the least driver time", "take the same driver time"
             sentences.append(_least(whole, *words, _priced, lambda value: f"{value:.1f} ms"))
     sentences += _price_tables(found)
-    if len({run.done.compact for run in found.runs}) == 1:  # otherwise their names say it
+    if len({run.done.compact for run in found.runs}) == 1:  # otherwise the names of the runs say it
         sentences.append(sentence(assumed(found.runs[0].done.compact)))
     return " ".join(sentences)
 
 
 def _unfinished(found: Comparison) -> Iterator[str]:
-    """Of the traces whose recorded run ended by a failed request: what is not known."""
+    """For each trace whose recorded run ended with a failed request: what is unknown."""
     for trace in dict.fromkeys(run.trace for run in found.runs):
         runs = [run for run in found.runs if run.trace is trace and run.done.fits is None]
         if runs and (ended_by := trace.ended_by):
@@ -39,9 +39,9 @@ def _unfinished(found: Comparison) -> Iterator[str]:
 def _price_tables(found: Comparison) -> list[str]:
     labels = {run.letter: run.done.prices for run in found.runs if run.done.prices is not None}
     if len(set(labels.values())) == 1:
-        return [f"Driver time is by the price table {next(iter(labels.values()))}."]
+        return [f"Driver time uses the price table {next(iter(labels.values()))}."]
     tables = ", ".join(f"{letter} {label}" for letter, label in labels.items())
-    return [f"Driver time is by different price tables: {tables}."] if labels else []
+    return [f"Driver time uses different price tables: {tables}."] if labels else []
 
 
 def _fits(found: Comparison) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""How much memory a recorded program needs: caps found by replaying it, and larger batches by scaling it.
+"""How much memory a recorded program needs: finds caps by replaying it, and predicts other batches by scaling it.
 
-:mod:`caps` replays under caps; :mod:`runs` and :mod:`align` find what is the same in runs with different batches;
-:mod:`model` says how each allocation grows; :mod:`batches` predicts. :mod:`answer` puts them together.
+:mod:`caps` replays under caps; :mod:`runs` and :mod:`align` match the allocations of runs with different batches;
+:mod:`model` fits how each allocation grows; :mod:`batches` predicts. :mod:`answer` combines them.
 """
 
 from __future__ import annotations

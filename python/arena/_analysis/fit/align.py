@@ -1,4 +1,4 @@
-"""Which allocation of one run is which of another run of the same program, with another batch."""
+"""Matches the allocations of two runs of the same program with different batches."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["NONE", "align"]
 
 NONE = -1  # no counterpart
 FAR = 4096  # allocations that one run may be ahead
-NEAR = 48  # that both may have, and the other not
-AGREE = 3  # allocations that must follow alike for two places to be the same
+NEAR = 48  # allocations that both runs may have and the other not
+AGREE = 3  # allocations in a row that must match for two places to be the same
 SLACK = 1.02
-PATIENCE = 5_000_000  # places that are compared before the rest is left as it is
+PATIENCE = 5_000_000  # comparisons before the rest is left unmatched
 
 
 def align(run: Run, template: Run) -> list[int]:
-    """For each allocation of ``template`` the one of ``run``, or :data:`NONE`.
+    """For each allocation of ``template``, its counterpart in ``run``, or :data:`NONE`.
 
-    Runs that do the same things in the same order are the same throughout. In others lines tell, if they are known;
-    and if not, allocations are gone through side by side, and where they differ the nearest places are taken from which
-    on they agree again.
+    Runs with the same operations in the same order match one to one. Otherwise source lines decide, if they are known.
+    If not, the allocations are compared side by side; where they differ, both runs skip to the nearest places from
+    which they agree again.
     """
     if run.operations == template.operations and run.keys == template.keys:
         return list(range(len(template.sizes)))
@@ -33,9 +33,9 @@ def align(run: Run, template: Run) -> list[int]:
 
 
 def _by_line(run: Run, template: Run) -> list[int]:
-    """The nth allocation of a line is the nth in the other run, if both have as many.
+    """The nth allocation of a line matches the nth in the other run, if both runs have equally many.
 
-    Of the other lines, it is the nth since the same allocation of a line of the first kind.
+    For other lines, the nth since the same allocation of such a steady line matches.
     """
     counts, others = Counter(run.keys), Counter(template.keys)
     steady = {key for key, count in counts.items() if others[key] == count}
@@ -44,7 +44,7 @@ def _by_line(run: Run, template: Run) -> list[int]:
 
 
 def _names(run: Run, steady: set[Key]) -> Iterator[tuple[object, ...]]:
-    """What to call each allocation of a run, in order."""
+    """A name for each allocation of a run, in order."""
     seen, since = Counter[Key](), Counter[Key]()
     last: tuple[object, ...] = ()
     for key in run.keys:
@@ -59,7 +59,7 @@ def _names(run: Run, steady: set[Key]) -> Iterator[tuple[object, ...]]:
 
 
 class _Matching:
-    """Side by side, by stream and by sizes that a change of batch can explain."""
+    """Matches side by side, by stream and by sizes that a change of batch can explain."""
 
     def __init__(self, run: Run, template: Run) -> None:
         self.run = run

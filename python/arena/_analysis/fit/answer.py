@@ -1,4 +1,4 @@
-"""How much memory a recorded program needs, on which cards it runs, and with which batches."""
+"""How much memory a recorded program needs, which cards it fits on, and with which batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .runs import Run
 
 __all__ = ["OUTSIDE", "CardFit", "Fit", "Scaling", "fit"]
 
-MOST_BATCH = 1 << 32  # beyond it the arithmetic of a fit would lose bytes
+MOST_BATCH = 1 << 32  # larger batches would lose bytes in floating-point arithmetic
 OUTSIDE = "600MiB"
 Source = Trace | str | PathLike[str]
 
@@ -36,71 +36,71 @@ class CardFit:
     memory: int
     """What its driver reports."""
     limit: int
-    """What is left of that for the arena."""
+    """The part of it left for the arena."""
     fits: bool
     comfortable: bool
-    """Whether it fits with remapping rare."""
+    """Whether it fits and remapping is rare."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the runs of different batches compare."""
+    """How the runs with different batches compare."""
 
     batches: tuple[int, ...]
-    """Those that were recorded."""
+    """The recorded batches."""
     aligned: float
-    """The share of the bytes of the largest run whose allocations were found in all runs."""
+    """The share of the largest run's bytes whose allocations were matched in all runs."""
     by_line: bool
-    """Whether the lines that allocate were recorded, and compared."""
+    """Whether allocations were matched by source line."""
     left_out: dict[int, float]
-    """For each batch, by how much of its peak it is missed if predicted from the others; with three batches or more."""
+    """For each batch, the relative error of its peak when predicted from the others; needs three batches or more."""
     sites: tuple[Site, ...]
-    """What holds memory at the peak of the largest run, what grows fastest first."""
+    """The holders of memory at the peak of the largest run, fastest growing first."""
 
 
 @dataclass(frozen=True, repr=False)
 class Fit(Shown):
-    """What :func:`fit` found. The first figures are of the trace, with several of the one of the largest batch."""
+    """The result of :func:`fit`. With several traces, the first figures are those of the largest batch."""
 
     events: int
     peak_live: int
-    """The most bytes that are live: no cap can be smaller."""
+    """The peak of live bytes: no cap can be smaller."""
     smallest_cap: int
-    """The smallest cap that works; if a failed request ended the recorded run, the smallest with which that passes."""
+    """The smallest cap that works. If a failed request ended the recorded run, the smallest with which that passes."""
     ended_by: Failure | None
-    """The failed request that ended the recorded run, if one did. What comes after it is not known."""
+    """The failed request that ended the recorded run, if any. What comes after it is unknown."""
     survived: Survived
-    """The failed requests of the recorded run after which the program went on."""
+    """The failed requests after which the recorded program continued."""
     comfortable_cap: int
-    """The cap from which on remapping is rare: at most one map in 1,000 allocations, or twice as many as without a cap,
+    """The cap from which remapping is rare: at most one map in 1,000 allocations, or twice as many as without a cap,
     and no re-backing, in the second half of the trace."""
     uncapped: int
-    """The most bytes that are reserved without a cap."""
+    """The peak of reserved bytes without a cap."""
     exceptions: tuple[int, ...]
-    """Caps that did not work although a smaller one does, among those that were tried. Expected to be empty."""
+    """Caps that were tried and failed although a smaller one works. Expected to be empty."""
     points: tuple[Point, ...]
-    """What some caps cost, the last without a cap."""
+    """The cost of some caps; the last point is without a cap."""
     prices: str
-    """The price table of that: ``a100``, or the name of a file and what it was measured on."""
+    """The price table: ``a100``, or the name of a file and what it was measured on."""
     compact: bool
-    """Whether live data was moved where nothing else made room."""
+    """Whether live data could be moved if nothing else made room."""
     cards: tuple[CardFit, ...]
     """All that ``arena cards`` lists, the smallest memory first."""
     limit: int | None
-    """What ``cap`` and ``device`` leave for the arena; none if neither was given."""
+    """What ``cap`` and ``device`` leave for the arena; ``None`` if neither was given."""
     scaling: Scaling | None
     predictions: tuple[Prediction, ...]
     """One for each of ``batch_to``."""
     largest: LargestFit | None
-    """The largest batch within the limit; none if there is no limit, or the batch makes no difference."""
+    """The largest batch within the limit; ``None`` without a limit, or if the batch makes no difference."""
     replays: int
-    """How many replays it took."""
+    """The number of replays."""
 
     @property
     def fits(self) -> bool | None:
-        """Whether anything that was asked about is within the limit; none without a limit.
+        """Whether the program, or any of the requested batches, is within the limit; ``None`` without a limit.
 
-        None, too, if all that was recorded is within the limit, but the recorded run ended by a failed request.
+        Also ``None`` if everything recorded is within the limit, but the recorded run ended with a failed request.
         """
         if self.limit is None or (self.ended_by and self.smallest_cap <= self.limit):
             return None
@@ -125,14 +125,14 @@ def fit(
     prices: Prices | None = None,
     progress: Progress | None = None,
 ) -> Fit:
-    """Find the smallest cap under which a recorded program works, by replaying it; and predict larger batches.
+    """Find the smallest cap under which a recorded program works, by replaying it, and predict other batches.
 
-    ``cap`` and ``device`` (a number, ``"sim"``, a card, ``"rtx4090"``, or a size, ``"24GiB"``) are a limit to judge
-    by; ``outside`` is what everything else takes on a card, by estimate. With traces of one program at two or more
-    batch sizes, ``batch_from``, what each allocation needs for an item is found, and with that the need of each of
-    ``batch_to``, and the largest batch within the limit. Replays run on a simulated device. ``compact`` says whether
-    live data may be moved there: it may in programs of one thread, and not where others launch work. ``prices`` is the
-    price table of its driver time: a name, or the path of a file that ``arena measure`` wrote.
+    ``cap`` and ``device`` (a number, ``"sim"``, a card, ``"rtx4090"``, or a size, ``"24GiB"``) set a limit to check
+    against; ``outside`` estimates what everything else takes on a card. Traces of one program at two or more batch
+    sizes (``batch_from``) show how each allocation grows, which predicts the need of each batch in ``batch_to`` and the
+    largest batch within the limit. Replays run on a simulated device. ``compact`` says whether live data may be moved:
+    yes for single-threaded programs, no if other threads launch work. ``prices`` selects the price table for driver
+    time: a name, or the path of a file that ``arena measure`` wrote.
 
     >>> import arena, tempfile
     >>> pool = arena.Arena(device="sim:8GiB")
@@ -163,7 +163,7 @@ def fit(
 
     with using(prices, vmm=vmm) as table:
         model = predictor = None
-        if given:  # before any replay: it may refuse
+        if given:  # before any replay, because it may raise
             runs = [Run(trace, batch, _name(source)) for trace, batch, source in zip(read, given, sources, strict=True)]
             model = Model(runs)
             predictor = Predictor(
@@ -193,14 +193,14 @@ def fit(
 
 
 def _find_caps(replays: Replays, limit: int | None) -> tuple[int, int, tuple[Point, ...], tuple[int, ...]]:
-    """The smallest cap, the comfortable one, what some cost, and those that fail although a smaller one works."""
+    """The smallest cap, the comfortable one, the cost of some, and those that fail although a smaller one works."""
     smallest = find_smallest(replays)
     comfortable = comfortable_cap(replays, smallest)
     within = (limit or 0) // replays.granule * replays.granule
     trade(replays, smallest, [comfortable, *([within] if smallest < within < LARGEST else [])])
     tried = sorted(replays.points.values(), key=lambda point: point.cap)
     exceptions = tuple(point.cap for point in tried if not point.fits and point.cap > smallest)
-    if exceptions:  # the smallest above which all that were tried work
+    if exceptions:  # use the smallest cap above which all tried caps work
         smallest = next(point.cap for point in tried if point.cap > exceptions[-1])
     comfortable = max(smallest, comfortable)
     points = trade(replays, smallest, [comfortable, *([within] if smallest < within < LARGEST else [])])
@@ -227,18 +227,18 @@ def _cards(smallest: int, comfortable: int, outside: Size) -> tuple[CardFit, ...
 
 
 def _limit(cap: Size | None, device: int | str | None, outside: Size) -> int | None:
-    """What a cap, and a device less what is taken outside, leave for the arena."""
+    """What the cap, and the device without ``outside``, leave for the arena."""
     total = _total(device)
     parse_size(outside, LARGEST, "outside")
     limits = [] if device is None else [total - parse_size(outside, total, "outside")]
     if cap is not None:
         limits.append(parse_size(cap, total, "cap"))
         if device is None and (isinstance(cap, float) or (isinstance(cap, str) and cap.strip().endswith("%"))):
-            raise UsageError(f"cap={cap!r} is a share of a device; say of which with device=, or write a size")
+            raise UsageError(f"cap={cap!r} is a share of a device; name the device with device=, or write a size")
         if limits[-1] == 0:
             raise UsageError(f"cap={cap!r} leaves nothing; give a size")
     if limits and min(limits) <= 0:
-        raise UsageError(f"outside={outside!r} leaves nothing of device={device!r}")
+        raise UsageError(f"outside={outside!r} leaves no memory of device={device!r}")
     return min(limits, default=None)
 
 
@@ -249,10 +249,7 @@ def _total(device: int | str | None) -> int:
     if isinstance(named, str) and named != "sim":
         size = named.removeprefix("sim:")
         return find_card(named).memory if size == named and not size[:1].isdigit() else parse_size(size, None, "device")
-    driver, number = find_device(named)
-    count = _core.device_count(driver)
-    if number >= count:
-        raise UsageError(f"device={device!r}: there is no such device; there are {count}")
+    driver, number = find_device(device)
     return _core.describe_device(driver, number).total
 
 
@@ -272,24 +269,24 @@ def _check(sources: list[Source], given: list[int], targets: list[int]) -> None:
         raise UsageError("no trace was given; record one with pool.record()")
     if len(sources) == 1 and (given or targets):
         raise UsageError(
-            "one trace cannot tell what grows with the batch; record the program a second time with another batch, "
-            "and give both, with batch_from"
+            "one trace cannot show what grows with the batch; record the program a second time with another batch, "
+            "and pass both traces with batch_from"
         )
     if len(sources) > 1 and len(given) != len(sources):
         raise UsageError(
-            f"{len(sources)} traces and {len(given)} batch sizes in batch_from; give one for each trace, in their order"
+            f"{len(sources)} traces, but {len(given)} batch sizes in batch_from; give one for each trace, in order"
         )
     if given and len(set(given)) < 2:
-        raise UsageError(f"batch_from={given}: all are of one batch; two different ones are needed to see what grows")
+        raise UsageError(f"batch_from={given}: two different batch sizes are needed to see what grows")
 
 
 def _refuse_unfinished(traces: list[Trace], batches: list[int]) -> None:
-    """Nothing can be predicted from a run that is there in part: what it lacks would be taken not to be needed."""
+    """Raise for an incomplete run: a prediction would assume that the missing part needs no memory."""
     for trace, batch in zip(traces, batches, strict=True):
         if trace.ended_by is not None:
             raise UsageError(
                 f"batch {batch} cannot be compared. {trace.ended_by.sentences(len(trace))} Leave it out, or "
-                f"record it again with more memory"
+                "record it again with more memory"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a program would need with batches that were not recorded, and the largest batch under a limit."""
+"""Predicts the memory for batches that were not recorded, and the largest batch within a limit."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from .model import Model
 
 __all__ = ["LargestFit", "Prediction", "Predictor"]
 
-HIGHEST = 1 << 24  # batches that are looked at
+HIGHEST = 1 << 24  # the largest batch considered
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a batch would need."""
+    """The predicted need of a batch."""
 
     batch: int
     peak_live: int
     smallest_cap: int
     error: int
-    """Both may be off by so many bytes, up or down."""
+    """Both may be off by this many bytes in either direction."""
     fits: bool | None
-    """Whether the smallest cap is within the limit; none if no limit was given."""
+    """Whether the smallest cap is within the limit; ``None`` without a limit."""
     sure: bool | None
-    """Whether that holds wherever within the error the truth lies."""
+    """Whether that holds for every value within the error."""
 
 
 @dataclass(frozen=True)
 class LargestFit:
-    """The largest batch within a limit, and the largest if all is off by the error."""
+    """The largest batch within a limit, with bounds that account for the error."""
 
     batch: int
     """0 if none fits."""
     at_least: int
     at_most: int | None
-    """None if the error grows faster than the need, so that there is no telling."""
+    """``None`` if unknown, because the error grows faster than the need."""
     peak_live: int
     smallest_cap: int
 
 
 class Predictor:
-    """Replays of the runs that a model makes up."""
+    """Replays the runs that a model predicts."""
 
     def __init__(self, model: Model, replays: Callable[[int, int], Replays]) -> None:
         self.model = model
@@ -61,16 +61,18 @@ class Predictor:
 
     def predict(self, batch: int, limit: int | None) -> Prediction:
         if self.model.peak(batch) > LARGEST:
-            raise UsageError(f"batch {batch} would need {self.model.peak(batch):,} bytes: more than any card has")
+            raise UsageError(
+                f"batch {batch} would need {self.model.peak(batch):,} bytes, which is more than any card has"
+            )
         replays = self.replays(batch)
         smallest = find_smallest(replays)
-        error = self.model.error(batch) + replays.granule  # the last one may be touched or not
+        error = self.model.error(batch) + replays.granule  # the last granule may be used or not
         fits = None if limit is None else smallest <= limit
         sure = None if limit is None else (smallest + error <= limit if fits else smallest - error > limit)
         return Prediction(batch, replays.uncapped().peak_live, smallest, error, fits, sure)
 
     def largest(self, limit: int) -> LargestFit | None:
-        """The largest batch within a limit; none if the batch changes nothing, so that there is none."""
+        """The largest batch within a limit; ``None`` if the batch makes no difference."""
         model = self.model
         most = _last(lambda batch: model.peak(batch) <= limit)
         if most is None:
@@ -90,9 +92,9 @@ class Predictor:
         return LargestFit(best, best if least is None else least, beyond, found.peak_live, found.smallest_cap)
 
     def _largest_that_fits(self, most: int, limit: int) -> int:
-        """By bisection below ``most``, whose live bytes alone fill the limit."""
+        """Bisect below ``most``, whose live bytes alone fill the limit."""
         fits, fails = 0, most + 1
-        for candidate in (most, most * 15 // 16):  # what blocks touch besides is a few per cent: the answer is near
+        for candidate in (most, most * 15 // 16):  # the overhead is a few per cent, so the answer is near
             if fits < candidate < fails:
                 fits, fails = (candidate, fails) if self._fits(candidate, limit) else (fits, candidate)
         while fails - fits > 1:
@@ -107,7 +109,7 @@ class Predictor:
 
 
 def _last(holds: Callable[[int], bool], most: int = HIGHEST) -> int | None:
-    """The last number from 1 for which something holds that holds up to there; 0 for none, and none if for all."""
+    """The last number from 1 up to which a condition holds; 0 if it never holds, ``None`` if it always does."""
     if not holds(1):
         return 0
     low, high = 1, 2

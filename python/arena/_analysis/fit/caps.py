@@ -1,4 +1,4 @@
-"""Caps under which a trace fits, found with few replays on a simulated device that is large enough for anything."""
+"""Finds caps under which a trace fits with few replays, on a simulated device that is large enough for anything."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...errors import TraceError, UsageError
 __all__ = ["Point", "Progress", "Replays", "comfortable_cap", "find_smallest", "is_rare", "round_up", "trade"]
 
 LARGEST = 256 << 30  # of the device that replays run on
-SAMPLES = 500  # of the account without a cap, from which the first guess is made
-PER_ALLOCATIONS = 1000  # remapping is rare if fewer than one allocation in so many needs it
-EXACT = 100  # the comfortable cap is found to one part in so many
-TRADE = (1.05, 1.1, 1.2, 1.5)  # × peak live: caps at which the price is told besides
+SAMPLES = 500  # of the account without a cap, for the first guess
+PER_ALLOCATIONS = 1000  # remapping is rare if at most one in this many allocations needs it
+EXACT = 100  # the comfortable cap is found to one part in this many
+TRADE = (1.05, 1.1, 1.2, 1.5)  # × peak live: other caps whose cost is shown
 
 Progress = Callable[[int, str], object]
 """Called with the number of replays so far and what comes next."""
@@ -37,11 +37,11 @@ class Point:
     maps: int
     later_maps: int
     rebacked: int
-    """How often memory was re-backed: the device stands still while live data moves."""
+    """How often memory was re-backed: the device is idle while live data is moved."""
     later_rebacked: int
     later_allocations: int
     lacking: int
-    """By how much the request that failed was too large; 0 if all passed."""
+    """By how many bytes the failed request was too large; 0 if all passed."""
 
 
 class Replays:
@@ -65,7 +65,7 @@ class Replays:
         self.progress = progress
         self.before = before  # replays of other traces, for the count that progress shows
         self.points: dict[int, Point] = {}
-        self.touched = 0  # the most bytes of granules that live blocks touched without a cap, as far as samples show
+        self.touched = 0  # peak bytes of granules that live blocks touched without a cap, in the samples
         self.driver, self.device = find_device(f"sim:{LARGEST}")
         self.granule = _core.describe_device(self.driver, self.device).granularity
 
@@ -80,7 +80,7 @@ class Replays:
     def uncapped(self) -> Point:
         point = self.run()
         if not point.fits:
-            raise UsageError(f"more than {format_size(LARGEST)} would be needed: that is more than any card has")
+            raise UsageError(f"it would need more than {format_size(LARGEST)}, which is more than any card has")
         if point.peak_live == 0:
             raise TraceError("the trace has no allocations: there is nothing to fit")
         return point
@@ -108,7 +108,7 @@ class Replays:
             stats, end, misfit = pool.stats(), sim.clock(), running.misfit
             if cap == LARGEST:
                 self.touched = max((s.live + s.stranded - s.compactable for _, _, s in running.samples), default=0)
-            del running  # it holds blocks
+            del running  # frees its blocks
         finally:
             pool.close()
         return Point(
@@ -132,13 +132,14 @@ def round_up(size: int, unit: int) -> int:
 
 
 def find_smallest(replays: Replays) -> int:
-    """The smallest cap that works, while the one a granule below does not.
+    """The smallest cap that works: with a granule less, it fails.
 
-    Starts from what blocks touched without a cap. A replay that fails says by how much: that is the next step.
+    Starts from the granules that blocks touched without a cap. A failed replay shows how much was missing, which is the
+    next step.
     """
     uncapped, granule = replays.uncapped(), replays.granule
     fails = round_up(uncapped.peak_live, granule) - granule  # less than what is live
-    works = 0  # not known yet
+    works = 0  # unknown so far
     cap = max(fails + granule, round_up(replays.touched, granule))
     while not works or works - fails > granule:
         point = replays.run(min(cap, LARGEST))
@@ -161,7 +162,7 @@ def is_rare(point: Point, uncapped: Point) -> bool:
 
 
 def comfortable_cap(replays: Replays, smallest: int) -> int:
-    """The cap from which on remapping is rare, to one part in a hundred."""
+    """The cap from which remapping is rare, to one part in a hundred."""
     uncapped, granule = replays.uncapped(), replays.granule
     if is_rare(replays.run(smallest), uncapped):
         return smallest
@@ -175,7 +176,7 @@ def comfortable_cap(replays: Replays, smallest: int) -> int:
 
 
 def trade(replays: Replays, smallest: int, also: list[int]) -> tuple[Point, ...]:
-    """What caps from the smallest on cost: at a few points, and last without a cap."""
+    """The cost of some caps from the smallest upwards, and of none."""
     uncapped, granule = replays.uncapped(), replays.granule
     caps = {smallest, *also}
     for factor in TRADE:

@@ -1,4 +1,4 @@
-"""How every allocation of a program grows with the batch: a fixed part and a part for each item, by least squares."""
+"""Fits how each allocation grows with the batch: a fixed part and a part per item, by least squares."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from .runs import Key, Run, live_at_peak, peak_live, peaks_by_key
 
 __all__ = ["Model", "Site", "weights"]
 
-COMMON = 0.05  # of the bytes: with less in common, two traces are not of one program
+COMMON = 0.05  # share of the bytes: with less in common, two traces are not of the same program
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a line, or allocations of one size, hold at the peak, by the fit."""
+    """What a line, or allocations of one size, hold at the peak, according to the fit."""
 
     where: str
     fixed: int
-    """Bytes whatever the batch."""
+    """Bytes that do not depend on the batch."""
     per_item: int
-    """Bytes for each item of the batch."""
+    """Bytes per item of the batch."""
 
 
 def weights(batches: Sequence[int], batch: int) -> list[float]:
-    """What each recorded value counts in the value at ``batch`` on the straight line of least squares."""
+    """The weight of each recorded value in the value at ``batch`` on the least-squares line."""
     mean = sum(batches) / len(batches)
     spread = sum((b - mean) ** 2 for b in batches)
     return [1 / len(batches) + (batch - mean) * (b - mean) / spread for b in batches]
 
 
 class Model:
-    """Runs of one program, aligned with the one of the largest batch, whose order of events is taken for all batches.
+    """Runs of one program, aligned with that of the largest batch, whose order of events is used for all batches.
 
-    An allocation that is found in all runs has a line of its own through its sizes. The others have one for all
-    of their line of Python, or of the run if lines are not known: through the most bytes that they hold together.
+    Each allocation that occurs in all runs gets its own linear fit of its sizes. The others share one fit per source
+    line, or per run if lines are unknown, of the peak of the bytes that they hold together.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
         if not all(run.has_lines for run in runs):
             for run in runs:
-                run.forget_lines()  # they cannot be compared
+                run.forget_lines()  # they cannot be compared with runs without lines
         self.runs = runs
         self.batches = [run.batch for run in runs]
         self.template = max(runs, key=lambda run: run.batch)
         self.places = [align(run, self.template) for run in runs]
         self._peaks: dict[int, int] = {}
-        self._tell_apart()
+        self._find_kinds()
         self._group()
-        self._refuse_strangers()
+        self._refuse_unrelated()
 
-    def _tell_apart(self) -> None:
-        """Sizes over the runs, each combination once: there are few."""
+    def _find_kinds(self) -> None:
+        """Collect the distinct combinations of sizes over the runs: there are few."""
         self.kinds: list[tuple[int, ...]] = []
         numbers: dict[tuple[int, ...], int] = {}
         self.kind_of: list[int] = []  # by allocation of the template; NONE if it is not in all runs
@@ -72,7 +72,7 @@ class Model:
             self.kind_of.append(numbers[sizes])
 
     def _group(self) -> None:
-        """The most bytes that allocations without counterparts hold in each run, by key."""
+        """Find the peak of the bytes that allocations without counterparts hold in each run, by key."""
         self.groups: dict[Key, list[int]] = {}
         for index, (run, places) in enumerate(zip(self.runs, self.places, strict=True)):
             alone = [True] * len(run.sizes)
@@ -82,8 +82,8 @@ class Model:
             for key, held in peaks_by_key(run, alone).items():
                 self.groups.setdefault(key, [0] * len(self.runs))[index] = held
 
-    def _refuse_strangers(self) -> None:
-        """Say so when the runs have nothing in common that a prediction could rest on."""
+    def _refuse_unrelated(self) -> None:
+        """Raise if the runs have too little in common for a prediction."""
         if not self.template.has_lines:
             common, what = self.aligned, "allocations"
         else:
@@ -95,18 +95,18 @@ class Model:
             hint = "" if self.template.has_lines else ", or record both with ARENA_LINES=1"
             raise UsageError(
                 f"only {common:.0%} of the bytes of batch {self.template.batch} come from {what} that are in all "
-                f"traces: they cannot be compared; give traces of one program{hint}"
+                f"traces, so they cannot be compared; give traces of one program{hint}"
             )
 
     @cached_property
     def aligned(self) -> float:
-        """The share of the largest run's bytes whose allocations are in all runs."""
+        """The share of the largest run's bytes whose allocations occur in all runs."""
         sizes = self.template.sizes
         known = sum(size for size, kind in zip(sizes, self.kind_of, strict=True) if kind != NONE)
         return known / max(1, sum(sizes))
 
     def sizes(self, batch: int, without: int | None = None) -> list[int]:
-        """The size of every allocation at a batch; ``without`` one of the runs, to see how well it is predicted."""
+        """The size of each allocation at a batch; ``without`` leaves out one run, to see how well it is predicted."""
         chosen = [index for index in range(len(self.runs)) if index != without]
         factors = weights([self.batches[index] for index in chosen], batch)
 
@@ -123,7 +123,7 @@ class Model:
         ]
 
     def peak(self, batch: int) -> int:
-        """The most bytes that are live at a batch."""
+        """The peak of live bytes at a batch."""
         if batch not in self._peaks:
             self._peaks[batch] = peak_live(self.template, self.sizes(batch))[0]
         return self._peaks[batch]
@@ -134,12 +134,12 @@ class Model:
 
     @cached_property
     def misses(self) -> dict[int, int]:
-        """By how much the peak at each recorded batch is missed by the fit to all of them."""
+        """The error of the fit at the peak of each recorded batch."""
         return {run.batch: self.peak(run.batch) - peak_live(run, run.sizes)[0] for run in self.runs}
 
     @cached_property
     def left_out(self) -> dict[int, int]:
-        """By how much the peak of each run is missed if it is predicted from the others; needs three batches."""
+        """The error of each run's peak when predicted from the other runs; needs three batches."""
         if len(set(self.batches)) < 3:
             return {}
         return {
@@ -149,7 +149,7 @@ class Model:
         }
 
     def error(self, batch: int) -> int:
-        """How far off the peak at a batch may be: see docs/fit.md."""
+        """The possible error of the peak at a batch: see docs/fit.md."""
         sizes = self.sizes(batch)
         live = live_at_peak(self.template, sizes)
         reach = sum(abs(weight) for weight in weights(self.batches, batch))
@@ -157,7 +157,7 @@ class Model:
         error = ALIGNMENT * growing * reach + max(map(abs, self.misses.values())) * reach
         if self.left_out:
             error += self._bend() * abs(_bulge(self.batches, batch))
-        else:  # nobody knows whether what has no counterpart would have grown
+        else:  # unknown whether allocations without a counterpart would have grown
             error += sum(
                 abs(rounded(sizes[allocation]) - rounded(self.template.sizes[allocation]))
                 for allocation in live
@@ -170,7 +170,7 @@ class Model:
         return kind == NONE or len(set(self.kinds[kind])) > 1
 
     def _bend(self) -> float:
-        """The strongest curve, in bytes for the square of an item, that the runs that were left out show."""
+        """The strongest curvature, in bytes per squared item, that predictions without one run show."""
         bends = [0.0]
         for index, run in enumerate(self.runs):
             others = self.batches[:index] + self.batches[index + 1 :]
@@ -180,7 +180,7 @@ class Model:
         return max(bends)
 
     def sites(self, batch: int) -> list[Site]:
-        """What holds memory at the peak at a batch, what grows fastest first."""
+        """The holders of memory at the peak of a batch, fastest growing first."""
         sizes, more = self.sizes(batch), self.sizes(batch + 1)
         sums: dict[str, list[int]] = {}
         for allocation in live_at_peak(self.template, sizes):
@@ -198,6 +198,6 @@ class Model:
 
 
 def _bulge(batches: Sequence[int], batch: int) -> float:
-    """By how much the square of a batch is missed by the straight line through the squares of others."""
+    """The error of the straight line through the squares of other batches at the square of this batch."""
     factors = weights(batches, batch)
     return batch**2 - sum(b**2 * factor for b, factor in zip(batches, factors, strict=True))

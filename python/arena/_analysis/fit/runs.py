@@ -1,4 +1,4 @@
-"""A recorded run at one batch size, as far as scaling needs it: sizes, and what happens to each allocation."""
+"""A recorded run at one batch size, reduced to what scaling needs: sizes and operations of each allocation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Key", "Operation", "Run", "live_at_peak", "peak_live", "peaks_by_key
 ALLOCATE, FREE, RECORD_STREAM, TRIM, COMPACT = (
     KINDS.index(kind) for kind in ("allocate", "free", "record_stream", "trim", "compact")
 )
-HIGHEST_DEFAULT = 2  # handles up to this are the default stream's
+HIGHEST_DEFAULT = 2  # handles up to this are default streams
 
 Key = tuple[tuple[Line, ...], int]
 """What makes two allocations comparable: their lines, if recorded, and their stream."""
 
 
 class Operation(NamedTuple):
-    """Something to replay. Allocations are numbered in their order."""
+    """An operation to replay. Allocations are numbered in order."""
 
     kind: int
     allocation: int
@@ -65,7 +65,7 @@ class Run:
                 add(Operation(kind, 0, 0))
 
     def forget_lines(self) -> None:
-        """Make it comparable with a run whose lines were not recorded."""
+        """Make this run comparable with one whose lines were not recorded."""
         self.has_lines = False
         self.keys = [((), stream) for _, stream in self.keys]
 
@@ -79,7 +79,7 @@ class Run:
 
 
 def _streams(trace: Trace) -> list[int]:
-    """New numbers for streams, as a replay takes them: 0 for the default stream."""
+    """Renumber streams as a replay expects: 0 is the default stream."""
     numbers, following = [], 1
     for stream in range(max(1, trace._core.streams)):
         handle = trace._core.handle_of(stream)
@@ -90,8 +90,8 @@ def _streams(trace: Trace) -> list[int]:
 
 
 def peak_live(run: Run, sizes: Sequence[int]) -> tuple[int, int]:
-    """The most bytes that are live, and the operation after which they are."""
-    known = {size: rounded(size) for size in set(sizes)}  # there are few different ones
+    """The peak of live bytes, and the index of the operation that reaches it."""
+    known = {size: rounded(size) for size in set(sizes)}  # there are few distinct sizes
     taken = [known[size] for size in sizes]
     live = peak = place = 0
     for index, (kind, allocation, _) in enumerate(run.operations):
@@ -105,7 +105,7 @@ def peak_live(run: Run, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def peaks_by_key(run: Run, only: Sequence[bool]) -> dict[Key, int]:
-    """The most bytes that some of the allocations hold, for each key on its own."""
+    """For each key on its own, the peak of the bytes that the selected allocations hold."""
     live: dict[Key, int] = {}
     peaks: dict[Key, int] = {}
     for kind, allocation, _ in run.operations:
@@ -118,7 +118,7 @@ def peaks_by_key(run: Run, only: Sequence[bool]) -> dict[Key, int]:
 
 
 def live_at_peak(run: Run, sizes: Sequence[int]) -> list[int]:
-    """The allocations that are live when most bytes are."""
+    """The allocations that are live at the peak."""
     _, place = peak_live(run, sizes)
     live: dict[int, None] = {}
     for kind, allocation, _ in run.operations[: place + 1]:

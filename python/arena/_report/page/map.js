@@ -1,5 +1,5 @@
-// The map: every segment one after the other, wrapped into rows like text, from the whole down to single blocks.
-// It is drawn on a canvas, column by column: thousands of blocks cost no more than the columns of a screen.
+// The map: all segments one after the other, wrapped into rows like text; zooms from everything down to single blocks.
+// It is drawn on a canvas column by column, so thousands of blocks cost no more than the columns of a screen.
 "use strict";
 
 const arenaPage = (() => {
@@ -17,7 +17,7 @@ const arenaPage = (() => {
   const choice = document.getElementById("map-segment");
   const pen = canvas.getContext("2d");
 
-  // Places are bytes from the beginning of the first segment, as if there were no addresses between segments.
+  // A place is an offset in bytes from the first segment, as if there were no addresses between segments.
   const segments = [];
   let total = 0;
   for (const [address, size] of data.segments) {
@@ -35,10 +35,10 @@ const arenaPage = (() => {
 
   const rows = Math.max(1, Math.min(MOST_ROWS, Math.ceil(total / granule / 16)));
   const widest = Math.max(LEAST_SPAN, Math.ceil(total / rows / granule) * granule);
-  let from = 0, span = widest; // what is shown: the first place, and the bytes of a row
+  let from = 0, span = widest; // the visible part: its first place, and the bytes per row
   let width = 0, gutter = 0, selected = -1, pointed = -1;
 
-  // --- numbers as words
+  // --- formatting
 
   function size(bytes, digits = 2) {
     for (const [unit, scale] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
@@ -48,7 +48,7 @@ const arenaPage = (() => {
   }
 
   function age(seconds) {
-    if (seconds === null) return "not known";
+    if (seconds === null) return "unknown";
     if (seconds < 0.01) return "under 0.01 s";
     if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 2 : 1))} s`;
     if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
@@ -59,7 +59,7 @@ const arenaPage = (() => {
 
   // --- where things are
 
-  function last(list, value) { // the last index whose entry is not above value
+  function last(list, value) { // the last index whose entry is at most value
     let low = 0, high = list.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -81,7 +81,7 @@ const arenaPage = (() => {
     return i >= 0 && end(i) > place ? i : i + 1;
   };
 
-  function* strips(begin, finish) { // the rectangles of a range: one in each row that it touches
+  function* strips(begin, finish) { // the rectangles of a range: one per row
     const lastRow = Math.min(rows - 1, Math.floor((finish - from - 1) / span));
     for (let row = Math.max(0, Math.floor((begin - from) / span)); row <= lastRow; row++) {
       const left = Math.max(0, ((begin - from) / span - row) * width);
@@ -148,7 +148,7 @@ const arenaPage = (() => {
     return made;
   }
 
-  function shares() { // of each column, how much is in each state
+  function shares() { // for each column, the share of each state
     const columns = rows * width, bytes = span / width;
     const sums = new Float32Array(columns * STATES.length);
     for (let i = firstAfter(from); i < many && places[i] < shown(); i++) {
@@ -160,11 +160,11 @@ const arenaPage = (() => {
     return sums;
   }
 
-  function heights(sums, column, into) { // in pixels; what is there at all is seen
+  function heights(sums, column, into) { // in pixels; even the smallest share stays visible
     let sum = 0, largest = 0;
     for (let s = 0; s < STATES.length; s++) {
       const share = sums[column * STATES.length + s];
-      into[s] = share > 0 ? Math.max(s ? 2 : 5, Math.round(share * HEIGHT)) : 0; // live ones most of all
+      into[s] = share > 0 ? Math.max(s ? 2 : 5, Math.round(share * HEIGHT)) : 0; // above all live blocks
       sum += into[s];
       if (into[s] > into[largest]) largest = s;
     }
@@ -179,7 +179,7 @@ const arenaPage = (() => {
       const bottom = row * (HEIGHT + GAP) + 2 + HEIGHT;
       let begin = 0;
       heights(sums, row * width, stack);
-      for (let x = 1; x <= width; x++) { // neighbours that are alike are drawn as one
+      for (let x = 1; x <= width; x++) { // equal neighbours are drawn as one
         if (x < width) heights(sums, row * width + x, next);
         if (x < width && next.every((height, s) => height === stack[s])) continue;
         let y = bottom;
@@ -195,7 +195,7 @@ const arenaPage = (() => {
     }
   }
 
-  function drawEdges() { // between blocks that are wide enough, and where granules and segments begin
+  function drawEdges() { // between wide blocks, and where granules and segments begin
     const least = (5 * span) / width;
     pen.fillStyle = fills.page;
     for (let i = firstAfter(from); i < many && places[i] < shown(); i++) {
@@ -238,7 +238,7 @@ const arenaPage = (() => {
     for (const strip of strips(places[i], end(i))) {
       const wide = Math.max(3, strip.width);
       const x = Math.min(strip.x - (wide - strip.width) / 2, gutter + width - wide);
-      pen.strokeStyle = fills.page; // so that the outline is seen on every colour
+      pen.strokeStyle = fills.page; // keeps the outline visible on every colour
       pen.lineWidth = line + 3;
       pen.strokeRect(x, strip.y, wide, HEIGHT);
       pen.strokeStyle = fills.text;
@@ -271,7 +271,7 @@ const arenaPage = (() => {
   }
 
   let waiting = false;
-  function redraw() { // once for each frame, however many events there are
+  function redraw() { // at most once per frame, no matter how many events there are
     if (waiting || !total) return;
     waiting = true;
     requestAnimationFrame(() => {
@@ -288,7 +288,7 @@ const arenaPage = (() => {
     redraw();
   }
 
-  function zoom(factor, at) { // what is at a place stays there
+  function zoom(factor, at) { // the place `at` stays where it is on the screen
     const row = (at - from) / span;
     const bytes = Math.min(widest, Math.max(LEAST_SPAN, span / factor));
     show(at - row * bytes, bytes);
@@ -304,13 +304,13 @@ const arenaPage = (() => {
     redraw();
   }
 
-  function zoomTo(i) { // about a quarter of a row
+  function zoomTo(i) { // the block fills about a quarter of a row
     const bytes = Math.min(widest, Math.max(LEAST_SPAN, 2 ** Math.round(Math.log2(blocks.size[i] * 4))));
     show(places[i] - (Math.floor((rows - 1) / 2) + 0.375) * bytes, bytes);
     select(i);
   }
 
-  // --- saying what is there: names are anybody's text, so they are only ever set as text
+  // --- describing blocks: names are untrusted, so they are only ever set as text
 
   function describe(i) {
     const list = document.createElement("dl"), count = blocks.count[i], state = names[blocks.state[i]];
@@ -319,7 +319,7 @@ const arenaPage = (() => {
     const kind = state === "live" ? "live block" : `${state} piece`;
     title.textContent = count > 1 ? `${count.toLocaleString("en")} small ${kind}s, shown as one` : kind;
     list.append(title);
-    const say = (name, words) => {
+    const add = (name, words) => {
       const entry = document.createElement("div");
       const term = document.createElement("dt"), value = document.createElement("dd");
       term.textContent = name;
@@ -328,20 +328,20 @@ const arenaPage = (() => {
       entry.append(term, value);
       list.append(entry);
     };
-    say("Size", `${size(blocks.size[i])} (${blocks.size[i].toLocaleString("en")} bytes)`);
+    add("Size", `${size(blocks.size[i])} (${blocks.size[i].toLocaleString("en")} bytes)`);
     if (state === "live") {
       const [unknown, none] = count > 1 ? ["several, or not traced", "several, or none"] : ["not traced", "none"];
-      say("Age", (count > 1 && blocks.age[i] !== null ? "up to " : "") + age(blocks.age[i]));
-      say("Line", names[blocks.line[i]] || unknown);
-      say("Scope", names[blocks.scope[i]] || none);
-      if (count === 1) say("Stream", names[blocks.stream[i]]);
+      add("Age", (count > 1 && blocks.age[i] !== null ? "up to " : "") + age(blocks.age[i]));
+      add("Line", names[blocks.line[i]] || unknown);
+      add("Scope", names[blocks.scope[i]] || none);
+      if (count === 1) add("Stream", names[blocks.stream[i]]);
     }
-    say("State", WORDS[state]);
-    say("Address", (count > 1 ? "near " : "") + hex(blocks.address[i]));
+    add("State", WORDS[state]);
+    add("Address", (count > 1 ? "near " : "") + hex(blocks.address[i]));
     return list;
   }
 
-  function hit(event) { // the block below the pointer; of many in one column, the largest of the state that is drawn there
+  function hit(event) { // the block under the pointer; if a column has many, the largest in the state drawn there
     const rect = canvas.getBoundingClientRect();
     const x = Math.floor(event.clientX - rect.left - gutter), y = event.clientY - rect.top - 2;
     const row = Math.floor(y / (HEIGHT + GAP)), up = HEIGHT - (y - row * (HEIGHT + GAP));
@@ -378,7 +378,7 @@ const arenaPage = (() => {
     tip.style.top = `${Math.max(4, below)}px`;
   }
 
-  let pointer = null; // where it is, if over the map
+  let pointer = null; // its position, if over the map
   function leave() {
     pointer = null;
     pointed = -1;
@@ -482,14 +482,14 @@ const arenaPage = (() => {
       redraw();
     });
   } else {
-    box.closest("section").hidden = true; // there is nothing to see
+    box.closest("section").hidden = true; // nothing to show
   }
 
   const placeOf = (i) => { // the middle of a block on the screen
     const [strip] = strips(places[i], end(i)), rect = canvas.getBoundingClientRect();
     return strip && { x: rect.left + strip.x + strip.width / 2, y: rect.top + strip.y + HEIGHT / 2, width: strip.width };
   };
-  // After all scripts: how long it took to open, in milliseconds. The tests look at this.
+  // After all scripts: how long the page took to open, in milliseconds, for the tests.
   document.addEventListener("DOMContentLoaded", () => {
     document.documentElement.dataset.drawn = Math.round(performance.now());
   });

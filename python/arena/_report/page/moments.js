@@ -1,9 +1,9 @@
-// A page of two moments: puts the chosen one in its place, before anything is drawn.
+// A page with two moments: inserts the selected one before anything is drawn.
 "use strict";
 
 (() => {
   const other = document.querySelector("template[id^=moment-]");
-  if (!other) return; // there is one moment only
+  if (!other) return; // only one moment
   const isChosen = () => location.hash === `#${other.id.slice("moment-".length)}`;
   const shown = isChosen();
   if (shown) {

@@ -1,4 +1,4 @@
-// Paper shows all of a page: what is folded away is opened for it.
+// Opens everything that is folded while the page is printed.
 "use strict";
 
 (() => {

@@ -1,11 +1,11 @@
-// The account over time: what is reserved, stacked by reason, with the cap and the peak. Drawn on a canvas; the figures of
-// the chosen moment stand in the legend below it.
+// The account over time: reserved bytes stacked by reason, with the cap and the peak. Drawn on a canvas; the legend below
+// shows the figures of the selected moment.
 "use strict";
 
 (() => {
   const { data, size, last, pattern } = arenaPage;
   const box = document.getElementById("timeline");
-  if (!box) return; // nobody sampled it
+  if (!box) return; // the report has no timeline
   const { unit, at, figures, peak, failed, shown } = data.timeline;
   const REASONS = data.reasons; // from the bottom to the top
   const HEIGHT = 250, TOP = 34, BOTTOM = 24, STEP = 20;
@@ -14,9 +14,9 @@
   const begin = at[0], length = at[at.length - 1] - begin || 1;
   const end = at.length - 1;
   const most = Math.max(1, ...figures.reserved), cap = Math.max(...figures.cap);
-  const seesCap = cap <= 1.6 * most; // a cap far above would leave nothing to see below it
-  const whole = (seesCap ? cap : most) * 1.04;
-  const tops = []; // of each reason, the bytes up to it
+  const showsCap = cap <= 1.6 * most; // a cap far above would squash everything below it
+  const whole = (showsCap ? cap : most) * 1.04;
+  const tops = []; // for each reason, the bytes up to and including it
   REASONS.forEach((name, r) => tops.push(figures[name].map((bytes, i) => bytes + (r ? tops[r - 1][i] : 0))));
   let chosen = shown, fills = {}, gutter = 0, width = 0;
 
@@ -52,7 +52,7 @@
   }
 
   function drawAreas() {
-    for (let r = REASONS.length - 1; r >= 0; r--) { // each lies over those above it
+    for (let r = REASONS.length - 1; r >= 0; r--) { // each is painted over those above it
       pen.beginPath();
       pen.moveTo(x(0), y(0));
       trace(tops[r]);
@@ -90,8 +90,8 @@
 
   function drawCap() {
     const [side, align] = (at[peak] - begin) / length > 0.5 ? [gutter, "left"] : [gutter + width, "right"]; // off the peak
-    if (!seesCap) {
-      label(`the cap, ${size(cap)}, is above`, side, TOP - 8, align, fills.text);
+    if (!showsCap) {
+      label(`cap ${size(cap)}, off the chart`, side, TOP - 8, align, fills.text);
       return;
     }
     pen.strokeStyle = fills.text;
@@ -121,7 +121,7 @@
     pen.fillStyle = fills.text;
     pen.strokeStyle = fills.page;
     pen.lineWidth = 3;
-    pen.beginPath(); // a mark that stands on what was live
+    pen.beginPath(); // a mark on top of the live bytes
     pen.moveTo(x(peak), top);
     pen.lineTo(left - 7, top - 12);
     pen.lineTo(left + 7, top - 12);
@@ -148,7 +148,7 @@
   }
 
   let waiting = false;
-  function redraw() { // once for each frame
+  function redraw() { // at most once per frame
     if (waiting) return;
     waiting = true;
     requestAnimationFrame(() => {
@@ -157,7 +157,7 @@
     });
   }
 
-  // --- choosing a moment
+  // --- selecting a moment
 
   function choose(i) {
     chosen = Math.max(0, Math.min(end, i));
@@ -176,7 +176,7 @@
   const point = (event) => {
     const share = (event.clientX - canvas.getBoundingClientRect().left - gutter) / width;
     const i = Math.max(0, last(at, begin + share * length)), next = Math.min(end, i + 1);
-    choose(x(next) - gutter - share * width < 0.75 ? next : i); // what is before the pointer holds there
+    choose(x(next) - gutter - share * width < 0.75 ? next : i); // a sample holds until the next one
   };
   box.addEventListener("pointermove", point);
   box.addEventListener("pointerdown", point);
@@ -202,5 +202,5 @@
     readColours();
     redraw();
   });
-  arenaPage.timelineX = (i) => canvas.getBoundingClientRect().left + x(i); // of a sample on the screen
+  arenaPage.timelineX = (i) => canvas.getBoundingClientRect().left + x(i); // where a sample is on the screen, for the tests
 })();

@@ -1,1 +1,1 @@
-"""Other people's traces, and the text of ours: one format a file."""
+"""Traces in other formats, and arena's text format: one module each."""

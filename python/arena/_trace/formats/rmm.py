@@ -1,4 +1,4 @@
-"""RMM's log of allocations: ``Thread,Time,Action,Pointer,Size,Stream``, a line each."""
+"""Reads and writes RMM's log of allocations: ``Thread,Time,Action,Pointer,Size,Stream``, one per line."""
 
 from __future__ import annotations
 
@@ -42,37 +42,37 @@ def read(trace: Trace, rows: Rows, name: str) -> None:
 def _add(reader: _core.RmmRows, line: str) -> None:
     thread, time, action, pointer, size, stream = line.split(",")
     if action not in ACTIONS:
-        raise ValueError(f"no such action: {action!r}")
+        raise ValueError(f"{action!r} is not an action")
     length = int(size)
     if not 0 <= length < 1 << 64:
-        raise ValueError(f"{length} is no size")
+        raise ValueError(f"{length} is not a size")
     reader.add(thread, _time_of_day(time), ACTIONS[action], _number(pointer), length, _number(stream))
 
 
 def _time_of_day(text: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no time of a day")
+        raise ValueError(f"{text!r} is not a time of day")
     hours, minutes, seconds, part = found.groups()
     return ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 10**9 + int(part.ljust(9, "0"))
 
 
 def _number(text: str) -> int:
-    """Addresses and streams are in hex; not every system writes 0x before them."""
+    """Read an address or a stream: hexadecimal, with or without ``0x``."""
     value = 0 if text in ("(nil)", "") else int(text, 16)
     if not 0 <= value < 1 << 64:
-        raise ValueError(f"{text} is no address")
+        raise ValueError(f"{text} is not an address")
     return value
 
 
 def lines_of(trace: Trace) -> Iterator[str]:
-    """A log of the trace. RMM has no word for other events; blocks get addresses of their own."""
+    """The trace as a log. RMM has no other kinds of events; blocks get artificial addresses."""
     yield HEADER
     live: dict[int, tuple[int, int]] = {}
     for event in trace:
-        place = f"{ALIGNMENT * (event.block + 1) % (1 << 64):#x}"  # the number of a block is whatever the file said
+        place = f"{ALIGNMENT * (event.block + 1) % (1 << 64):#x}"  # a file may contain any block number
         head = f"{event.thread},{_clock(event.time)}"
-        if event.kind == "allocate" and event.block in live:  # a number that comes again: a replay frees what had it
+        if event.kind == "allocate" and event.block in live:  # a reused number: a replay frees the old block, too
             size, stream = live.pop(event.block)
             yield f"{head},free,{place},{size},{_stream(trace, stream)}"
         if event.kind == "allocate":
@@ -88,7 +88,7 @@ def lines_of(trace: Trace) -> Iterator[str]:
 
 
 def _stream(trace: Trace, number: int) -> str:
-    """Its handle; where that is not known, a number that is no default stream's."""
+    """The stream's handle; if unknown, a number that is not a default stream."""
     handle = trace._core.handle_of(number) or (number and UNKNOWN + number)
     return f"{handle:#x}" if handle else "0"
 

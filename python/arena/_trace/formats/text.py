@@ -1,5 +1,5 @@
-"""The text of ``arena-trace 1``, a line each: ``a,<block>,<bytes>,<stream>``, ``f,<block>``, ``x,<bytes>,<stream>`` (a
-request that failed) and ``s,<label>``.
+"""Reads and writes ``arena-trace 1`` text. Its lines: ``a,<block>,<bytes>,<stream>`` (allocate), ``f,<block>`` (free),
+``x,<bytes>,<stream>`` (a failed request) and ``s,<label>`` (a step).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["MAGIC", "lines_of", "read"]
 
 MAGIC = "# arena-trace 1"
-MOST_BLOCKS = 1 << 64  # the numbers that there are for them
+MOST_BLOCKS = 1 << 64  # block numbers are below this
 MOST_STREAMS = 1 << 20
 ROW_TIME = 1000  # nanoseconds: a text has no times
 
 
 def read(trace: Trace, rows: Rows, name: str) -> None:
-    """Add the events of a text, without its first line. It has no times: a line is a microsecond."""
+    """Add the events of a text, without its first line. It has no times, so each line counts as a microsecond."""
     reader = _core.TextRows(trace._core)
     while True:
         rows.hand_to(reader.read)  # nearly all of it
@@ -57,11 +57,11 @@ def _add(trace: Trace, reader: _core.TextRows, line: str, number: int) -> None:
         trace._check_notes()
         trace.steps.append((len(trace), rest))
     elif line and not line.startswith("#"):
-        raise ValueError("not a, f, x or s")
+        raise ValueError("it does not start with a, f, x or s")
 
 
 def lines_of(trace: Trace) -> Iterator[str]:
-    """A text of the trace. It has no word for other events; a scope is a step from where it begins."""
+    """The trace as text, which has no other kinds of events. The beginning of a scope becomes a step."""
     yield f"{MAGIC} {_one_line(_source(trace))}".rstrip()
     live: set[int] = set()
     steps = iter(sorted(trace.steps, key=lambda step: step[0]))
@@ -71,7 +71,7 @@ def lines_of(trace: Trace) -> Iterator[str]:
             yield f"s,{_one_line(step[1])}"
             step = next(steps, None)
         if event.kind == "allocate":
-            if event.block in live:  # a number that comes again, for which a replay frees what had it
+            if event.block in live:  # a reused number: a replay frees the old block, too
                 yield f"f,{event.block}"
             live.add(event.block)
             yield f"a,{event.block},{event.size},{event.stream}"

@@ -1,4 +1,4 @@
-"""PyTorch's memory snapshots, as far as they have a history: ``device_traces``. Read as plain data only."""
+"""Reads the history (``device_traces``) of PyTorch's memory snapshots, as plain data only."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """A pickle can name functions to be called when it is read. This one knows none."""
+    """A pickle can name functions to call while it is read. This unpickler refuses them."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise TraceError(f"it names {module}.{name}, and only plain data is read from a pickle")
+        raise TraceError(f"it names {module}.{name}, but only plain data is read from a pickle")
 
     def persistent_load(self, pid: object) -> NoReturn:
-        raise TraceError("it refers to objects outside, and only plain data is read from a pickle")
+        raise TraceError("it refers to external objects, but only plain data is read from a pickle")
 
 
 def read(trace: Trace, file: BinaryIO, name: str) -> None:
@@ -35,7 +35,7 @@ def read(trace: Trace, file: BinaryIO, name: str) -> None:
     data = _load(file, name)
     histories = data.get("device_traces") if isinstance(data, dict) else None
     if not isinstance(histories, (list, tuple)):
-        raise TraceError(f"{name} is no snapshot of PyTorch: it has no device_traces")
+        raise TraceError(f"{name} is not a PyTorch snapshot: it has no device_traces")
     device = next((number for number, history in enumerate(histories) if history), None)
     if device is None:
         raise TraceError(f"{name} has no history: record it with torch.cuda.memory._record_memory_history()")
@@ -61,20 +61,20 @@ def _load(file: BinaryIO, name: str) -> Any:
         with no_collection():
             return _PlainUnpickler(io.BytesIO(content)).load()
     except TraceError as error:
-        raise TraceError(f"{name} is not read: {error}") from None
-    except Exception as error:  # a broken pickle raises anything
-        raise TraceError(f"{name} is no whole pickle: {type(error).__name__}: {error}") from None
+        raise TraceError(f"{name} cannot be read: {error}") from None
+    except Exception as error:  # a broken pickle may raise anything
+        raise TraceError(f"{name} is not a complete pickle: {type(error).__name__}: {error}") from None
 
 
 class _Reader:
-    """Numbers blocks, streams and lines as they come."""
+    """Converts entries to events; numbers blocks, streams and lines in order of appearance."""
 
     def __init__(self, trace: Trace, annotations: Iterable[dict[str, Any]], device: int) -> None:
         self.trace = trace
         self.blocks: dict[int, int] = {}
         self.streams: dict[int, int] = {}
         self.lines: dict[tuple[Line, ...], int] = {}
-        self.known: dict[int, int] = {}  # numbers of lines, by the list of frames
+        self.known: dict[int, int] = {}  # line numbers by the id of the list of frames
         self.begin = 0
         self.reserved = 0
         self.labels = sorted(
@@ -84,7 +84,7 @@ class _Reader:
         )[::-1]
 
     def begin_with(self, history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> None:
-        """What was there when the history began: it was not the beginning of the program."""
+        """Add what was already live when the history began: later than the program did."""
         self.begin = int(history[0].get("time_us", 0)) * 1000 if isinstance(history[0], dict) else 0
         grown = sum(GROWTH.get(entry["action"], 0) * int(entry["size"]) for entry in history if _is_whole(entry))
         self.reserved = max(0, sum(int(segment["total_size"]) for segment in segments) - grown)
@@ -100,7 +100,7 @@ class _Reader:
             self.trace.steps.append((len(self.trace), self.labels.pop()[1]))
         at = max(0, time - self.begin)
         if action == "alloc":
-            self.free(int(entry["addr"]), at)  # what is given again was freed
+            self.free(int(entry["addr"]), at)  # an address that is handed out again was freed
             self.allocate(entry, at)
         elif action == "free_requested":
             self.free(int(entry["addr"]), at)
@@ -127,7 +127,7 @@ class _Reader:
         return self.streams[handle]
 
     def line(self, frames: Any) -> int:
-        """Entries share the lists of their frames, which live as long as the snapshot does."""
+        """The number of an entry's lines. Entries share lists of frames, which live as long as the snapshot."""
         if id(frames) not in self.known:
             self.known[id(frames)] = self.number(frames)
         return self.known[id(frames)]
@@ -142,32 +142,32 @@ class _Reader:
 
 
 def _text(value: Any) -> str:
-    """No other object: what a pickle has once can stand in it many times, and to write or hash it would have no end."""
+    """Accept strings only: formatting or hashing a pickled object that contains itself many times would never end."""
     if not isinstance(value, str):
-        raise TypeError(f"a {type(value).__name__} where a text belongs")
+        raise TypeError(f"a {type(value).__name__} instead of a string")
     return value
 
 
 def _is_whole(entry: Any) -> bool:
-    """Others are refused later, with their number."""
+    """Whether an entry is complete. Others are refused later, with their index."""
     if not isinstance(entry, dict) or not isinstance(entry.get("action"), str):
         return False
     return isinstance(entry.get("size"), int) and isinstance(entry.get("addr", 0), int)
 
 
 def _live_before(history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What is freed, or is live at the end, and was never allocated in between."""
+    """Blocks that are freed, or live at the end, but were never allocated in the history."""
     seen: set[int] = set()
     for entry in filter(_is_whole, history):
         if entry["action"] in ("alloc", "free_requested") and entry.get("addr") not in seen:
             seen.add(entry["addr"])
             if entry["action"] == "free_requested":
-                yield {**entry, "frames": ()}  # those of the free
+                yield {**entry, "frames": ()}  # the frames are those of the free
     lists: set[int] = set()
     for segment in segments:
         address = int(segment["address"])
         if id(segment["blocks"]) in lists:
-            raise ValueError("two segments have the same list of blocks")  # all of it, for each of them
+            raise ValueError("two segments share a list of blocks")  # a small file could repeat it without end
         lists.add(id(segment["blocks"]))
         for block in segment["blocks"]:
             address = int(block.get("address", address))

@@ -1,11 +1,11 @@
-// Live and reserved of every run, as one picture of lines. Redrawn when the width changes; colours are the style sheet's.
+// Live and reserved bytes of every run in one line chart. Redrawn when the width changes; colours come from the style sheet.
 "use strict";
 
 (() => {
   const { runs } = JSON.parse(document.getElementById("data").textContent);
   const place = document.getElementById("lines"), details = document.getElementById("lines-details");
   const HEIGHT = 420, TOP = 10, BOTTOM = 52, LEFT = 76, RIGHT = 14 + 12 * runs.length;
-  let chosen = null; // a place on the axis; null if nobody has pointed at one
+  let chosen = null; // the selected place on the axis, or null
 
   function size(bytes) {
     for (const [unit, scale] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
@@ -81,10 +81,10 @@
     runs.forEach((run, number) => drawRun(svg, run, number, view));
     if (chosen !== null) svg.append(node("line", { class: "chosen", x1: x(chosen), x2: x(chosen), y1: TOP, y2: HEIGHT - BOTTOM, stroke: "var(--text)" }));
     place.replaceChildren(svg);
-    tell(axis);
+    showDetails(axis);
   }
 
-  function at(run, axis) { // the last sample up to there; none if the run ended before
+  function at(run, axis) { // the last sample up to the selected place; none if the run ended before
     if (!run[axis].length || chosen > run[axis].at(-1)) return -1;
     let low = 0, high = run[axis].length - 1;
     while (low < high) {
@@ -94,7 +94,7 @@
     return low;
   }
 
-  function tell(axis) {
+  function showDetails(axis) {
     details.hidden = chosen === null;
     if (chosen === null) return;
     const head = document.createElement("b"), list = document.createElement("ul");

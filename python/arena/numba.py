@@ -1,0 +1,118 @@
+"""Memory for Numba from an arena: ``arena.numba.use(pool)``, or ``NUMBA_CUDA_MEMORY_MANAGER=arena.numba``.
+
+.. code-block:: python
+
+    import arena, arena.numba
+    from numba import cuda
+
+    arena.numba.use(arena.Arena(cap="4GiB"))
+    array = cuda.device_array(1000)
+
+Numba's arrays are used on its default stream, and their memory is reused in that order. If a kernel uses an array on a
+stream that does not wait for the default one, keep the array until the kernel is done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from typing import Any
+
+from . import errors
+from ._inspect.lines import pass_over
+from ._pool.arena import Arena
+from ._pool.defaults import default_arena
+from .errors import ArenaError, UsageError
+
+try:
+    import numba
+    from numba import cuda
+    from numba.cuda.cudadrv import driver as _driver
+except ImportError as error:
+    raise ArenaError(
+        f"arena.numba needs numba-cuda, which cannot be imported ({error}); pip install numba-cuda"
+    ) from error
+
+__all__ = ["ArenaMemoryManager", "OutOfMemoryError", "use"]
+
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+_PER_THREAD = 2  # the thread's own default stream
+_lock = threading.Lock()
+_given: dict[int, Arena] = {}  # by device; devices without one use their default arena
+
+
+class OutOfMemoryError(errors.OutOfMemoryError, _driver.CudaAPIError):  # type: ignore[misc]
+    """What a request of Numba raises: also Numba's own error, which it handles in places."""
+
+    def __init__(self, *args: Any) -> None:
+        errors.OutOfMemoryError.__init__(self, *args)
+        self.code, self.msg = _OUT_OF_MEMORY, str(args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return errors.OutOfMemoryError, self.args  # a process that unpickles it may have no Numba
+
+
+class ArenaMemoryManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
+    """Numba's External Memory Management plugin. Numba makes one for each context."""
+
+    @property
+    def interface_version(self) -> int:
+        """The version of Numba's interface for plugins."""
+        return 1
+
+    def initialize(self) -> None:
+        """Called by Numba before each allocation."""
+
+    def memalloc(self, size: int) -> Any:
+        """Allocate device memory in the current context."""
+        pool = _arena_of(self.context.device.id)
+        buffer = self._attempt_allocation(lambda: _allocate(pool, size))
+        return _driver.MemoryPointer(
+            weakref.proxy(self.context), ctypes.c_void_p(buffer.ptr), size, finalizer=buffer.free
+        )
+
+    def get_memory_info(self) -> Any:
+        """What this process can still allocate on the device, and the cap."""
+        stats = _arena_of(self.context.device.id).stats()
+        return cuda.MemoryInfo(free=stats.cap - stats.live, total=stats.cap)
+
+
+_numba_memory_manager = ArenaMemoryManager  # Numba looks for this name
+
+
+def use(pool: Arena | None = None) -> None:
+    """Give Numba the memory of an arena from now on; without an argument, of each device's default arena.
+
+    Call it before Numba first uses a device: a context that exists keeps its allocator, which is a :class:`UsageError`.
+    """
+    if pool is not None and not isinstance(pool, Arena):
+        raise UsageError(f"pool={pool!r} is not accepted; give an arena.Arena")
+    with _lock:
+        current = _driver._memory_manager
+        if current is None:
+            cuda.set_memory_manager(ArenaMemoryManager)
+        elif current is not ArenaMemoryManager:
+            raise UsageError(
+                f"Numba uses {current.__name__} already; call arena.numba.use() before Numba first uses a device"
+            )
+        if pool is not None:
+            if _given.get(pool.device, pool) is not pool:
+                raise UsageError(f"Numba uses another arena on device {pool.device} already")
+            _given[pool.device] = pool
+
+
+def _arena_of(device: int) -> Arena:
+    return _given.get(device) or default_arena(device)
+
+
+def _allocate(pool: Arena, size: int) -> Any:
+    stream = _PER_THREAD if numba.config.CUDA_PER_THREAD_DEFAULT_STREAM else 0
+    try:
+        return pool.allocate(size, stream)
+    except errors.OutOfMemoryError as error:
+        raise OutOfMemoryError(*error.args) from None
+
+
+for _module in (numba, cuda):
+    pass_over(getattr(_module, "__file__", None))
