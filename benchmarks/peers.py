@@ -3,9 +3,9 @@
     python benchmarks/peers.py [PROGRAM ...] [--json FILE]
 
 Needs PyTorch with CUDA beside arena: `make test-torch` makes such an environment in build/torch. For each program
-(torch_programs.py) and allocator it prints what was reserved at most with memory for all, the smallest device on which
-the program runs, both ÷ the peak of live bytes, and the driver's calls for memory and their price at 1.2 × that peak. The
-CUDA context is left out. Each run is in a process of its own; the simulated card is an A100.
+(torch_programs.py) and allocator it prints what was reserved at most with memory for all, the smallest device on
+which the program runs, both ÷ the peak of live bytes, and the driver's calls for memory and their price at 1.2 × that
+peak. The CUDA context is left out. Each run is in a process of its own; the simulated card is an A100.
 """
 
 from __future__ import annotations
