@@ -15,6 +15,7 @@
 #include "bindings/lines.hpp"
 #include "bindings/torch_error.hpp"
 #include "bindings/torch_graphs.hpp"
+#include "core/process.hpp"
 
 namespace py = pybind11;
 
@@ -101,6 +102,8 @@ class BlockTable {
     shard.blocks.erase(it);
     return entry;
   }
+  // In a forked child a shard may stay locked for ever, and the blocks are the parent's.
+  bool is_inherited() const { return forks_at_creation_ != forks(); }
   std::optional<Entry> find(void* address) {
     Shard& shard = shard_of(address);
     const std::lock_guard lock(shard.mutex);
@@ -115,6 +118,7 @@ class BlockTable {
   };
   Shard& shard_of(void* address) { return shards_[(reinterpret_cast<std::uintptr_t>(address) >> 9) % kShards]; }
   std::array<Shard, kShards> shards_;
+  std::uint32_t forks_at_creation_ = forks();
 };
 BlockTable& blocks() {
   static auto& table = *new BlockTable;
@@ -239,6 +243,7 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
 
 // Errors mean that the driver is gone, and the memory with it. PyTorch frees in destructors, where nothing may be thrown.
 void free(void* address) {
+  if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().take(address);
   if (!entry) return;
   Arena& core = *entry->source->source.core;
@@ -249,6 +254,7 @@ void free(void* address) {
 }
 
 void record_stream(void* address, cu::Stream stream) {
+  if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().find(address);
   if (!entry) return;
   look_at_stream(*entry->source, stream);

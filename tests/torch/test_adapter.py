@@ -449,3 +449,63 @@ def test_a_training_step_is_captured_and_replayed(pool: arena.Arena) -> None:
         graph.replay()
     torch.cuda.synchronize()
     assert pool.stats().live == before
+    graph.reset()
+
+
+def test_memory_of_graphs_goes_back_when_they_are_gone(pool: arena.Arena) -> None:
+    x = torch.zeros(MIB, device="cuda")
+    torch.cuda.synchronize()
+    live = pool.stats().live
+    for _ in range(5):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = (x + 1) * 2
+        assert pool.stats().captured == 4 * MIB  # the sum; the product is live
+        del y
+        assert pool.stats().captured == 8 * MIB
+        graph.reset()
+        assert (pool.stats().captured, pool.stats().live) == (0, live)
+
+
+def test_graphs_that_share_a_pool_keep_it_until_the_last_is_gone(pool: arena.Arena) -> None:
+    x = torch.zeros(MIB, device="cuda")
+    torch.cuda.synchronize()
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(first):
+        x.clone()
+    with torch.cuda.graph(second, pool=first.pool()):
+        x.clone()
+    kept = pool.stats().captured
+    assert kept >= 4 * MIB
+    first.reset()
+    assert pool.stats().captured == kept
+    second.replay()
+    torch.cuda.synchronize()
+    second.reset()
+    assert pool.stats().captured == 0
+
+
+def test_what_autograds_thread_allocates_in_a_capture_belongs_to_the_graph(pool: arena.Arena) -> None:
+    w = torch.zeros(MIB, device="cuda", requires_grad=True)
+    w.square().sum().backward()  # autograd's thread is there
+    w.grad = None
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        w.square().square().sum().backward()
+        w.grad = None
+    assert pool.stats().captured >= 3 * 4 * MIB
+    graph.reset()
+    assert pool.stats().captured == 0
+
+
+def test_a_capture_that_fails_leaves_nothing_behind(pool: arena.Arena) -> None:
+    x = torch.zeros(MIB, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(ZeroDivisionError), torch.cuda.graph(graph):
+        x.clone().div_(1 // 0)
+    del graph
+    gc.collect()
+    assert pool.stats().captured == 0
+    assert mebibytes(200).numel() == 200 * MIB
