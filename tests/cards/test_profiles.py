@@ -116,6 +116,11 @@ def test_what_is_wrong_in_a_profile_is_named_with_its_place(tmp_path: Path, old:
     assert str(error.value).startswith(str(path))
 
 
+def test_only_the_beginning_of_an_endless_file_is_read() -> None:
+    with pytest.raises(UsageError, match="/dev/full is not the profile of a card"):
+        find_card("/dev/full")
+
+
 def test_what_is_no_profile_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"missing.toml cannot be read: No such file"):
         read_card(tmp_path / "missing.toml")

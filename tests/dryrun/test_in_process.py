@@ -69,3 +69,19 @@ except arena.ArenaError as error:
     said = run(code, str(tmp_path), check=True).stdout
     assert f"{tmp_path}/libcudart.so.13 is loaded in this process already" in said
     assert "before you import torch or cupy" in said
+
+
+def test_a_simulated_driver_that_runs_already_cannot_become_another_card() -> None:
+    code = """
+import arena
+from arena import sim
+pool = arena.Arena(device="sim:1GiB")
+try:
+    with sim.dryrun(card="t4"):
+        pass
+except arena.ArenaError as error:
+    print(error)
+"""
+    said = run(code, check=True).stdout
+    assert said.startswith("the simulated driver runs in this process already, so its card and memory cannot change. ")
+    assert "Enter arena.sim.dryrun() before anything uses CUDA" in said

@@ -84,7 +84,7 @@ BAD = [*NUMBERS, *TEXTS, *OTHERS]
 # What can be changed while the simulated machine runs, with its defaults; and what describes the machine.
 CHANGING: dict[str, Any] = {"delay": 0, "seed": 0, "other": 0, "prices": "a100", "races": False, "page_cache": 0}
 CHANGING |= {"address_space": 0, "exclusive": "", "sync_unmap": False, "reuse": True, "dead": "report"}
-MACHINE = ("devices", "memory", "granularity", "vmm", "version", "peers", "integrated", "rdma")
+MACHINE = ("card", "devices", "memory", "granularity", "vmm", "version", "peers", "integrated", "rdma")
 
 # What counts as a clear error. An OSError names its file; a hostile object's own error is passed on.
 CLEAR = (arena.ArenaError, ValueError, TypeError, OSError, HostileError)
@@ -202,7 +202,9 @@ def sim_calls(w: World) -> dict[str, Call]:
     return {
         "sim.add_device": (sim.add_device, {"memory": "1GiB"}),
         "sim.calls": (sim.calls, {"function": None}),
+        "sim.card": (sim.card, {"name": "rtx4090"}),
         "sim.configure": (sim.configure, dict.fromkeys((*MACHINE, *CHANGING))),
+        "sim.dryrun": (lambda **k: _within(sim.dryrun(**k)), {"card": "rtx4090", "memory": "1GiB"}),
         "sim.fail": (sim.fail, {"function": "cuMemAlloc", "error": 2, "nth": 1, "times": 1}),
         "sim.peak": (sim.peak, {"device": 0}),
         "sim.price": (sim.price, {"function": "cuMemMap", "size": 0}),

@@ -31,7 +31,7 @@ from . import bad_input
 # Plain data, and what other functions return: programs do not create these themselves.
 MADE = {"Buffer", "Comparison", "DeviceInfo", "Driver", "Fit", "GraphMemory", "LargestBatch", "Recording", "Replayed"}
 MADE |= {"Report", "Reports", "Scope", "Snapshot", "Stats"}
-MADE |= {f"sim.{name}" for name in ("Access", "Census", "Finding", "PriceTable", "Race", "Settings", "Stalls")}
+MADE |= {f"sim.{name}" for name in ("Access", "Card", "Census", "Finding", "PriceTable", "Race", "Settings", "Stalls")}
 FLAGS = {"sim.reset"}  # takes only true or false, and would close what the others are called on
 SPECIAL = {"__call__", "__contains__", "__delitem__", "__getitem__", "__setitem__"}  # what else takes arguments
 ERRORS = {"ArenaError", "DriverError", "OutOfMemoryError", "SimulatedDriverWarning", "TraceError", "UsageError"}
@@ -154,6 +154,8 @@ COMMANDS = {
     "fit": ["{trace}"],
     "measure": ["--rounds", "3", "--force"],
     "convert": ["{trace}", "{folder}/out.arena", "--force"],
+    "cards": ["rtx4090"],
+    "dryrun": ["{program}"],
 }
 
 CALL = """
@@ -194,7 +196,7 @@ def test_a_command_refuses_invalid_arguments_with_a_message(command: str, make: 
     with pool.record(tmp_path / "run.arena"):
         pool.allocate(1000).free()
     report = pool.report().save(tmp_path / "r.json")
-    (tmp_path / "program.py").write_text("print('done')")
+    (tmp_path / "program.py").write_text("pass")  # a dry run's output would mix with the answers
     places = {"report": str(report), "trace": str(tmp_path / "run.arena"), "folder": str(tmp_path)}
     places["program"] = str(tmp_path / "program.py")
     good = [text.format(**places) for text in COMMANDS[command]]

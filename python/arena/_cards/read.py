@@ -59,9 +59,12 @@ def read_card(path: str | os.PathLike[str]) -> Card:
 
 def _text_of(file: Path) -> str:
     try:
-        data = file.read_bytes() if file.stat().st_size <= LARGEST_FILE else b"\xff"
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST_FILE + 1)  # not all: /dev/full has no end
+        if len(data) > LARGEST_FILE:
+            raise ValueError
         return data.decode()
-    except UnicodeDecodeError:
+    except ValueError:  # also of a path with a zero in it, and of bytes that are not UTF-8
         raise UsageError(f"{file} is not the profile of a card: it should be a small text") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None

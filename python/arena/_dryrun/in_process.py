@@ -52,6 +52,11 @@ def begin(profile: Card, size: int) -> None:
     refuse_others()
     files = libraries()
     sim.enable()
+    if sim.census().devices:
+        raise ArenaError(
+            "the simulated driver runs in this process already, so its card and memory cannot change. Enter "
+            "arena.sim.dryrun() before anything uses CUDA, such as in conftest.py"
+        )
     sim.configure(card=profile.path, memory=size)
     for file in files:
         if file != library():
