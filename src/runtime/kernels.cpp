@@ -85,7 +85,7 @@ Error Kernels::find_variable(const Driver& driver, const void* host, cu::DeviceP
   const cu::Result result = driver.cuLibraryGetGlobal(address, size, found.binary->library, found.name);
   if (result == cu::Result::kNotFound) return Error::kInvalidSymbol;
   if (result != cu::Result::kSuccess) return static_cast<Error>(result);
-  // A simulated driver does not unpack compressed code, and so does not know sizes. The compiler told us.
+  // A simulated driver does not unpack compressed code, and so does not know sizes. The compiler registered them.
   const Error error = *size < found.size ? replace(driver, found, address) : Error::kSuccess;
   *size = found.size;
   return error;
