@@ -13,7 +13,7 @@ CXX_FILES := $(shell find src tools benchmarks tests -name '*.cpp' -o -name '*.h
 CORES := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format hooks bench docs pictures wheel clean test-gpu validate faults promise races long sanitize \
+.PHONY: help demo test test-slow lint format hooks bench docs pictures wheel clean test-gpu test-torch validate faults promise races long sanitize \
   sanitize-threads sanitize-memory sanitize-python fuzz alone count ready programs checks
 .PHONY: test-parts chromium
 
@@ -126,6 +126,17 @@ endef
 DRIVER ?= cuda
 test-gpu: $(VENV)/.package $(VENV)/.test ## Run the conformance tests on a GPU (DRIVER=sim: simulated)
 	$(BIN)/python -m tests.gpu.run --driver $(DRIVER) $(TEST_GPU_FLAGS)
+
+# In an environment of its own. tests/torch/README.md says more.
+TORCH := build/torch
+test-torch: $(VENV)/.package $(TORCH)/.ready ## Run PyTorch dry (installs its CUDA wheel into build/torch: 5 GB)
+	$(TORCH)/bin/python -m pip --disable-pip-version-check -q install --no-compile --no-deps --force-reinstall build/wheel/*.whl
+	TEST_TORCH=1 $(TORCH)/bin/python -m pytest --durations=5 -p no:cacheprovider tests/torch $(PYTEST_FLAGS)
+
+$(TORCH)/.ready: pyproject.toml | $(VENV)/.python
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip --disable-pip-version-check -q install --no-compile $$($(BIN)/python tools/extras.py torch dependencies)
+	@touch $@
 
 faults: $(VENV)/.package $(VENV)/.test ## Fail every driver call with every error; minutes (CI: the first 50 calls)
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)

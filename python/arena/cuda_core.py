@@ -26,6 +26,7 @@ from ._inspect.lines import pass_over
 from ._pool.arena import Arena
 from ._pool.buffer import Buffer
 from ._pool.defaults import default_arena
+from ._util.arguments import as_stream
 from .errors import ArenaError, UsageError
 
 try:
@@ -71,7 +72,7 @@ class MemoryResource(_cuda_core.MemoryResource):  # type: ignore[misc]
         if stream is not None:
             # A stream that is gone by now cannot be waited for any more, and has done its work.
             with contextlib.suppress(errors.DriverError):
-                buffer.record_stream(stream)
+                buffer.record_stream(_stream(stream))
         buffer.free()
 
     @property
@@ -104,8 +105,9 @@ class MemoryResource(_cuda_core.MemoryResource):  # type: ignore[misc]
             return self._live.pop(address, None)
 
 
-def _stream(stream: Any) -> Any:
-    return 0 if stream is None else stream
+def _stream(stream: Any) -> int:
+    """The number of a stream. The arena borrows it: cuda.core's can be closed while memory freed on them is pending."""
+    return 0 if stream is None else as_stream(stream)
 
 
 pass_over(getattr(_cuda_core, "__file__", None))

@@ -114,8 +114,7 @@ def _plug_in(torch: Any) -> None:
     global _allocator
     _connect()
     allocator = _new_allocator(torch)
-    record = _core.torch_record_stream_address()
-    allocator.allocator().set_record_stream_fn(record)
+    _add_functions(allocator.allocator())
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
@@ -124,6 +123,21 @@ def _plug_in(torch: Any) -> None:
             "arena.torch.use() before the first CUDA tensor"
         ) from None
     _allocator = allocator
+
+
+def _add_functions(allocator: Any) -> None:
+    addresses = _core.torch_functions()
+    allocator.set_record_stream_fn(addresses["record_stream"])
+    setters = {
+        "begin_allocate_to_pool": "set_begin_allocate_to_pool",
+        "end_allocate_to_pool": "set_end_allocate_to_pool_fn",
+        "release_pool": "set_release_pool",
+    }
+    if all(
+        hasattr(allocator, setter) for setter in setters.values()
+    ):  # else graphs keep memory: Arena.release_graphs()
+        for name, setter in setters.items():
+            getattr(allocator, setter)(addresses[name])
 
 
 def _connect() -> None:

@@ -118,7 +118,7 @@ bool is_for_current_device(const Source& source) {
 enum class Serves { kOneDevice, kCurrentDevice };
 
 // CuPy's current stream, if it may be given memory of the source; nothing if Python has to find that out.
-std::optional<cu::Stream> cupy_stream(const Source& source, Serves serves) {
+[[gnu::always_inline]] inline std::optional<cu::Stream> cupy_stream(const Source& source, Serves serves) {
   if (!source.core || (source.is_simulated && !cupy::may_simulate())) return std::nullopt;
   if (serves == Serves::kOneDevice && !is_for_current_device(source)) return std::nullopt;
   return stream_for(source);

@@ -240,7 +240,7 @@ void bind_arena(py::module_& module) {
       .def("pin", &Arena::pin, py::arg("address"), py::call_guard<WithoutGil>(), "Keep the physical memory of a block.")
       .def("unpin", &Arena::unpin, py::arg("address"), py::call_guard<WithoutGil>(), "Undo one pin().")
       .def("close", &Arena::close, py::call_guard<WithoutGil>(), "Allocate no more, and give back what is free.")
-      .def("trim", &Arena::trim, py::call_guard<WithoutGil>(), "Give back what is wholly free.")
+      .def("trim", &Arena::trim, py::call_guard<WithoutGil>(), "Return entirely free handles to the device.")
       .def(
           "compact",
           [](Arena& arena, const py::object& may_move) {

@@ -156,7 +156,8 @@ void handle(int number) {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigfillset(&action.sa_mask);
-  if (::sigaction(number, &action, nullptr) != 0) throw UsageError("there is no signal " + std::to_string(number));
+  if (::sigaction(number, &action, nullptr) != 0)
+    throw UsageError("signal " + std::to_string(number) + " does not exist");
 }
 
 // Waits for a report that is being written.

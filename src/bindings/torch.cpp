@@ -8,16 +8,22 @@
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
 #include "bindings/torch_error.hpp"
+#include "bindings/torch_graphs.hpp"
+#include "core/process.hpp"
 
 namespace py = pybind11;
 
 #define ARENA_EXPORT extern "C" __attribute__((visibility("default"), used))
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream);
+ARENA_EXPORT void arena_torch_begin_graph(int device, arena::torch::PoolId id, arena::torch::StreamFilter filter);
+ARENA_EXPORT void arena_torch_end_graph(int device, arena::torch::PoolId id);
+ARENA_EXPORT void arena_torch_release_graph(int device, arena::torch::PoolId id);
 
 namespace arena::torch {
 namespace {
@@ -96,6 +102,8 @@ class BlockTable {
     shard.blocks.erase(it);
     return entry;
   }
+  // In a forked child a shard may stay locked for ever, and the blocks are the parent's.
+  bool is_inherited() const { return forks_at_creation_ != forks(); }
   std::optional<Entry> find(void* address) {
     Shard& shard = shard_of(address);
     const std::lock_guard lock(shard.mutex);
@@ -110,10 +118,16 @@ class BlockTable {
   };
   Shard& shard_of(void* address) { return shards_[(reinterpret_cast<std::uintptr_t>(address) >> 9) % kShards]; }
   std::array<Shard, kShards> shards_;
+  std::uint32_t forks_at_creation_ = forks();
 };
 BlockTable& blocks() {
   static auto& table = *new BlockTable;
   return table;
+}
+
+GraphPools& graph_pools() {
+  static auto& pools = *new GraphPools;
+  return pools;
 }
 
 // Without the GIL, whether or not the caller has it. For what waits for the device, or for another thread.
@@ -218,6 +232,7 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
   if (size == 0) return nullptr;
   DeviceSource& from = source_for(device);
   const Line line = line_of_caller();
+  graph_pools().join(*from.source.core, stream);
   const bool may_hit = from.watched.load(std::memory_order_relaxed) != Watched::kAll;
   Block* block = may_hit ? from.source.core->try_allocate(size, stream, line) : nullptr;
   if (block == nullptr) block = &allocate_missed(from, size, stream, line);
@@ -228,6 +243,7 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
 
 // Errors mean that the driver is gone, and the memory with it. PyTorch frees in destructors, where nothing may be thrown.
 void free(void* address) {
+  if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().take(address);
   if (!entry) return;
   Arena& core = *entry->source->source.core;
@@ -238,10 +254,31 @@ void free(void* address) {
 }
 
 void record_stream(void* address, cu::Stream stream) {
+  if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().find(address);
   if (!entry) return;
   look_at_stream(*entry->source, stream);
   without_gil([&] { entry->source->source.core->record_stream(entry->block->address, stream); });
+}
+
+void begin_graph(int device, PoolId id, StreamFilter filter) {
+  const DeviceSource& from = source_for(device);
+  without_gil([&] { graph_pools().begin(id, from.source.core, std::move(filter)); });
+}
+
+// PyTorch ends and releases pools in destructors, too, where nothing may be thrown.
+void end_graph(PoolId id) {
+  try {
+    without_gil([&] { graph_pools().end(id); });
+  } catch (const std::exception&) {
+  }
+}
+
+void release_graph(PoolId id) {
+  try {
+    without_gil([&] { graph_pools().release(id); });
+  } catch (const std::exception&) {
+  }
 }
 
 }  // namespace
@@ -266,8 +303,17 @@ void bind(py::module_& module) {
       },
       "Give PyTorch memory of the arena before in this thread.");
   module.def(
-      "torch_record_stream_address", [] { return reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream); },
-      "The address of the function that PyTorch calls for Tensor.record_stream().");
+      "torch_functions",
+      [] {
+        py::dict found;
+        found["record_stream"] = reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream);
+        found["begin_allocate_to_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_begin_graph);
+        found["end_allocate_to_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_end_graph);
+        found["release_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_release_graph);
+        return found;
+      },
+      "The addresses of the functions that PyTorch calls beside those for allocating and freeing, by what they are "
+      "for.");
 }
 
 }  // namespace arena::torch
@@ -281,3 +327,11 @@ ARENA_EXPORT void arena_torch_free(void* address, std::size_t, int, arena::cu::S
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream) {
   arena::torch::record_stream(address, stream);
 }
+
+ARENA_EXPORT void arena_torch_begin_graph(int device, arena::torch::PoolId id, arena::torch::StreamFilter filter) {
+  arena::torch::begin_graph(device, id, std::move(filter));
+}
+
+ARENA_EXPORT void arena_torch_end_graph(int, arena::torch::PoolId id) { arena::torch::end_graph(id); }
+
+ARENA_EXPORT void arena_torch_release_graph(int, arena::torch::PoolId id) { arena::torch::release_graph(id); }

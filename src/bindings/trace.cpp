@@ -98,7 +98,7 @@ constexpr const char* kReadText =
 template <class Rows>
 py::tuple read_text(Rows& rows, const py::bytes& data, std::size_t at, std::uint64_t number) {
   const std::string_view text = data;
-  if (at > text.size()) throw UsageError("there is no such place in the text");
+  if (at > text.size()) throw UsageError("position " + std::to_string(at) + " is beyond the end of the text");
   const TextPlace place = [&] {
     const WithoutGil without_gil;
     return rows.read(text, {at, number});

@@ -44,6 +44,11 @@ void Kernels::add_handle(cu::Kernel kernel) {
   handles_.insert(kernel);
 }
 
+void Kernels::forget_memory(int device) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [host, variable] : variables_) variable.replaced.erase(device);
+}
+
 Error Kernels::load(const Driver& driver, FatBinary& binary) {
   if (binary.library != nullptr) return Error::kSuccess;
   return static_cast<Error>(
@@ -91,14 +96,20 @@ Error Kernels::replace(const Driver& driver, Variable& variable, cu::DevicePtr* 
   if (const cu::Result result = driver.cuCtxGetDevice(&device); result != cu::Result::kSuccess) {
     return static_cast<Error>(result);
   }
-  cu::DevicePtr& own = variable.replaced[device];
-  if (own == 0) {
-    cu::Result result = driver.cuMemAlloc_v2(&own, variable.size);
-    if (result == cu::Result::kSuccess) result = driver.cuMemsetD8_v2(own, 0u, variable.size);
-    if (result != cu::Result::kSuccess) return static_cast<Error>(result);
+  const auto known = variable.replaced.find(device);
+  if (known != variable.replaced.end()) {
+    *address = known->second;
+    return Error::kSuccess;
   }
-  *address = own;
-  return Error::kSuccess;
+  cu::Result result = driver.cuMemAlloc_v2(address, variable.size);
+  if (result != cu::Result::kSuccess) return static_cast<Error>(result);
+  result = driver.cuMemsetD8_v2(*address, 0u, variable.size);
+  if (result == cu::Result::kSuccess) {
+    variable.replaced[device] = *address;
+  } else {
+    driver.cuMemFree_v2(*address);
+  }
+  return static_cast<Error>(result);
 }
 
 }  // namespace cudart

@@ -27,6 +27,8 @@ class Kernels {
 
   // What a program means by a function: the address of a registered one, or a handle.
   Error find(const Driver& driver, const void* function, cu::Kernel* kernel);
+  // After cudaDeviceReset: memory of ours on that device is gone.
+  void forget_memory(int device);
   // Where a registered variable is, on the current device.
   Error find_variable(const Driver& driver, const void* host, cu::DevicePtr* address, std::size_t* size);
 

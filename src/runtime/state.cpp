@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 namespace cudart {
 namespace {
@@ -18,6 +19,11 @@ std::map<int, Primary>& primaries() {
   static auto* const all = new std::map<int, Primary>;  // used while the process exits
   return *all;
 }
+// Primary contexts that were reset, and their devices.
+std::map<cu::Context, int>& ended() {
+  static auto* const all = new std::map<cu::Context, int>;
+  return *all;
+}
 
 // A minor version of CUDA runs on any driver of the same major version.
 bool is_too_old(const Driver& found) {
@@ -28,7 +34,8 @@ bool is_too_old(const Driver& found) {
 }  // namespace
 
 ThreadState& thread_state() {
-  thread_local ThreadState state;
+  static_assert(std::is_trivially_destructible_v<ThreadState>);
+  thread_local constinit ThreadState state;
   return state;
 }
 
@@ -65,7 +72,10 @@ Error primary_context(const Driver& found, int device, cu::Context* context) {
 
 void forget_primary_context(int device) {
   const std::lock_guard lock(primaries_mutex);
-  primaries().erase(device);
+  const auto known = primaries().find(device);
+  if (known == primaries().end()) return;
+  ended()[known->second.context] = device;
+  primaries().erase(known);
   ++resets;
 }
 
@@ -73,9 +83,24 @@ bool may_be_reset() { return thread_state().resets != resets.load(std::memory_or
 
 Error enter_primary_context(const Driver& found) {
   cu::Context primary = nullptr;
-  thread_state().resets = resets;
-  const Error error = primary_context(found, thread_state().device, &primary);
-  return error == Error::kSuccess ? error_of(found.cuCtxSetCurrent(primary)) : error;
+  const unsigned seen = resets;
+  Error error = primary_context(found, thread_state().device, &primary);
+  if (error == Error::kSuccess) error = error_of(found.cuCtxSetCurrent(primary));
+  if (error == Error::kSuccess) thread_state().resets = seen;
+  return error;
+}
+
+Error enter_if_needed(const Driver& found, cu::Context current) {
+  if (current != nullptr) {
+    const std::lock_guard lock(primaries_mutex);
+    const auto it = ended().find(current);
+    if (it == ended().end()) {
+      thread_state().resets = resets;
+      return Error::kSuccess;
+    }
+    thread_state().device = it->second;
+  }
+  return enter_primary_context(found);
 }
 
 }  // namespace cudart

@@ -2,8 +2,6 @@
 // every function: the driver is opened and initialized, a context is made current if the function needs one, and an error is remembered.
 #pragma once
 
-#include <vector>
-
 #include "runtime/driver.hpp"
 
 namespace cudart {
@@ -17,12 +15,19 @@ struct LaunchShape {
   rt::Stream stream = nullptr;
 };
 
+// A list, innermost first. Each is freed when it is popped.
+struct PushedShape {
+  LaunchShape shape;
+  PushedShape* outer = nullptr;
+};
+
+// Without a destructor: object files launch kernels while the process exits, after a thread's variables are destroyed.
 struct ThreadState {
   int device = 0;
   Error last = Error::kSuccess;
-  unsigned resets = 0;                      // of devices, when this thread last entered a primary context
-  bool null_is_per_thread = false;          // while a _ptsz or _ptds function runs
-  std::vector<LaunchShape> configurations;  // pushed by <<<...>>>
+  unsigned resets = 0;              // of devices, when this thread last checked its context
+  bool null_is_per_thread = false;  // while a _ptsz or _ptds function runs
+  PushedShape* pushed = nullptr;    // by <<<...>>>
 };
 ThreadState& thread_state();
 
@@ -36,14 +41,16 @@ Error remember(Error error);
 // Initializes the driver, and returns the context that is current. A process without a driver, or without a device, gets
 // that error each time.
 Error initialize(const Driver*& found, cu::Context* current);
-// Makes the primary context of the thread's device current. For when none is: the runtime shares contexts with programs
-// that use the driver directly.
+// Makes the primary context of the thread's device current.
 Error enter_primary_context(const Driver& driver);
+// Does that if the thread needs it: if no context is current, or one that cudaDeviceReset ended. The runtime shares contexts
+// with programs that use the driver directly, so any other stays.
+Error enter_if_needed(const Driver& driver, cu::Context current);
 // Retains the primary context of a device, once per process, and returns it.
 Error primary_context(const Driver& driver, int device, cu::Context* context);
-// After cudaDeviceReset: each thread enters a primary context again when it next needs one.
+// After cudaDeviceReset: threads that had this context current enter the new one when they next need it.
 void forget_primary_context(int device);
-// Whether the thread's current context may be one that cudaDeviceReset ended.
+// Whether a device was reset since this thread last checked its context.
 bool may_be_reset();
 
 // Runs `body(driver)` with the driver initialized.
@@ -62,7 +69,7 @@ Error with_context(const Body& body) {
   const Driver* found = nullptr;
   cu::Context current = nullptr;
   Error error = initialize(found, &current);
-  if (error == Error::kSuccess && (current == nullptr || may_be_reset())) error = enter_primary_context(*found);
+  if (error == Error::kSuccess && (current == nullptr || may_be_reset())) error = enter_if_needed(*found, current);
   if (error == Error::kSuccess) error = error_of(body(*found));
   return remember(error);
 }

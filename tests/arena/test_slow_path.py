@@ -80,6 +80,7 @@ def test_a_miss_of_cupy_is_one_call_into_the_core_and_runs_no_python(make: MakeA
     assert check(pool).live == 0
 
 
+@pytest.mark.usefixtures("make")  # an initialised driver, and everything returned at the end
 def test_a_miss_of_the_default_arena_is_one_call_too() -> None:
     with arena.default_arena():
         arena.malloc(512)

@@ -366,9 +366,9 @@ def test_a_stream_of_another_context_on_the_same_device_is_refused(
     stream = new_stream(cu, kind)
     cu.ok("cuCtxSetCurrent", context)
     buffer = pool.allocate(4 * MIB)
-    with pytest.raises(UsageError, match="belongs to a context that is not the primary one"):
+    with pytest.raises(UsageError, match="belongs to a context that is not its device's primary context"):
         buffer.record_stream(stream)
-    with pytest.raises(UsageError, match="belongs to a context that is not the primary one"):
+    with pytest.raises(UsageError, match="belongs to a context that is not its device's primary context"):
         pool.allocate(512, stream)
     work.fill(buffer, 3)
     assert work.holds(buffer, 3)

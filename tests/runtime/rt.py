@@ -95,12 +95,12 @@ PTX = b""".version 8.0
 class Program:
     """A program with one kernel and one variable, registered as compiled code does before main."""
 
-    def __init__(self, rt: Rt) -> None:
+    def __init__(self, rt: Rt, *, variable_size: int = 64) -> None:
         self.rt = rt
         self.image = ctypes.create_string_buffer(PTX)
         self.wrapper = FatBinaryWrapper(0x466243B1, 1, ctypes.addressof(self.image), None)
         self.kernel = ctypes.create_string_buffer(1)  # its address stands for the kernel
-        self.variable = ctypes.create_string_buffer(64)
+        self.variable = ctypes.create_string_buffer(variable_size)
         self.names = [ctypes.create_string_buffer(name) for name in (b"add_one", b"table")]  # kept, as in a binary
         lib = rt.lib
         register = functools.partial(getattr, lib)
@@ -110,7 +110,7 @@ class Program:
             self.binary, self.kernel, self.names[0], self.names[0], -1, none, none, none, none, none
         )
         register("__cudaRegisterVar")(
-            self.binary, self.variable, self.names[1], self.names[1], 0, ctypes.c_size_t(64), 0, 0
+            self.binary, self.variable, self.names[1], self.names[1], 0, ctypes.c_size_t(variable_size), 0, 0
         )
         register("__cudaRegisterFatBinaryEnd")(self.binary)
 

@@ -92,3 +92,30 @@ def test_a_pushed_configuration_is_popped_once(rt: Rt) -> None:
         "cudaErrorMissingConfiguration"
     )
     rt.cudaGetLastError()
+
+
+def test_shared_memory_beyond_what_the_driver_can_be_asked_for_is_refused(program: Program, rt: Rt) -> None:
+    assert program.launch(shared=1 << 32) == "cudaErrorInvalidConfiguration"
+    assert program.launch(shared=1 << 63) == "cudaErrorInvalidConfiguration"
+    rt.cudaGetLastError()
+
+
+def test_an_attribute_that_was_set_is_read_back(program: Program, rt: Rt) -> None:
+    max_dynamic_shared, place = 8, 44  # the attribute, and where cudaFuncAttributes has it
+    attributes = ctypes.create_string_buffer(256)
+    rt.ok("cudaFuncSetAttribute", program.address, max_dynamic_shared, 100 << 10)
+    rt.ok("cudaFuncGetAttributes", attributes, program.address)
+    assert int.from_bytes(attributes.raw[place : place + 4], "little") == 100 << 10
+    assert program.launch(shared=100 << 10) == SUCCESS
+
+
+def test_a_variable_lives_in_new_memory_after_a_reset(rt: Rt) -> None:
+    """Its size is what the compiler registered: a driver that does not unpack the code may know a smaller one."""
+    program = Program(rt, variable_size=4096)
+    variable = ctypes.addressof(program.variable)
+    host, back = ctypes.create_string_buffer(b"a" * 4096, 4096), ctypes.create_string_buffer(4096)
+    rt.ok("cudaMemcpyToSymbol", variable, host, 4096, 0, H2D)
+    rt.ok("cudaDeviceReset")
+    rt.ok("cudaMemcpyFromSymbol", back, variable, 4096, 0, D2H)
+    assert back.raw == bytes(4096)
+    program.unregister()

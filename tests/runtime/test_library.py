@@ -67,15 +67,39 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("major", [12, 13])
-def test_a_program_in_c_runs_on_it(tmp_path: Path, major: int) -> None:
+# Kernels are launched in static destructors, too: after the variables of the main thread were destroyed.
+C_PROGRAM_AT_EXIT = r"""
+#include <stdlib.h>
+#include <string.h>
+typedef struct { unsigned x, y, z; } dim3;
+extern unsigned __cudaPushCallConfiguration(dim3, dim3, unsigned long, void*);
+extern int __cudaPopCallConfiguration(dim3*, dim3*, unsigned long*, void*);
+static void configure(void) {
+  dim3 one = {1, 1, 1}, grid, block;
+  unsigned long shared = 0;
+  void* stream = 0;
+  void* volatile kept[8];  /* would be where the configurations are, if these were in memory that was freed */
+  for (int i = 0; i < 4; ++i) __cudaPushCallConfiguration(one, one, 7, stream);
+  for (int i = 0; i < 8; ++i) kept[i] = memset(malloc(40 << i % 4), 0xee, 40 << i % 4);
+  for (int i = 0; i < 4; ++i) if (__cudaPopCallConfiguration(&grid, &block, &shared, &stream) || shared != 7) abort();
+  for (int i = 0; i < 8; ++i) free(kept[i]);
+}
+int main(void) {
+  atexit(configure);
+  configure();
+  return 0;
+}
+"""
+
+
+def run_c(tmp_path: Path, text: str, major: int) -> subprocess.CompletedProcess[str]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
     source, binary = tmp_path / "program.c", tmp_path / "program"
-    source.write_text(C_PROGRAM)
+    source.write_text(text)
     subprocess.run([compiler, source, FOLDER / f"libcudart.so.{major}", "-o", binary], check=True)
-    done = subprocess.run(
+    return subprocess.run(
         [binary],
         capture_output=True,
         text=True,
@@ -86,4 +110,15 @@ def test_a_program_in_c_runs_on_it(tmp_path: Path, major: int) -> None:
             "CUDASIM_MEMORY": "3GiB",
         },
     )
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_a_program_in_c_runs_on_it(tmp_path: Path, major: int) -> None:
+    done = run_c(tmp_path, C_PROGRAM, major)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 hello 3\n", "")
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_kernels_are_launched_while_the_process_exits(tmp_path: Path, major: int) -> None:
+    done = run_c(tmp_path, C_PROGRAM_AT_EXIT, major)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from arena import sim
 
 from ..simulated.cu import Cu
-from .rt import D2H, DEFAULT, H2D, SUCCESS, Rt
+from .rt import D2D, D2H, DEFAULT, H2D, SUCCESS, Rt
 
 MIB = 1 << 20
 PER_THREAD = 2
@@ -316,3 +317,99 @@ def test_a_call_takes_little_time(rt: Rt) -> None:
     for _ in range(1000):
         rt.lib.cudaGetDevice(ctypes.byref(device))
     assert time.perf_counter() - begin < 1
+
+
+def test_a_context_of_the_driver_stays_current_when_another_device_is_reset(two: Rt) -> None:
+    cu = Cu()
+    two.ok("cudaSetDevice", 0)
+    context = cu.out("cuDevicePrimaryCtxRetain", 1)
+    cu.ok("cuCtxPushCurrent", context)
+
+    def reset_the_first() -> None:
+        two.ok("cudaFree", 0)
+        two.ok("cudaDeviceReset")
+
+    thread = threading.Thread(target=reset_the_first)
+    thread.start()
+    thread.join()
+    data = two.malloc(512)
+    assert two.describe(data).device == 1
+    two.ok("cudaFree", data)
+    cu.ok("cuCtxPopCurrent", ctypes.byref(ctypes.c_uint64()))
+    cu.ok("cuDevicePrimaryCtxRelease", 1)
+
+
+def test_a_device_whose_context_the_driver_made_is_reset(rt: Rt) -> None:
+    cu = Cu()
+    cu.ok("cuInit", 0)
+    cu.ok("cuCtxSetCurrent", cu.out("cuDevicePrimaryCtxRetain", 0))
+    rt.ok("cudaDeviceReset")
+    rt.ok("cudaFree", rt.malloc(512))
+
+
+def test_a_device_is_no_peer_of_itself(two: Rt) -> None:
+    two.ok("cudaSetDevice", 1)
+    assert two.cudaDeviceEnablePeerAccess(1, 0) == "cudaErrorInvalidDevice"
+    two.ok("cudaDeviceEnablePeerAccess", 0, 0)
+    two.ok("cudaDeviceDisablePeerAccess", 0)
+    two.cudaGetLastError()
+
+
+def test_valid_devices_are_listed_or_all(two: Rt) -> None:
+    devices = (ctypes.c_int * 3)(1, 0, 1)
+    two.ok("cudaSetValidDevices", devices, 2)
+    assert two.out("cudaGetDevice", kind=ctypes.c_int) == 1
+    two.ok("cudaSetValidDevices", None, 0)  # the default again
+    assert two.out("cudaGetDevice", kind=ctypes.c_int) == 0
+    assert two.cudaSetValidDevices(devices, 3) == "cudaErrorInvalidValue"  # more than there are
+    assert two.cudaSetValidDevices(None, 1) == "cudaErrorInvalidValue"
+    two.cudaGetLastError()
+
+
+def test_memory_is_prefetched_only_to_the_host_or_to_a_device(rt: Rt) -> None:
+    if rt.major >= 13:
+        pytest.skip("takes a location, which the driver checks")
+    data = rt.out("cudaMallocManaged", 4096, 1)
+    rt.ok("cudaMemPrefetchAsync", data, 4096, ctypes.c_int(-1), 0)
+    assert rt.cudaMemPrefetchAsync(data, 4096, ctypes.c_int(-5), 0) == "cudaErrorInvalidDevice"
+    rt.ok("cudaFree", data)
+    rt.cudaGetLastError()
+
+
+def test_functions_of_the_driver_take_the_callers_default_stream(rt: Rt) -> None:
+    found = {}
+    for name in ("cudaGetDriverEntryPointByVersion", "cudaGetDriverEntryPointByVersion_ptsz"):
+        for flags in (0, 1, 2):  # default, legacy stream, per-thread stream
+            function = ctypes.c_uint64()
+            rt.ok(name, b"cuMemcpyHtoDAsync", ctypes.byref(function), 12000, flags, None)
+            found[name[-5:], flags] = function.value
+    assert found["rsion", 0] == found["rsion", 1] == found["_ptsz", 1]
+    assert found["_ptsz", 0] == found["_ptsz", 2] == found["rsion", 2]
+    assert found["_ptsz", 0] != found["rsion", 0]
+
+
+class ChannelFormat(ctypes.Structure):
+    _fields_ = [("bits", ctypes.c_int * 4), ("kind", ctypes.c_uint)]
+
+
+def test_a_channel_format_is_returned_by_value(rt: Rt) -> None:
+    create = rt.lib.cudaCreateChannelDesc
+    create.restype = ChannelFormat
+    found = create(32, 16, 8, 0, 2)
+    assert (list(found.bits), found.kind) == ([32, 16, 8, 0], 2)
+
+
+def test_a_library_is_not_loaded_from_a_directory(rt: Rt, tmp_path: Path) -> None:
+    library = ctypes.c_uint64()
+    path = str(tmp_path).encode()
+    assert rt.cudaLibraryLoadFromFile(ctypes.byref(library), path, 0, 0, 0, 0, 0, 0) == "cudaErrorFileNotFound"
+    rt.cudaGetLastError()
+
+
+def test_a_height_that_no_memory_has_is_refused(rt: Rt) -> None:
+    data, host = rt.malloc(512), ctypes.create_string_buffer(64)
+    for rows in (1 << 20, 1 << 40):
+        assert rt.cudaMemset2D(data, 2, 0, 1, rows) == "cudaErrorIllegalAddress"
+        assert rt.cudaMemcpy2D(host, 2, data, 2, 1, rows, D2H) == "cudaErrorIllegalAddress"
+        assert rt.cudaMemcpy2D(data, 2, data, 2, 1, rows, D2D) == "cudaErrorIllegalAddress"
+    rt.cudaGetLastError()

@@ -282,6 +282,23 @@ def test_what_can_be_launched_is_updated_from_a_graph_of_the_same_shape(cu: Cu) 
     assert info.node == listed(cu, "cuGraphGetNodes", other.graph)[0]
 
 
+def test_an_update_compares_the_graphs_in_a_graph(cu: Cu) -> None:
+    address, info = cu.alloc(512), UpdateInfo()
+
+    def with_child(value: int, extra: bool = False) -> Builder:
+        inner, outer = Builder(cu), Builder(cu)
+        first = inner.memset(address, value)
+        if extra:
+            inner.empty(first)
+        outer.add("cuGraphAddChildGraphNode", (), inner.graph)
+        return outer
+
+    exec_ = with_child(1).instantiate()
+    cu.ok("cuGraphExecUpdate", exec_, with_child(2).graph, ctypes.byref(info))
+    refused = cu.cuGraphExecUpdate(exec_, with_child(3, extra=True).graph, ctypes.byref(info))
+    assert (refused, info.result) == ("CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", 2)
+
+
 def test_flags_of_an_instantiation_are_kept(cu: Cu) -> None:
     build, flags = Builder(cu), ctypes.c_uint64()
     cu.ok("cuGraphExecGetFlags", build.instantiate(9), ctypes.byref(flags))

@@ -233,6 +233,7 @@ def test_occupancy_is_limited_by_threads_registers_and_shared_memory(cu: Cu, ker
     assert blocks("greedy", 256) == 1  # registers
     assert blocks("free", 32, 40 << 10) == 4  # 164 KiB of shared memory
     assert blocks("bounded", 256) == 0
+    assert blocks("sharing", 32, (1 << 64) - 1024) == 0  # with its own shared memory, 2**64 bytes
     assert (
         cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(ctypes.c_int()), kernel("free"), 0, 0)
         == INVALID_VALUE

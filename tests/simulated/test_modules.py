@@ -183,6 +183,13 @@ def test_kernels_and_variables_of_ptx_are_found(cu: Cu) -> None:
         assert cu.cuModuleGetGlobal(ctypes.byref(ctypes.c_uint64()), None, module, name) == NOT_FOUND
 
 
+def test_a_type_that_ptx_does_not_have_is_refused(cu: Cu) -> None:
+    """16 variables of 2**60 bytes would be 2**64, and so nothing."""
+    declared = "".join(f".global .b{1 << 63} large{i};" for i in range(16))
+    code = f".version 8.0 .target sm_80 {declared}".encode()
+    assert cu.cuModuleLoadData(ctypes.byref(ctypes.c_uint64()), code) == "CUDA_ERROR_INVALID_PTX"
+
+
 def test_a_fat_binary_is_searched_for_the_best_image(cu: Cu) -> None:
     older, newer = cubin(Kernel("older")), cubin(Kernel("newer"), architecture=86)
     ptx = entry(PTX.rstrip(b"\0"), kind=1, architecture=75)

@@ -123,3 +123,23 @@ def test_rows_that_nothing_orders_race_and_what_is_between_them_does_not(cu: Cu)
     assert sim.findings() == []
     cu.ok("cuMemsetD8Async", address + 64, 3, 1, two)
     expect("race")
+
+
+def test_a_place_before_the_memory_is_refused(cu: Cu) -> None:
+    """As from an int that is -1: the sum is an address of the same memory."""
+    address, back = cu.alloc(64), ctypes.create_string_buffer(64)
+    for place in ("src_x", "src_y", "src_z"):
+        box = Copy3D(src_type=DEVICE, src_device=address + 32, src_pitch=8, src_height=2)
+        box.dst_type, box.dst_host, box.width, box.height, box.depth = HOST, ctypes.addressof(back), 4, 1, 1
+        cu.ok("cuMemcpy3D", ctypes.byref(box))
+        setattr(box, place, (1 << 64) - 1)
+        assert cu.cuMemcpy3D(ctypes.byref(box)) == INVALID_VALUE
+
+
+def test_rows_beyond_the_memory_are_refused_however_many(cu: Cu) -> None:
+    address, back = cu.alloc(64), ctypes.create_string_buffer(64)
+    for height in (1 << 20, 1 << 40):
+        down = Copy2D(src_type=DEVICE, src_device=address, src_pitch=2, width=1, height=height)
+        down.dst_type, down.dst_host, down.dst_pitch = HOST, ctypes.addressof(back), 2
+        assert cu.cuMemcpy2D(ctypes.byref(down)) == ILLEGAL_ADDRESS
+        assert cu.cuMemsetD2D8(address, 2, 0, 1, height) == ILLEGAL_ADDRESS

@@ -1,8 +1,8 @@
 """Tests of dry runs with the real PyTorch, and of arena.torch. They run with `make test-torch` only: see README.md.
 
 This process imports PyTorch on the simulated libraries, and forks one process for each test: PyTorch takes seconds to
-import, chooses its allocator once, and keeps what it found. Each of these processes exits as any program does, and a test
-fails if its process crashes or prints something then.
+import, chooses its allocator once, and keeps what it found. Each of these processes exits as any program does, and a
+test fails if its process crashes or prints something then.
 """
 
 from __future__ import annotations

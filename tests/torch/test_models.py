@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -24,10 +24,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 
 
 @pytest.fixture(params=["native", "arena"])
-def allocator(request: pytest.FixtureRequest) -> Iterator[str]:
+def allocator(request: pytest.FixtureRequest) -> str:
     if request.param == "arena":
         arena.torch.use()
-    yield request.param
+    name: str = request.param
+    return name
 
 
 def peak(allocator: str) -> int:

@@ -41,7 +41,9 @@ def test_every_allocation_is_one_of_the_driver_and_cached_memory_is_returned() -
 
 
 def test_out_of_memory_is_pytorchs_error_and_it_goes_on() -> None:
-    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 100.00 GiB. GPU 0 has a total capacity of 14.74"):
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"Tried to allocate 100.00 GiB. GPU 0 has a total capacity of 14.74"
+    ):
         torch.empty(100 << 30, dtype=torch.uint8, device="cuda")
     assert torch.empty(8 << 30, dtype=torch.uint8, device="cuda").numel() == 8 << 30
 
@@ -51,7 +53,6 @@ def test_what_is_copied_is_there() -> None:
     there = x.cuda()
     assert torch.equal(there.cpu(), x)
     assert torch.equal(there.clone().cpu(), x)
-    assert torch.equal(there.view(100, 100)[::2].contiguous().shape and there.cpu(), x)
     pinned = torch.empty(10_000, dtype=torch.int64, pin_memory=True)
     pinned.copy_(there, non_blocking=True)
     torch.cuda.synchronize()
@@ -141,6 +142,7 @@ with arena.sim.dryrun(card="t4"):
 def test_a_captured_graph_is_replayed() -> None:
     source, target = torch.zeros(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         target.copy_(source)
     torch.cuda.current_stream().wait_stream(side)
@@ -213,6 +215,7 @@ def test_workers_work_after_cuda_was_used() -> None:
         (lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=2), (1, 1, 128, 128)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
 def test_other_libraries_run(operation: object, shape: tuple[int, ...]) -> None:
     assert callable(operation)
     assert operation(torch.zeros(64, 64, device="cuda")).shape == shape
@@ -233,7 +236,7 @@ def test_torch_compile_says_what_is_missing() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    with pytest.raises(Exception, match=r"(?i)triton|compiler|gcc"):
+    with pytest.raises(Exception, match=r"libcuda\.so"):
         double(torch.zeros(10, device="cuda"))
 
 

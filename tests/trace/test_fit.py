@@ -292,7 +292,7 @@ def test_allocations_without_lines_are_matched_in_order() -> None:
         ({"cap": 0}, "cap=0 leaves nothing"),
         ({"cap": "80%"}, "name the device with device="),
         ({"device": "gpu"}, "there is no card 'gpu'"),
-        ({"device": 77}, "device=77 does not exist; this machine has 1 device"),
+        ({"device": 77}, r"device=77 does not exist; this machine has \d devices?"),
         ({"device": "1GiB", "outside": "2GiB"}, "leaves no memory of device='1GiB'"),
         ({"vmm": "yes"}, "vmm='yes' is not accepted"),
         ({"outside": "much"}, "outside='much' is not a size"),

@@ -251,7 +251,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._fire_pressure()
 
     def trim(self, *, compact: bool = False) -> None:
-        """Give wholly free handles that no stream uses back to the device, down to what ``reserve=`` keeps.
+        """Return entirely free handles that no stream uses to the device, down to what ``reserve=`` keeps.
 
         With ``compact=True``, every granule that no live block touches is given back: data is moved under its pointers,
         if the arena's own ``compact=`` allows that now. While a stream is being captured nothing is given back; with

@@ -72,8 +72,8 @@ std::uint64_t read_device(int number, std::uint64_t DeviceState::* field) {
   guarded([&](Machine& m) {
     const std::size_t count = m.initialised ? m.devices.size() : static_cast<std::size_t>(m.settings.devices);
     if (number < 0 || static_cast<std::size_t>(number) >= count) {
-      throw std::invalid_argument("there is no device " + std::to_string(number) +
-                                  "; the devices are numbered from 0, and there are " + std::to_string(count));
+      throw std::invalid_argument("device=" + std::to_string(number) + " does not exist; this machine has " +
+                                  std::to_string(count) + (count == 1 ? " device" : " devices"));
     }
     if (m.initialised) value = (*m.devices[static_cast<std::size_t>(number)]).*field;
   });

@@ -5,6 +5,7 @@
 // copies to the host and from pinned memory, but not for copies and fills that stay on the device.
 #include "cudasim/api/copies.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "cudasim/api/capture.hpp"
@@ -15,6 +16,8 @@
 
 namespace cudasim {
 namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 47;  // more than there are addresses
 
 bool on_device(Machine& m, std::uint64_t address) {
   const Mapping* mapping = m.space->mapping_at(address);
@@ -73,6 +76,14 @@ bool pieces_of(const Copy& copy, const Side& side, bool write, std::vector<Piece
 void add_effects(Work& work, const Copy& copy, const Side& side, bool write) {
   if (!side.managed) return;
   each_row(copy, side, [&](std::uint64_t offset) { work.effects.push_back(row_effect(copy, side, write, offset)); });
+}
+
+// Checked before rows are listed: a height that was computed wrongly can be more rows than the host has memory for.
+void check_last_row(Machine& m, const Copy& copy, const Side& side, bool write, const ContextRef& context) {
+  if (!side.managed) return;
+  Effect last = row_effect(copy, side, write, (copy.depth - 1) * side.slice + (copy.height - 1) * side.pitch);
+  if (last.context == nullptr) last.context = context;
+  require(locate(m, last, nullptr), kIllegalAddress);
 }
 
 // Runs on a worker, or on the calling thread after it let go of the machine.
@@ -163,14 +174,18 @@ void fill_piece(const Piece& piece, unsigned value, unsigned unit) {
   for (std::uint64_t at = 0; at < piece.size; at += unit) std::memcpy(piece.data + at, &value, unit);
 }
 
+Effect row_effect(const Fill& fill, std::uint64_t row, const std::shared_ptr<const ContextState>& context) {
+  return {
+      .address = fill.address + row * fill.pitch, .size = fill.row, .write = true, .copy = false, .context = context};
+}
+
 Result run_fill(const Fill& fill, const std::shared_ptr<const ContextState>& context) {
   std::vector<Piece> pieces;
   {
     const std::lock_guard lock(machine().mutex);
     if (!machine().initialised) return kSuccess;
     for (std::uint64_t y = 0; y < fill.rows; ++y) {
-      const Effect row{fill.address + y * fill.pitch, fill.row, true, false, context};
-      if (!locate(machine(), row, &pieces)) return kIllegalAddress;
+      if (!locate(machine(), row_effect(fill, y, context), &pieces)) return kIllegalAddress;
     }
   }
   for (const Piece& piece : pieces) fill_piece(piece, fill.value, fill.unit);
@@ -215,13 +230,15 @@ struct GivenSide {
   cu::MemoryType type;
   const void* host;
   cu::DevicePtr device;
-  std::size_t x, y, z, pitch, height;
+  std::size_t x = 0, y = 0, z = 0;
+  std::size_t pitch = 0, height = 0;  // of a slice; 0: as the copy needs
 };
 
 Side described_side(Call& call, const GivenSide& given, const Copy& copy) {
   require(given.type != cu::MemoryType::kArray, kNotSupported);
   const bool host = given.type == cu::MemoryType::kHost;
   require(host || given.type == cu::MemoryType::kDevice || given.type == cu::MemoryType::kUnified, kInvalidValue);
+  require(std::max({given.x, given.y, given.z}) <= kMostBytes && given.height <= kMostBytes, kInvalidValue);
   Side side{.address = host ? address_of(given.host) : given.device, .managed = false};
   side.pitch = given.pitch != 0 ? given.pitch : given.x + copy.width;
   const std::size_t height = given.height != 0 ? given.height : given.y + copy.height;
@@ -238,7 +255,7 @@ Side described_side(Call& call, const GivenSide& given, const Copy& copy) {
 }
 
 void check_extent(const Copy& copy) {
-  const auto most = std::uint64_t{1} << 47;  // more than there are addresses
+  const std::uint64_t most = kMostBytes;
   require(copy.width <= most && copy.height <= most && copy.depth <= most, kInvalidValue);
   require(copy.width == 0 || copy.height <= most / copy.width, kInvalidValue);
   require(copy.width == 0 || copy.height == 0 || copy.depth <= most / (copy.width * copy.height), kInvalidValue);
@@ -256,10 +273,20 @@ Copy unified_copy(Call& call, std::uint64_t dst, std::uint64_t src, std::uint64_
 Copy described_copy(Call& call, const cu::Memcpy2D& given) {
   Copy copy{.width = given.width, .height = given.height};
   check_extent(copy);
-  copy.src = described_side(
-      call, {given.src_type, given.src_host, given.src_device, given.src_x, given.src_y, 0, given.src_pitch, 0}, copy);
-  copy.dst = described_side(
-      call, {given.dst_type, given.dst_host, given.dst_device, given.dst_x, given.dst_y, 0, given.dst_pitch, 0}, copy);
+  const GivenSide src{.type = given.src_type,
+                      .host = given.src_host,
+                      .device = given.src_device,
+                      .x = given.src_x,
+                      .y = given.src_y,
+                      .pitch = given.src_pitch};
+  const GivenSide dst{.type = given.dst_type,
+                      .host = given.dst_host,
+                      .device = given.dst_device,
+                      .x = given.dst_x,
+                      .y = given.dst_y,
+                      .pitch = given.dst_pitch};
+  copy.src = described_side(call, src, copy);
+  copy.dst = described_side(call, dst, copy);
   return copy;
 }
 
@@ -267,14 +294,24 @@ Copy described_copy(Call& call, const cu::Memcpy3D& given) {
   require(given.src_lod == 0 && given.dst_lod == 0, kInvalidValue);
   Copy copy{.width = given.width, .height = given.height, .depth = given.depth};
   check_extent(copy);
-  copy.src = described_side(call,
-                            {given.src_type, given.src_host, given.src_device, given.src_x, given.src_y, given.src_z,
-                             given.src_pitch, given.src_height},
-                            copy);
-  copy.dst = described_side(call,
-                            {given.dst_type, given.dst_host, given.dst_device, given.dst_x, given.dst_y, given.dst_z,
-                             given.dst_pitch, given.dst_height},
-                            copy);
+  const GivenSide src{.type = given.src_type,
+                      .host = given.src_host,
+                      .device = given.src_device,
+                      .x = given.src_x,
+                      .y = given.src_y,
+                      .z = given.src_z,
+                      .pitch = given.src_pitch,
+                      .height = given.src_height};
+  const GivenSide dst{.type = given.dst_type,
+                      .host = given.dst_host,
+                      .device = given.dst_device,
+                      .x = given.dst_x,
+                      .y = given.dst_y,
+                      .z = given.dst_z,
+                      .pitch = given.dst_pitch,
+                      .height = given.dst_height};
+  copy.src = described_side(call, src, copy);
+  copy.dst = described_side(call, dst, copy);
   return copy;
 }
 
@@ -283,7 +320,7 @@ void check_fill(const Fill& fill) {
   if (fill.rows <= 1) return;
   require(fill.pitch % fill.unit == 0 && fill.pitch >= fill.row && fill.pitch <= static_cast<unsigned>(kMaxPitchBytes),
           kInvalidValue);
-  require(fill.rows <= (std::uint64_t{1} << 47) / std::max<std::uint64_t>(fill.pitch, 1), kInvalidValue);
+  require(fill.rows <= kMostBytes / std::max<std::uint64_t>(fill.pitch, 1), kInvalidValue);
 }
 
 Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
@@ -299,9 +336,7 @@ Work copy_work(std::string_view name, Copy copy, const ContextRef& context) {
 
 Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context) {
   Work work{.name = name, .bytes = fill.row * fill.rows, .node = cu::GraphNodeType::kMemset};
-  for (std::uint64_t y = 0; y < fill.rows; ++y) {
-    work.effects.push_back({fill.address + y * fill.pitch, fill.row, true, false, context});
-  }
+  for (std::uint64_t y = 0; y < fill.rows; ++y) work.effects.push_back(row_effect(fill, y, context));
   work.run = [fill, context = std::shared_ptr<const ContextState>(context)] { return run_fill(fill, context); };
   return work;
 }
@@ -312,6 +347,8 @@ Result queue_copy(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
   if (synchronous) check_may_wait(call, stream);
   if (copy.size() == 0) return kSuccess;
   require(copy.dst.address != 0 && copy.src.address != 0, kInvalidValue);
+  check_last_row(m, copy, copy.dst, true, stream->context);
+  check_last_row(m, copy, copy.src, false, stream->context);
   const bool captured = stream->capture != nullptr;
   if (!copy.src.managed && !captured) {
     const Work checked = copy_work(call.name, copy, stream->context);
@@ -337,6 +374,8 @@ Result queue_fill(Call& call, const Fill& given, cu::Stream handle, bool synchro
   Fill fill = given;
   if (fill.rows == 1 || fill.pitch == fill.row)
     fill = {.address = given.address, .row = given.row * given.rows, .value = given.value, .unit = given.unit};
+  // As for copies, before rows are listed.
+  require(locate(call.machine, row_effect(fill, fill.rows - 1, stream->context), nullptr), kIllegalAddress);
   Work work = fill_work(call.name, fill, stream->context);
   if (stream->capture) work.params = describe(given);
   submit(call, stream, std::move(work));

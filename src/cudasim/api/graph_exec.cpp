@@ -34,8 +34,10 @@ std::vector<ExecState::Shape> shape_of(const GraphState& graph) {
   for (const NodeRef& node : graph.nodes) places.emplace(node.get(), places.size());
   for (const NodeRef& node : graph.nodes) {
     const KernelParams* kernel = kernel_in(node->work);
-    ExecState::Shape one{
-        .type = node->work.node, .dependencies = {}, .context = kernel ? kernel->function->module->context : nullptr};
+    ExecState::Shape one{.type = node->work.node,
+                         .dependencies = {},
+                         .context = kernel ? kernel->function->module->context : nullptr,
+                         .child = node->child ? shape_of(*node->child) : std::vector<ExecState::Shape>{}};
     for (const NodeState* before : node->dependencies) one.dependencies.push_back(places.at(before));
     std::sort(one.dependencies.begin(), one.dependencies.end());
     shape.push_back(std::move(one));
@@ -85,15 +87,18 @@ void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
 }
 
 // The first difference between what can be launched and a graph, or success.
-cu::GraphExecUpdateResultInfo compare(const ExecState& exec, const GraphState& graph) {
+cu::GraphExecUpdateResultInfo compare(const std::vector<ExecState::Shape>& old, const GraphState& graph) {
   using enum cu::GraphExecUpdateResult;
   const auto shape = shape_of(graph);
-  if (shape.size() != exec.shape.size()) return {kTopologyChanged, nullptr, nullptr};
+  if (shape.size() != old.size()) return {kTopologyChanged, nullptr, nullptr};
   for (std::size_t i = 0; i < shape.size(); ++i) {
     const cu::GraphNode node = graph.nodes[i]->handle;
-    if (shape[i].type != exec.shape[i].type) return {kNodeTypeChanged, node, nullptr};
-    if (shape[i].dependencies != exec.shape[i].dependencies) return {kTopologyChanged, node, nullptr};
-    if (shape[i].context != exec.shape[i].context) return {kUnsupportedFunctionChange, node, nullptr};
+    if (shape[i].type != old[i].type) return {kNodeTypeChanged, node, nullptr};
+    if (shape[i].dependencies != old[i].dependencies) return {kTopologyChanged, node, nullptr};
+    if (shape[i].context != old[i].context) return {kUnsupportedFunctionChange, node, nullptr};
+    if (!graph.nodes[i]->child) continue;
+    const auto inner = compare(old[i].child, *graph.nodes[i]->child);
+    if (inner.result != kSuccess) return inner;
   }
   return {kSuccess, nullptr, nullptr};
 }
@@ -176,7 +181,7 @@ CUDASIM_EXPORT Result cuGraphExecUpdate_v2(cu::GraphExec handle, cu::Graph graph
     *info = {cu::GraphExecUpdateResult::kError, nullptr, nullptr};
     const ExecRef exec = exec_of(call, handle);
     const GraphRef graph = graph_of(call, graph_handle);
-    *info = compare(*exec, *graph);
+    *info = compare(exec->shape, *graph);
     require(info->result == cu::GraphExecUpdateResult::kSuccess, kGraphExecUpdateFailure);
     exec->work = ordered_work(*graph);
     exec->users = std::make_shared<UserRefs>(graph->users);

@@ -54,6 +54,7 @@ struct ExecState {
     cu::GraphNodeType type;
     std::vector<std::size_t> dependencies;  // by their place
     const ContextState* context;            // of a kernel
+    std::vector<Shape> child;               // of a node that is a graph
   };
   std::vector<Work> work;
   std::vector<Shape> shape;

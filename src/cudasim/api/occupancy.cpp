@@ -92,8 +92,9 @@ int blocks_that_fit(const Card& card, const KernelInfo& kernel, std::uint64_t th
     const int fitting = card.registers_per_multiprocessor / kPartitions / registers_per_warp(kernel) * kPartitions;
     blocks = std::min(blocks, fitting / warps);
   }
-  const std::uint64_t shared = static_cast<unsigned>(kernel.shared) + dynamic_shared;
-  if (shared > static_cast<unsigned>(card.shared_per_block_optin)) return 0;
+  const auto most_shared = static_cast<unsigned>(card.shared_per_block_optin);
+  const std::uint64_t shared = static_cast<unsigned>(kernel.shared) + std::min<std::uint64_t>(dynamic_shared, 1U << 31);
+  if (shared > most_shared) return 0;
   const int unit = card.major >= 8 ? 128 : 256;
   const int per_block = round_up_to(static_cast<int>(shared) + card.reserved_shared(), unit);
   if (per_block > 0) blocks = std::min(blocks, card.shared_per_multiprocessor / per_block);

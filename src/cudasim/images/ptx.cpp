@@ -27,15 +27,18 @@ std::uint64_t number_of(std::string_view text) {
   return value;
 }
 
+constexpr std::uint64_t kLargestType = 16;  // bytes: .b128
+
 // Bytes of a type: .u32 has 4; 0 for what is no type.
 std::uint64_t size_of_type(std::string_view type) {
   if (type.starts_with(".pred")) return 1;
   const std::size_t digits = type.find_first_of("0123456789");
   if (digits != 2 || std::string_view("usfb").find(type[1]) == std::string_view::npos) return 0;
   const std::string_view bits = type.substr(digits);
-  return std::all_of(bits.begin(), bits.end(), [](unsigned char c) { return std::isdigit(c) != 0; })
-             ? number_of(bits) / 8
-             : 0;
+  if (!std::all_of(bits.begin(), bits.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) return 0;
+  const std::uint64_t size = number_of(bits) / 8;
+  if (size > kLargestType) refuse();
+  return size;
 }
 
 class Reader {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/exports.hpp"
+#include "runtime/kernels.hpp"
 #include "runtime/state.hpp"
 
 using namespace cudart;
@@ -96,14 +97,19 @@ CUDART_EXPORT Error cudaInitDevice(int device, unsigned device_flags, unsigned f
   });
 }
 
-// A preference among devices that are all usable here; what is not a device is an error.
+// A preference among devices that are all usable here; what is not a device is an error. An empty list restores the
+// default.
 CUDART_EXPORT Error cudaSetValidDevices(int* devices, int count) {
   return with_driver([&](const Driver& driver) {
-    if (devices == nullptr || count <= 0) return Error::kInvalidValue;
+    int available = 0;
+    if (const cu::Result counted = driver.cuDeviceGetCount(&available); counted != cu::Result::kSuccess) {
+      return error_of(counted);
+    }
+    if (count < 0 || count > available || (count > 0 && devices == nullptr)) return Error::kInvalidValue;
     for (int i = 0; i < count; ++i) {
       if (const Error error = check_device(driver, devices[i]); error != Error::kSuccess) return error;
     }
-    thread_state().device = devices[0];
+    thread_state().device = count > 0 ? devices[0] : 0;
     return Error::kSuccess;
   });
 }
@@ -151,8 +157,13 @@ CUDART_EXPORT Error cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 
 CUDART_EXPORT Error cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  return with_primary_of(
-      peer, [&](const Driver& driver, cu::Context context) { return driver.cuCtxEnablePeerAccess(context, flags); });
+  return with_primary_of(peer, [&](const Driver& driver, cu::Context context) {
+    int device = 0;
+    const cu::Result asked = driver.cuCtxGetDevice(&device);
+    if (asked != cu::Result::kSuccess) return error_of(asked);
+    if (peer == device) return Error::kInvalidDevice;  // where the driver says that the context is invalid
+    return error_of(driver.cuCtxEnablePeerAccess(context, flags));
+  });
 }
 
 CUDART_EXPORT Error cudaDeviceDisablePeerAccess(int peer) {
@@ -231,8 +242,17 @@ CUDART_EXPORT Error cudaDeviceReset() {
   return with_driver([](const Driver& driver) {
     int device = thread_state().device;
     driver.cuCtxGetDevice(&device);
+    unsigned flags = 0;
+    int is_active = 0;
+    driver.cuDevicePrimaryCtxGetState(device, &flags, &is_active);
+    // A program that uses the driver directly may have made it. Threads that have it current are found by its handle.
+    cu::Context ending = nullptr;
+    Error error = is_active != 0 ? primary_context(driver, device, &ending) : Error::kSuccess;
+    if (error == Error::kSuccess) error = error_of(driver.cuDevicePrimaryCtxReset_v2(device));
+    if (error != Error::kSuccess) return error;
+    kernels().forget_memory(device);
     forget_primary_context(device);
-    return driver.cuDevicePrimaryCtxReset_v2(device);
+    return error;
   });
 }
 

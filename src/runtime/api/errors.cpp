@@ -7,6 +7,9 @@ namespace {
 
 constexpr int kVersion = CUDART_MAJOR >= 13 ? 13000 : 12090;
 
+// Which default stream a looked-up function uses. Without a flag, the caller's own.
+constexpr unsigned long long kPerThreadStream = 2;
+
 const char* name_of(Error error) {
   switch (error) {
 #define RT_ERROR(ours, theirs, value, text) \
@@ -33,6 +36,7 @@ Error look_up(const char* symbol, void** function, int version, unsigned long lo
               cu::ProcAddressQuery* status) {
   return with_driver([&](const Driver& driver) {
     if (symbol == nullptr || function == nullptr) return Error::kInvalidValue;
+    if (flags == 0 && thread_state().null_is_per_thread) flags = kPerThreadStream;
     cu::ProcAddressQuery found{};
     const cu::Result result = driver.cuGetProcAddress_v2(symbol, function, version, flags, &found);
     if (status != nullptr) *status = found;

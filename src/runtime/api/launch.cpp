@@ -1,5 +1,8 @@
 // Launches: what compiled code calls to register and start its kernels, and what programs ask about them.
+#include <algorithm>
 #include <cstring>
+#include <limits>
+#include <memory>
 
 #include "runtime/exports.hpp"
 #include "runtime/kernels.hpp"
@@ -27,10 +30,15 @@ Error launch_error(cu::Result result) {
   return result == cu::Result::kInvalidValue ? Error::kInvalidConfiguration : error_of(result);
 }
 
+// Sizes that the driver's parameter cannot hold stay larger than any device accepts.
+unsigned shared_bytes(std::size_t size) {
+  return static_cast<unsigned>(std::min<std::size_t>(size, std::numeric_limits<unsigned>::max()));
+}
+
 Error launch(const Driver& driver, cu::Kernel kernel, const LaunchShape& shape, void** arguments) {
-  return launch_error(driver.cuLaunchKernel(
-      as_function(kernel), shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y, shape.block.z,
-      static_cast<unsigned>(shape.shared), stream_for(shape.stream), arguments, nullptr));
+  return launch_error(driver.cuLaunchKernel(as_function(kernel), shape.grid.x, shape.grid.y, shape.grid.z,
+                                            shape.block.x, shape.block.y, shape.block.z, shared_bytes(shape.shared),
+                                            stream_for(shape.stream), arguments, nullptr));
 }
 
 cu::LaunchConfig driver_config(const rt::LaunchConfig& config) {
@@ -40,7 +48,7 @@ cu::LaunchConfig driver_config(const rt::LaunchConfig& config) {
           .block_x = config.block.x,
           .block_y = config.block.y,
           .block_z = config.block.z,
-          .shared_bytes = static_cast<unsigned>(config.shared),
+          .shared_bytes = shared_bytes(config.shared),
           .stream = stream_for(config.stream),
           .attributes = static_cast<cu::LaunchAttribute*>(config.attributes),
           .attribute_count = config.attribute_count};
@@ -108,18 +116,21 @@ CUDART_EXPORT char __cudaInitModule(void**) { return 1; }
 
 CUDART_EXPORT unsigned __cudaPushCallConfiguration(rt::Dim3 grid, rt::Dim3 block, std::size_t shared,
                                                    rt::Stream stream) {
-  thread_state().configurations.push_back({.grid = grid, .block = block, .shared = shared, .stream = stream});
+  PushedShape*& pushed = thread_state().pushed;
+  pushed =
+      new PushedShape{.shape = {.grid = grid, .block = block, .shared = shared, .stream = stream}, .outer = pushed};
   return 0;
 }
 
 CUDART_EXPORT Error __cudaPopCallConfiguration(rt::Dim3* grid, rt::Dim3* block, std::size_t* shared, void* stream) {
-  auto& pushed = thread_state().configurations;
-  if (pushed.empty()) return remember(Error::kMissingConfiguration);
-  *grid = pushed.back().grid;
-  *block = pushed.back().block;
-  *shared = pushed.back().shared;
-  *static_cast<rt::Stream*>(stream) = pushed.back().stream;
-  pushed.pop_back();
+  PushedShape*& pushed = thread_state().pushed;
+  if (pushed == nullptr) return remember(Error::kMissingConfiguration);
+  const std::unique_ptr<PushedShape> popped(pushed);
+  pushed = popped->outer;
+  *grid = popped->shape.grid;
+  *block = popped->shape.block;
+  *shared = popped->shape.shared;
+  *static_cast<rt::Stream*>(stream) = popped->shape.stream;
   return Error::kSuccess;
 }
 
@@ -149,8 +160,7 @@ CUDART_EXPORT Error cudaLaunchCooperativeKernel(const void* function, rt::Dim3 g
                                                 std::size_t shared, rt::Stream stream) {
   return with_kernel(function, [&](const Driver& driver, cu::Kernel kernel) {
     return launch_error(driver.cuLaunchCooperativeKernel(as_function(kernel), grid.x, grid.y, grid.z, block.x, block.y,
-                                                         block.z, static_cast<unsigned>(shared), stream_for(stream),
-                                                         arguments));
+                                                         block.z, shared_bytes(shared), stream_for(stream), arguments));
   });
 }
 
@@ -162,7 +172,9 @@ CUDART_EXPORT Error cudaFuncGetAttributes(rt::FuncAttributes* attributes, const 
 
 CUDART_EXPORT Error cudaFuncSetAttribute(const void* function, unsigned attribute, int value) {
   return with_kernel(function, [&](const Driver& driver, cu::Kernel kernel) {
-    return driver.cuFuncSetAttribute(as_function(kernel), attribute, value);
+    int device = 0;
+    const cu::Result result = driver.cuCtxGetDevice(&device);
+    return result == cu::Result::kSuccess ? driver.cuKernelSetAttribute(attribute, value, kernel, device) : result;
   });
 }
 

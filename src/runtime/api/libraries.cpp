@@ -1,6 +1,8 @@
 // Device code that a program loads itself.
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <vector>
 
 #include "runtime/exports.hpp"
@@ -21,8 +23,10 @@ CUDART_EXPORT Error cudaLibraryLoadFromFile(cu::Library* library, const char* pa
                                             void** jit_values, unsigned jit_count, unsigned* options, void** values,
                                             unsigned count) {
   if (path == nullptr) return remember(Error::kInvalidValue);
+  std::error_code error;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return remember(Error::kFileNotFound);
+  // A directory can be opened, but to read it throws.
+  if (!file || std::filesystem::is_directory(path, error)) return remember(Error::kFileNotFound);
   std::vector<char> code{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   code.push_back('\0');  // PTX is text
   return cudaLibraryLoadData(library, code.data(), jit_options, jit_values, jit_count, options, values, count);

@@ -48,9 +48,10 @@ Error prefetch(const void* ptr, std::size_t count, rt::MemLocation location, uns
 
 #if CUDART_MAJOR < 13
 // CUDA 12's older functions take a device, or -1 for the host.
+constexpr int kHost = -1;
 rt::MemLocation location_of(int device) {
-  return device < 0 ? rt::MemLocation{.type = cu::MemLocationType::kHost, .id = 0}
-                    : rt::MemLocation{.type = cu::MemLocationType::kDevice, .id = device};
+  return device == kHost ? rt::MemLocation{.type = cu::MemLocationType::kHost, .id = 0}
+                         : rt::MemLocation{.type = cu::MemLocationType::kDevice, .id = device};
 }
 #endif
 
@@ -103,6 +104,11 @@ CUDART_EXPORT Error cudaMalloc3D(rt::PitchedPtr* ptr, rt::Extent extent) {
   ptr->width = extent.width;
   ptr->height = extent.height;
   return cudaMallocPitch(&ptr->ptr, &ptr->pitch, extent.width, rows);
+}
+
+// Returns a struct, so it cannot be one of those that only return an error.
+CUDART_EXPORT rt::ChannelFormat cudaCreateChannelDesc(int x, int y, int z, int w, unsigned kind) {
+  return {.x = x, .y = y, .z = z, .w = w, .kind = kind};
 }
 
 CUDART_EXPORT Error cudaMallocHost(void** ptr, std::size_t size) { return allocate_host(ptr, size, 0); }
