@@ -2,9 +2,9 @@
 
     python benchmarks/torch_steps.py [--json FILE]
 
-Needs PyTorch with CUDA beside arena: `make test-torch` makes such an environment in build/torch. Each way runs in a process
-of its own; they take turns, and the best of their rounds counts. Bounds: a dry step takes less time than one on the CPU
-with real arithmetic; an allocation takes at most what PyTorch's own allocator takes.
+Needs PyTorch with CUDA beside arena: `make test-torch` makes such an environment in build/torch. Each way runs in a
+process of its own; they take turns, and the best of their rounds counts. Bounds: a dry step takes less time than one on
+the CPU with real arithmetic; an allocation takes at most what PyTorch's own allocator takes.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def main() -> int:
             )
             allocations[size] = row
             ratio = row["arena"] / row["PyTorch"]
-            print(f"  n = {size:<10,} PyTorch's {row['PyTorch']:>6.0f}   arena {row['arena']:>6.0f}   ratio {ratio:.2f}")
+            print(
+                f"  n = {size:<10,} PyTorch's {row['PyTorch']:>6.0f}   arena {row['arena']:>6.0f}   ratio {ratio:.2f}"
+            )
     if options.json:
         options.json.write_text(json.dumps({"steps": steps, "allocations": allocations}, indent=1))
     return 0
