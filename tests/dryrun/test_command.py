@@ -57,7 +57,7 @@ def test_a_program_that_does_not_fit_is_told_with_the_request_and_its_line(tmp_p
     done = dry(tmp_path, WITH_ARENA, 20 << 10, options=("--card", "t4"))
     assert done.returncode == 1
     assert "OutOfMemoryError: out of memory: " in done.stderr
-    assert "arena: does not fit on t4: 20 GiB could not be had at train.py:9 in step" in done.stderr
+    assert "arena: does not fit on t4: a request for 20 GiB failed at train.py:9 in step" in done.stderr
     assert "cards that may be large enough: l4 (21.95 GiB) and larger" in done.stderr
     following = done.stderr.splitlines()[-1].removeprefix("Next: ")
     again = run_arena(*shlex.split(following)[1:])

@@ -99,7 +99,7 @@ def save_history(torch: Any, path: Path) -> str | None:
         with path.open("wb") as file:
             pickle.dump(snapshot, file)
     except Exception as error:  # private functions of PyTorch: whatever they raise, the figures above are good
-        return f"PyTorch's history could not be had: {type(error).__name__}: {error}"
+        return f"PyTorch's history could not be read: {type(error).__name__}: {error}"
     return None
 
 

@@ -196,7 +196,7 @@ def headline(verdict: Verdict, device: str) -> str:
         note = f"; {counted(verdict.failures, 'request')} failed, and the program went on" if verdict.failures else ""
         return f"fits on {device}: at most {part} in use{context}{note}"
     failure = verdict.failure or {}
-    size = f"{format_size(failure['requested'])} could not be had" if failure.get("requested") else "memory ran out"
+    size = f"a request for {format_size(failure['requested'])} failed" if failure.get("requested") else "memory ran out"
     line = f" at {failure['line']}" if failure.get("line") else ""
     return f"does not fit on {device}: {size}{line}, with {part} in use at the peak"
 
