@@ -1,7 +1,4 @@
-"""Programs for benchmarks/peers.py: what people run on a card, made so that it asks for memory as they do.
-
-Each is a function without arguments that runs on the current device. Sizes and orders come from one seed.
-"""
+"""PyTorch's programs for benchmarks/peers.py. Sizes and orders come from one seed."""
 
 from __future__ import annotations
 
@@ -17,9 +14,30 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.torch.models import GPT, ResNet50, transformer, vgg16
 
-SEED = 1
+import arena.torch
 
-__all__ = ["PROGRAMS", "SEED"]
+SEED = 1
+VERSION = f"PyTorch {torch.__version__}"
+ALLOCATORS = {"arena": "arena", "PyTorch": "PyTorch's own", "expandable": "PyTorch's, expandable segments"}
+
+__all__ = ["ALLOCATORS", "PROGRAMS", "SEED", "VERSION", "begin", "is_out_of_memory", "reserved"]
+
+
+def begin(allocator: str) -> None:
+    if allocator == "arena":
+        arena.torch.use()
+    elif allocator == "expandable":
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    torch.cuda.init()
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """A convolution for which memory is short says that it found no engine."""
+    return isinstance(error, torch.OutOfMemoryError) or "unable to find an engine" in str(error)
+
+
+def reserved() -> int:
+    return torch.cuda.max_memory_reserved()
 
 
 def on_device(make: Callable[[], nn.Module]) -> nn.Module:

@@ -3,8 +3,8 @@
     python benchmarks/torch_steps.py [--json FILE]
 
 Needs PyTorch with CUDA beside arena: `make test-torch` makes such an environment in build/torch. Each way runs in a
-process of its own; they take turns, and the best of their rounds counts. Bounds: a dry step takes less time than one on the CPU
-with real arithmetic; an allocation takes at most what PyTorch's own allocator takes.
+process of its own; they take turns, and the best of their rounds counts. Bounds: a dry step takes less time than one on
+the CPU with real arithmetic; an allocation takes at most what PyTorch's own allocator takes.
 """
 
 from __future__ import annotations

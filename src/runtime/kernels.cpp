@@ -49,7 +49,29 @@ void Kernels::forget_memory(int device) {
   for (auto& [host, variable] : variables_) variable.replaced.erase(device);
 }
 
+bool Kernels::recover(const Driver& driver, const void* function) {
+  const std::lock_guard lock(mutex_);
+  const auto it = kernels_.find(function);
+  return it != kernels_.end() && forget_if_gone(driver, *it->second.binary);
+}
+
+// True if the driver no longer knows the library. It is loaded again when it is next needed.
+bool Kernels::forget_if_gone(const Driver& driver, FatBinary& binary) {
+  unsigned count = 0;
+  if (binary.library == nullptr) return false;
+  if (driver.cuLibraryGetKernelCount(&count, binary.library) != cu::Result::kInvalidHandle) return false;
+  binary.library = nullptr;
+  for (auto& [host, kernel] : kernels_) {
+    if (kernel.binary == &binary) kernel.handle = nullptr;
+  }
+  for (auto& [host, variable] : variables_) {
+    if (variable.binary == &binary) variable.replaced.clear();
+  }
+  return true;
+}
+
 Error Kernels::load(const Driver& driver, FatBinary& binary) {
+  forget_if_gone(driver, binary);
   if (binary.library != nullptr) return Error::kSuccess;
   return static_cast<Error>(
       driver.cuLibraryLoadData(&binary.library, binary.image, nullptr, nullptr, 0u, nullptr, nullptr, 0u));
@@ -85,7 +107,7 @@ Error Kernels::find_variable(const Driver& driver, const void* host, cu::DeviceP
   const cu::Result result = driver.cuLibraryGetGlobal(address, size, found.binary->library, found.name);
   if (result == cu::Result::kNotFound) return Error::kInvalidSymbol;
   if (result != cu::Result::kSuccess) return static_cast<Error>(result);
-  // A simulated driver does not unpack compressed code, and so does not know sizes. The compiler told us.
+  // A simulated driver does not unpack compressed code, and so does not know sizes. The compiler registered them.
   const Error error = *size < found.size ? replace(driver, found, address) : Error::kSuccess;
   *size = found.size;
   return error;

@@ -27,6 +27,8 @@ class Kernels {
 
   // What a program means by a function: the address of a registered one, or a handle.
   Error find(const Driver& driver, const void* function, cu::Kernel* kernel);
+  // After the driver refused a handle: true if a simulated driver was reset, and so the function has to be found again.
+  bool recover(const Driver& driver, const void* function);
   // After cudaDeviceReset: memory of ours on that device is gone.
   void forget_memory(int device);
   // Where a registered variable is, on the current device.
@@ -45,6 +47,7 @@ class Kernels {
     std::unordered_map<int, cu::DevicePtr> replaced;  // by device: memory of ours, where the driver's is too small
   };
   Error load(const Driver& driver, FatBinary& binary);
+  bool forget_if_gone(const Driver& driver, FatBinary& binary);
   Error replace(const Driver& driver, Variable& variable, cu::DevicePtr* address);
 
   std::mutex mutex_;

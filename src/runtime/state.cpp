@@ -61,13 +61,12 @@ Error primary_context(const Driver& found, int device, cu::Context* context) {
   int is_active = 0;
   const cu::Result asked = found.cuDevicePrimaryCtxGetState(device, &flags, &is_active);
   if (asked != cu::Result::kSuccess) return error_of(asked);
-  if (!primary.is_retained || is_active == 0) {
-    const cu::Result retained = found.cuDevicePrimaryCtxRetain(&primary.context, device);
-    if (retained != cu::Result::kSuccess) return error_of(retained);
-    primary.is_retained = true;
-  }
-  *context = primary.context;
-  return Error::kSuccess;
+  // Asked for each time: a simulated driver may have been reset, and then the known handle is of a context that is gone.
+  const cu::Result retained = found.cuDevicePrimaryCtxRetain(context, device);
+  if (retained != cu::Result::kSuccess) return error_of(retained);
+  const bool is_known = primary.is_retained && is_active != 0 && primary.context == *context;
+  primary = {.is_retained = true, .context = *context};
+  return is_known ? error_of(found.cuDevicePrimaryCtxRelease_v2(device)) : Error::kSuccess;
 }
 
 void forget_primary_context(int device) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import sys
@@ -96,7 +97,7 @@ def test_modules_are_built_once_and_kept_by_all_versions(
     for part in ("14.9.8", "cuda13", str(sysconfig.get_config_var("SOABI")), arena.__version__):
         assert part in folder.name
     assert sorted(file.name for file in cache.iterdir()) == sorted([folder.name, "lock"])
-    assert "Building CuPy 14.9.8's modules for dry runs, once" in capfd.readouterr().err
+    assert "Building CuPy 14.9.8 for dry runs, once" in capfd.readouterr().err
     build.built_modules(Installed(cupy.folder, "14.9.9", 13))
     assert built == ["14.9.8", "14.9.9"]
 
@@ -262,6 +263,38 @@ def test_modules_are_found_in_the_cache_and_nothing_else_changes(
     assert sys.meta_path == before
     assert os.environ["CUPY_CACHE_DIR"] == "/before"
     assert "CUDA_PATH" not in os.environ
+
+
+@pytest.mark.usefixtures("cache")
+def test_other_threads_can_import_while_modules_are_built(cupy: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[bool] = []
+
+    def build_with_a_thread(_: Installed) -> Path:
+        thread = threading.Thread(target=lambda: importlib.import_module("cupy_backends.another"), daemon=True)
+        thread.start()
+        thread.join(10)
+        imported.append(not thread.is_alive())
+        raise arena.ArenaError("cannot be built")
+
+    package = cupy.folder / "cupy_backends" / "cuda" / "api"
+    package.mkdir(parents=True)
+    (cupy.folder / "cupy_backends" / "another.py").touch()
+    monkeypatch.setattr(finder, "built_modules", build_with_a_thread)
+    monkeypatch.syspath_prepend(str(cupy.folder))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cupy_backends"]:
+        monkeypatch.delitem(sys.modules, name)  # another test may have imported CuPy
+    monkeypatch.setenv("CUPY_CACHE_DIR", "/before")
+    (cupy.folder / "cupy_backends" / "__init__.py").touch()
+    before = set(sys.modules)
+    dry_cupy.enable()
+    try:
+        with pytest.raises(arena.ArenaError, match="cannot be built"):
+            importlib.import_module("cupy_backends.cuda.api.runtime")
+    finally:
+        dry_cupy.disable()
+        for name in set(sys.modules) - before:
+            del sys.modules[name]
+    assert imported == [True]
 
 
 def test_a_cupy_that_is_imported_already_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,3 +119,18 @@ def test_a_variable_lives_in_new_memory_after_a_reset(rt: Rt) -> None:
     rt.ok("cudaMemcpyFromSymbol", back, variable, 4096, 0, D2H)
     assert back.raw == bytes(4096)
     program.unregister()
+
+
+def test_code_is_loaded_again_after_the_simulation_was_reset(program: Program, rt: Rt) -> None:
+    variable = ctypes.addressof(program.variable)
+    assert program.launch() == SUCCESS
+    rt.out("cudaGetSymbolAddress", variable)
+    sim.reset()
+    assert program.launch() == SUCCESS
+    sim.reset()
+    host = ctypes.create_string_buffer(64)
+    rt.ok("cudaMemcpyToSymbol", variable, host, 64, 0, H2D)
+    assert program.launch(stream=12345) == "cudaErrorInvalidResourceHandle"  # the stream's, not the kernel's
+    assert [finding.kind for finding in sim.findings()] == ["unknown handle"]
+    sim.clear_findings()
+    rt.cudaGetLastError()

@@ -347,6 +347,16 @@ def test_a_device_whose_context_the_driver_made_is_reset(rt: Rt) -> None:
     rt.ok("cudaFree", rt.malloc(512))
 
 
+def test_a_context_that_the_driver_made_after_the_simulation_was_reset_is_found(rt: Rt) -> None:
+    rt.ok("cudaFree", 0)
+    sim.reset()
+    cu = Cu()
+    cu.ok("cuInit", 0)
+    context = cu.out("cuDevicePrimaryCtxRetain", 0)
+    rt.ok("cudaFree", rt.malloc(512))
+    assert cu.out("cuCtxGetCurrent") == context
+
+
 def test_a_device_is_no_peer_of_itself(two: Rt) -> None:
     two.ok("cudaSetDevice", 1)
     assert two.cudaDeviceEnablePeerAccess(1, 0) == "cudaErrorInvalidDevice"

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+import arena
+import arena.torch
 from arena import sim
 
 IS_WANTED = "TEST_TORCH" in os.environ
@@ -105,3 +107,11 @@ def _machine() -> Iterator[None]:
     sim.configure(races=True)
     yield
     assert [str(race) for race in sim.races()] == []
+
+
+@pytest.fixture
+def pool() -> arena.Arena:
+    """An arena that PyTorch uses."""
+    made = arena.Arena(cap="256MiB")
+    arena.torch.use(made)
+    return made

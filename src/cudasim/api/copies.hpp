@@ -50,7 +50,7 @@ Copy described_copy(Call& call, const cu::Memcpy3D& given);
 // Checks a fill: alignment, and that it ends within all addresses. Throws Refusal.
 void check_fill(const Fill& fill);
 
-// Without what is pageable being staged: whoever runs it reads it then.
+// Pageable memory is not staged here: it is read when the work runs.
 Work copy_work(std::string_view name, Copy copy, const ContextRef& context);
 Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context);
 

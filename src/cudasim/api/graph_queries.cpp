@@ -8,6 +8,8 @@ namespace cudasim {
 namespace {
 
 using Nodes = std::vector<cu::GraphNode>;
+enum class Listed { kAll, kRoots };
+enum class Neighbours { kBefore, kAfter };
 
 // Without room only the number is given. With more room than needed the rest is null.
 void give_nodes(const Nodes& found, cu::GraphNode* out, std::size_t* count) {
@@ -25,11 +27,11 @@ void clear_edges(cu::GraphEdgeData* edges, std::size_t count) {
   if (edges != nullptr) std::memset(edges, 0, count * sizeof *edges);  // all are of the default kind
 }
 
-Result list_nodes(std::string_view name, cu::Graph handle, cu::GraphNode* nodes, std::size_t* count, bool roots) {
+Result list_nodes(std::string_view name, cu::Graph handle, cu::GraphNode* nodes, std::size_t* count, Listed listed) {
   return enter(name, Need::kDriver, [&](Call& call) {
     Nodes found;
-    for (const NodeRef& node : graph_of(call, handle, true)->nodes) {
-      if (!roots || node->dependencies.empty()) found.push_back(node->handle);
+    for (const NodeRef& node : graph_of(call, handle, WhileCaptured::kAllowed)->nodes) {
+      if (listed == Listed::kAll || node->dependencies.empty()) found.push_back(node->handle);
     }
     give_nodes(found, nodes, count);
     return kSuccess;
@@ -42,7 +44,7 @@ Result list_edges(cu::Graph handle, cu::GraphNode* from, cu::GraphNode* to, cu::
     require(count != nullptr && (from == nullptr) == (to == nullptr), kInvalidValue);
     require(edges == nullptr || from != nullptr, kInvalidValue);
     Nodes before, after;
-    for (const NodeRef& node : graph_of(call, handle, true)->nodes) {
+    for (const NodeRef& node : graph_of(call, handle, WhileCaptured::kAllowed)->nodes) {
       for (const NodeState* dependency : node->dependencies) {
         before.push_back(dependency->handle);
         after.push_back(node->handle);
@@ -57,12 +59,12 @@ Result list_edges(cu::Graph handle, cu::GraphNode* from, cu::GraphNode* to, cu::
 }
 
 Result list_neighbours(std::string_view name, cu::GraphNode handle, cu::GraphNode* nodes, cu::GraphEdgeData* edges,
-                       std::size_t* count, bool before) {
+                       std::size_t* count, Neighbours which) {
   return enter(name, Need::kDriver, [&](Call& call) {
     require(count != nullptr && (edges == nullptr || nodes != nullptr), kInvalidValue);
     const NodeRef node = node_of(call, handle);
     Nodes found;
-    if (before) {
+    if (which == Neighbours::kBefore) {
       for (const NodeState* dependency : node->dependencies) found.push_back(dependency->handle);
     } else {
       for (const NodeRef& other : node->graph->nodes) {
@@ -126,11 +128,11 @@ void write_dot(std::ostream& out, const GraphState& graph) {
 using namespace cudasim;
 
 CUDASIM_EXPORT Result cuGraphGetNodes(cu::Graph graph, cu::GraphNode* nodes, std::size_t* count) {
-  return list_nodes("cuGraphGetNodes", graph, nodes, count, false);
+  return list_nodes("cuGraphGetNodes", graph, nodes, count, Listed::kAll);
 }
 
 CUDASIM_EXPORT Result cuGraphGetRootNodes(cu::Graph graph, cu::GraphNode* nodes, std::size_t* count) {
-  return list_nodes("cuGraphGetRootNodes", graph, nodes, count, true);
+  return list_nodes("cuGraphGetRootNodes", graph, nodes, count, Listed::kRoots);
 }
 
 CUDASIM_EXPORT Result cuGraphGetEdges(cu::Graph graph, cu::GraphNode* from, cu::GraphNode* to, std::size_t* count) {
@@ -151,27 +153,27 @@ CUDASIM_EXPORT Result cuGraphNodeGetType(cu::GraphNode handle, cu::GraphNodeType
 }
 
 CUDASIM_EXPORT Result cuGraphNodeGetDependencies(cu::GraphNode node, cu::GraphNode* nodes, std::size_t* count) {
-  return list_neighbours("cuGraphNodeGetDependencies", node, nodes, nullptr, count, true);
+  return list_neighbours("cuGraphNodeGetDependencies", node, nodes, nullptr, count, Neighbours::kBefore);
 }
 
 CUDASIM_EXPORT Result cuGraphNodeGetDependencies_v2(cu::GraphNode node, cu::GraphNode* nodes, cu::GraphEdgeData* edges,
                                                     std::size_t* count) {
-  return list_neighbours("cuGraphNodeGetDependencies", node, nodes, edges, count, true);
+  return list_neighbours("cuGraphNodeGetDependencies", node, nodes, edges, count, Neighbours::kBefore);
 }
 
 CUDASIM_EXPORT Result cuGraphNodeGetDependentNodes(cu::GraphNode node, cu::GraphNode* nodes, std::size_t* count) {
-  return list_neighbours("cuGraphNodeGetDependentNodes", node, nodes, nullptr, count, false);
+  return list_neighbours("cuGraphNodeGetDependentNodes", node, nodes, nullptr, count, Neighbours::kAfter);
 }
 
 CUDASIM_EXPORT Result cuGraphNodeGetDependentNodes_v2(cu::GraphNode node, cu::GraphNode* nodes,
                                                       cu::GraphEdgeData* edges, std::size_t* count) {
-  return list_neighbours("cuGraphNodeGetDependentNodes", node, nodes, edges, count, false);
+  return list_neighbours("cuGraphNodeGetDependentNodes", node, nodes, edges, count, Neighbours::kAfter);
 }
 
 CUDASIM_EXPORT Result cuGraphDebugDotPrint(cu::Graph graph, const char* path, unsigned) {
   return enter("cuGraphDebugDotPrint", Need::kDriver, [&](Call& call) {
     require(path != nullptr, kInvalidValue);
-    const GraphRef found = graph_of(call, graph, true);
+    const GraphRef found = graph_of(call, graph, WhileCaptured::kAllowed);
     std::ofstream out(path);
     write_dot(out, *found);
     out.close();

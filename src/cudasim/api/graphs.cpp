@@ -12,12 +12,13 @@ namespace cudasim {
 namespace {
 
 using MakeWork = std::function<Work(Call&)>;
+enum class Change { kAdd, kRemove };
 
 Result build_node(std::string_view name, cu::GraphNode* out, cu::Graph handle, const cu::GraphNode* dependencies,
                   std::size_t count, const MakeWork& make) {
   return enter(name, Need::kDriver, [&](Call& call) {
     require(out != nullptr, kInvalidValue);
-    const GraphRef graph = graph_of(call, handle, true);
+    const GraphRef graph = graph_of(call, handle, WhileCaptured::kAllowed);
     auto before = dependencies_of(call, *graph, dependencies, count);
     *out = add_node(call.machine, *graph, make(call), std::move(before)).handle;
     return kSuccess;
@@ -98,9 +99,9 @@ void remove_dependency(NodeState& node, const NodeState* before) {
 }
 
 Result change_dependencies(std::string_view name, cu::Graph handle, const cu::GraphNode* from, const cu::GraphNode* to,
-                           const cu::GraphEdgeData* edges, std::size_t count, bool add) {
+                           const cu::GraphEdgeData* edges, std::size_t count, Change change) {
   return enter(name, Need::kDriver, [&](Call& call) {
-    const GraphRef graph = graph_of(call, handle, true);
+    const GraphRef graph = graph_of(call, handle, WhileCaptured::kAllowed);
     require(count == 0 || (from != nullptr && to != nullptr), kInvalidValue);
     check_edges(edges, count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -108,7 +109,7 @@ Result change_dependencies(std::string_view name, cu::Graph handle, const cu::Gr
       NodeState* after = node_of(call, to[i]).get();
       require(before->graph == graph.get() && after->graph == graph.get() && before != after, kInvalidValue);
       const auto& known = after->dependencies;
-      if (!add) {
+      if (change == Change::kRemove) {
         remove_dependency(*after, before);
         continue;
       }
@@ -159,11 +160,11 @@ std::shared_ptr<const NodeParams> kernel_params(const std::shared_ptr<FunctionSt
   return params;
 }
 
-GraphRef graph_of(Call& call, cu::Graph handle, bool while_captured) {
+GraphRef graph_of(Call& call, cu::Graph handle, WhileCaptured while_captured) {
   GraphRef graph = find_live(call, call.machine.graphs, handle);
   require(graph != nullptr, kInvalidValue);
   for (const auto& [id, capture] : call.machine.captures) {
-    require(while_captured || capture->graph != graph, kInvalidValue);
+    require(while_captured == WhileCaptured::kAllowed || capture->graph != graph, kInvalidValue);
   }
   return graph;
 }
@@ -260,7 +261,7 @@ CUDASIM_EXPORT Result cuGraphClone(Graph* clone, Graph original) {
 CUDASIM_EXPORT Result cuGraphNodeFindInClone(GraphNode* node, GraphNode original, Graph clone) {
   return enter("cuGraphNodeFindInClone", Need::kDriver, [&](Call& call) {
     require(node != nullptr, kInvalidValue);
-    const GraphRef graph = graph_of(call, clone, true);
+    const GraphRef graph = graph_of(call, clone, WhileCaptured::kAllowed);
     for (const NodeRef& one : graph->nodes) {
       if (one->original != original || original == nullptr) continue;
       *node = one->handle;
@@ -325,7 +326,7 @@ CUDASIM_EXPORT Result cuGraphAddChildGraphNode(GraphNode* out, Graph handle, con
                                                std::size_t count, Graph child) {
   return enter("cuGraphAddChildGraphNode", Need::kDriver, [&](Call& call) {
     require(out != nullptr && child != handle, kInvalidValue);
-    const GraphRef graph = graph_of(call, handle, true);
+    const GraphRef graph = graph_of(call, handle, WhileCaptured::kAllowed);
     const GraphRef inner = graph_of(call, child);
     auto before = dependencies_of(call, *graph, dependencies, count);
     NodeState& node =
@@ -350,22 +351,22 @@ CUDASIM_EXPORT Result cuGraphDestroyNode(GraphNode handle) {
 
 CUDASIM_EXPORT Result cuGraphAddDependencies(Graph graph, const GraphNode* from, const GraphNode* to,
                                              std::size_t count) {
-  return change_dependencies("cuGraphAddDependencies", graph, from, to, nullptr, count, true);
+  return change_dependencies("cuGraphAddDependencies", graph, from, to, nullptr, count, Change::kAdd);
 }
 
 CUDASIM_EXPORT Result cuGraphAddDependencies_v2(Graph graph, const GraphNode* from, const GraphNode* to,
                                                 const cu::GraphEdgeData* edges, std::size_t count) {
-  return change_dependencies("cuGraphAddDependencies", graph, from, to, edges, count, true);
+  return change_dependencies("cuGraphAddDependencies", graph, from, to, edges, count, Change::kAdd);
 }
 
 CUDASIM_EXPORT Result cuGraphRemoveDependencies(Graph graph, const GraphNode* from, const GraphNode* to,
                                                 std::size_t count) {
-  return change_dependencies("cuGraphRemoveDependencies", graph, from, to, nullptr, count, false);
+  return change_dependencies("cuGraphRemoveDependencies", graph, from, to, nullptr, count, Change::kRemove);
 }
 
 CUDASIM_EXPORT Result cuGraphRemoveDependencies_v2(Graph graph, const GraphNode* from, const GraphNode* to,
                                                    const cu::GraphEdgeData* edges, std::size_t count) {
-  return change_dependencies("cuGraphRemoveDependencies", graph, from, to, edges, count, false);
+  return change_dependencies("cuGraphRemoveDependencies", graph, from, to, edges, count, Change::kRemove);
 }
 
 CUDASIM_EXPORT Result cuGraphKernelNodeGetParams_v2(GraphNode handle, cu::KernelNodeParams* params) {

@@ -64,8 +64,10 @@ struct ExecState {
   Clock clock;
 };
 
-// The graph of a handle; `while_captured` if it may be one that a capture adds to. Throws Refusal.
-GraphRef graph_of(Call& call, cu::Graph handle, bool while_captured = false);
+// Whether a call takes a graph that a capture is adding to.
+enum class WhileCaptured { kRefused, kAllowed };
+// The graph of a handle. Throws Refusal.
+GraphRef graph_of(Call& call, cu::Graph handle, WhileCaptured while_captured = WhileCaptured::kRefused);
 NodeRef node_of(Call& call, cu::GraphNode handle);
 
 // A new node at the end of the graph.

@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::uint64_t kVariableAlignment = 256;
 
+enum class Format { kAny, kFatBinary };
+enum class Memory { kDevice, kManaged };
+
 ModuleRef module_of(Call& call, cu::Module handle, Result unknown) {
   ModuleRef module = find_live(call, call.machine.modules, handle);
   require(module != nullptr, unknown);
@@ -23,11 +26,11 @@ LibraryRef library_of(Call& call, cu::Library handle, Result unknown = kInvalidH
   return library;
 }
 
-ImageRef load_image(Call& call, const void* data, bool fat) {
+ImageRef load_image(Call& call, const void* data, Format format) {
   require(data != nullptr, kInvalidValue);
   const int capability = call.machine.settings.card.capability();
   try {
-    return fat ? read_fat_binary(data, capability) : read_image(data, capability);
+    return format == Format::kFatBinary ? read_fat_binary(data, capability) : read_image(data, capability);
   } catch (const BadImage& bad) {
     throw Refusal{bad.code};
   }
@@ -55,19 +58,20 @@ std::uint64_t allocate_variables(Machine& m, DeviceState* device, const std::vec
   return range.address;
 }
 
-std::vector<const VariableInfo*> variables_in(const Image& image, bool managed) {
+std::vector<const VariableInfo*> variables_in(const Image& image, Memory memory) {
   std::vector<const VariableInfo*> found;
   for (const VariableInfo& variable : image.variables) {
-    if ((variable.kind == VariableKind::kManaged) == managed) found.push_back(&variable);
+    const Memory needed = variable.kind == VariableKind::kManaged ? Memory::kManaged : Memory::kDevice;
+    if (needed == memory) found.push_back(&variable);
   }
   return found;
 }
 
 void allocate_for_module(Machine& m, ModuleState& module, const std::vector<const VariableInfo*>& variables,
-                         bool managed) {
+                         Memory memory) {
   if (variables.empty()) return;
-  module.memory.push_back(allocate_variables(m, managed ? nullptr : module.context->device, variables,
-                                             module.context->handle, module.variables));
+  module.memory.push_back(allocate_variables(m, memory == Memory::kManaged ? nullptr : module.context->device,
+                                             variables, module.context->handle, module.variables));
 }
 
 void free_variables(Machine& m, const std::vector<std::uint64_t>& addresses) {
@@ -82,8 +86,10 @@ ModuleRef add_module(Call& call, const ContextState& context, const ImageRef& im
   module->context = &context;
   module->image = image;
   try {
-    allocate_for_module(m, *module, variables_in(*image, false), false);
-    if (library == nullptr) allocate_for_module(m, *module, variables_in(*image, true), true);
+    allocate_for_module(m, *module, variables_in(*image, Memory::kDevice), Memory::kDevice);
+    if (library == nullptr) {
+      allocate_for_module(m, *module, variables_in(*image, Memory::kManaged), Memory::kManaged);
+    }
   } catch (...) {
     free_variables(m, module->memory);
     throw;
@@ -167,7 +173,7 @@ ModuleState::Variable variable_named(Call& call, ModuleState& module, const std:
   VariableInfo assumed;
   assumed.name = name;
   assumed.size = kAssumedVariableSize;
-  allocate_for_module(call.machine, module, {&assumed}, false);
+  allocate_for_module(call.machine, module, {&assumed}, Memory::kDevice);
   return module.variables.at(name);
 }
 
@@ -211,10 +217,10 @@ void answer_options(unsigned count, const cu::JitOption* options, void** values)
   }
 }
 
-Result load_module(std::string_view name, cu::Module* out, const void* data, bool fat) {
+Result load_module(std::string_view name, cu::Module* out, const void* data, Format format) {
   return enter(name, Need::kContext, [&](Call& call) {
     require(out != nullptr, kInvalidValue);
-    *out = add_module(call, *call.context, load_image(call, data, fat), nullptr)->handle;
+    *out = add_module(call, *call.context, load_image(call, data, format), nullptr)->handle;
     return kSuccess;
   });
 }
@@ -261,7 +267,7 @@ void forget_modules(Machine& m, const ContextState& context, const Death& death)
 using namespace cudasim;
 
 CUDASIM_EXPORT Result cuModuleLoadData(cu::Module* module, const void* image) {
-  return load_module("cuModuleLoadData", module, image, false);
+  return load_module("cuModuleLoadData", module, image, Format::kAny);
 }
 
 CUDASIM_EXPORT Result cuModuleLoadDataEx(cu::Module* module, const void* image, unsigned count, cu::JitOption* options,
@@ -269,13 +275,13 @@ CUDASIM_EXPORT Result cuModuleLoadDataEx(cu::Module* module, const void* image, 
   return enter("cuModuleLoadDataEx", Need::kContext, [&](Call& call) {
     require(module != nullptr, kInvalidValue);
     answer_options(count, options, values);
-    *module = add_module(call, *call.context, load_image(call, image, false), nullptr)->handle;
+    *module = add_module(call, *call.context, load_image(call, image, Format::kAny), nullptr)->handle;
     return kSuccess;
   });
 }
 
 CUDASIM_EXPORT Result cuModuleLoadFatBinary(cu::Module* module, const void* fat) {
-  return load_module("cuModuleLoadFatBinary", module, fat, true);
+  return load_module("cuModuleLoadFatBinary", module, fat, Format::kFatBinary);
 }
 
 CUDASIM_EXPORT Result cuModuleUnload(cu::Module handle) {
@@ -342,7 +348,7 @@ CUDASIM_EXPORT Result cuLibraryLoadData(cu::Library* out, const void* code, cu::
     answer_options(jit_count, jit_options, jit_values);
     Machine& m = call.machine;
     auto library = std::make_shared<LibraryState>();
-    library->image = load_image(call, code, false);
+    library->image = load_image(call, code, Format::kAny);
     library->handle = m.libraries.reserve(m.settings.reuse);
     m.libraries.add(library->handle, library);
     *out = library->handle;
@@ -415,7 +421,7 @@ CUDASIM_EXPORT Result cuLibraryGetManaged(cu::DevicePtr* ptr, std::size_t* bytes
   return enter("cuLibraryGetManaged", Need::kDriver, [&](Call& call) {
     require((ptr != nullptr || bytes != nullptr) && name != nullptr, kInvalidValue);
     const LibraryRef library = library_of(call, handle);
-    const auto variables = variables_in(*library->image, true);
+    const auto variables = variables_in(*library->image, Memory::kManaged);
     if (library->managed.empty() && !variables.empty()) {
       library->memory = allocate_variables(call.machine, nullptr, variables, nullptr, library->managed);
     }

@@ -112,7 +112,7 @@ CUDASIM_EXPORT Result cuGraphRetainUserObject(cu::Graph graph, cu::UserObject ha
     check_count(count);
     require(flags <= cu::bits(cu::UserObjectRetainFlag::kMove), kInvalidValue);
     const UserObjectRef object = object_of(call, handle);
-    const GraphRef owner = graph_of(call, graph, true);
+    const GraphRef owner = graph_of(call, graph, WhileCaptured::kAllowed);
     if (flags == 0) object->references += count;
     owner->users.add(object, count);
     return kSuccess;
@@ -123,7 +123,7 @@ CUDASIM_EXPORT Result cuGraphReleaseUserObject(cu::Graph graph, cu::UserObject h
   return enter("cuGraphReleaseUserObject", Need::kDriver, [&](Call& call) {
     check_count(count);
     const UserObjectRef object = object_of(call, handle);
-    require(graph_of(call, graph, true)->users.remove(object, count), kInvalidValue);
+    require(graph_of(call, graph, WhileCaptured::kAllowed)->users.remove(object, count), kInvalidValue);
     return kSuccess;
   });
 }

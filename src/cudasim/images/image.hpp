@@ -1,5 +1,5 @@
 // Images of device code: which kernels and variables are in one, as far as it says. Reads cubins (ELF), PTX and fat
-// binaries from memory whose length nobody gives, so every reader stops where the image itself says that it ends. Knows
+// binaries from memory of unknown length, so every reader stops where the image itself says that it ends. Knows
 // nothing of modules, and runs nothing.
 #pragma once
 

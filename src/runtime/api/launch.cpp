@@ -16,9 +16,14 @@ namespace {
 template <typename Body>
 Error with_kernel(const void* function, const Body& body) {
   return with_context([&](const Driver& driver) {
-    cu::Kernel kernel = nullptr;
-    const Error error = kernels().find(driver, function, &kernel);
-    return error == Error::kSuccess ? error_of(body(driver, kernel)) : error;
+    const auto attempt = [&] {
+      cu::Kernel kernel = nullptr;
+      const Error error = kernels().find(driver, function, &kernel);
+      return error == Error::kSuccess ? error_of(body(driver, kernel)) : error;
+    };
+    const Error error = attempt();
+    const bool is_gone = error == Error::kInvalidResourceHandle && kernels().recover(driver, function);
+    return is_gone ? attempt() : error;
   });
 }
 

@@ -88,7 +88,7 @@ def _alone(cache: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("Waiting for another process that builds CuPy's modules for dry runs", file=sys.stderr)
+            print("Waiting for another process that builds CuPy for dry runs", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -100,13 +100,13 @@ def _build_into(folder: Path, cupy: Installed) -> None:
     began = time.monotonic()
     try:
         steps = 2 + 2 * len(recipe.MODULES)
-        with progress(f"Building CuPy {cupy.version}'s modules for dry runs, once", steps) as advance:
+        with progress(f"Building CuPy {cupy.version} for dry runs, once", steps) as advance:
             (draft / "done").mkdir()
             _build(draft, cupy, advance)
         (draft / "done").rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    print(f"Built CuPy's modules for dry runs in {time.monotonic() - began:.0f} s: {folder}", file=sys.stderr)
+    print(f"Built CuPy {cupy.version} for dry runs in {time.monotonic() - began:.0f} s: {folder}", file=sys.stderr)
 
 
 def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
@@ -115,9 +115,9 @@ def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
         raise tools.cannot_build(f"{runtime} is missing", "reinstall cuda-arena")
     compiler = tools.compiler()
     tools.check_headers()
-    advance("downloading the source")
+    advance("its source")
     source = _unpack(tools.download(f"cupy=={cupy.version}", draft), draft / "source")
-    advance("downloading Cython and headers")
+    advance("Cython, headers")
     packages = draft / "packages"
     tools.install([recipe.cython_requirement(source), *recipe.headers(cupy.cuda)], packages)
     includes = [folder for folder in packages.glob("nvidia/*/include") if any(folder.iterdir())]
@@ -126,11 +126,11 @@ def _build(draft: Path, cupy: Installed, advance: Advance) -> None:
     options = recipe.cython_options(source, _cuda_version(includes), _cython_version(packages))
 
     def build(module: recipe.Module) -> None:
-        generated = draft / f"{module.name}.cpp"
-        advance(f"generating {module.name}")
+        generated, short = draft / f"{module.name}.cpp", module.name.rpartition(".")[2]
+        advance(f"{short}.cpp")
         command = [sys.executable, "-m", "cython", *options, str(module.source), "-o", str(generated)]
         tools.run(command, f"Cython on {module.source}", folder=source, more={"PYTHONPATH": str(packages)})
-        advance(f"compiling {module.name}")
+        advance(f"{short}.so")
         # Ours first. Cython's file is not beside CuPy's headers, or those would come before all others.
         folders = [recipe.INCLUDE, source / module.source.parent, *includes, Path(sysconfig.get_paths()["include"])]
         flags = [*recipe.FLAGS, *recipe.macros(source), *(f"-I{folder}" for folder in folders)]

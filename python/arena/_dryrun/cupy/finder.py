@@ -15,7 +15,7 @@ from types import ModuleType
 from ...errors import ArenaError
 from ..libraries import FOLDER, loaded_libraries
 from .build import built_modules, cache_folder, folder_of, module_file, toolkit
-from .installed import find_cupy, read_cupy
+from .installed import Installed, find_cupy, read_cupy
 from .recipe import MODULES
 
 __all__ = ["disable", "enable"]
@@ -27,8 +27,26 @@ _KERNELS = "CUPY_CACHE_DIR"
 _TOOLKIT = ("CUDA_PATH", "CUDA_HOME")
 
 
+class Loader(importlib.machinery.ExtensionFileLoader):
+    """Builds the modules when the first is imported, so only for programs that use CuPy.
+
+    A finder must not do that: it runs with Python's global import lock, and other threads could import nothing.
+    """
+
+    def __init__(self, name: str, file: Path, cupy: Installed) -> None:
+        super().__init__(name, str(file))
+        self.cupy = cupy
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        try:
+            built_modules(self.cupy)
+        except ArenaError as error:
+            raise error.with_traceback(None) from None  # the program's own lines, and this sentence
+        return super().create_module(spec)
+
+
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds these modules in the cache; builds them when the first is imported, so only for programs that use CuPy."""
+    """Finds these modules in the cache, or where they will be."""
 
     def __init__(self) -> None:
         self.before: dict[str, str | None] = {}  # environment variables that were changed
@@ -53,12 +71,9 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         # The folder of the CuPy that is being imported, which need not be the first on the path.
         folder = Path(next(iter(path))).parents[name.count(".") - 1]
-        try:
-            file = module_file(built_modules(read_cupy(folder)), name)
-        except ArenaError as error:
-            raise error.with_traceback(None) from None  # the program's own lines, and this sentence
-        loader = importlib.machinery.ExtensionFileLoader(name, str(file))
-        return importlib.util.spec_from_file_location(name, file, loader=loader)
+        cupy = read_cupy(folder)
+        file = module_file(folder_of(cupy), name)
+        return importlib.util.spec_from_file_location(name, file, loader=Loader(name, file, cupy))
 
     def offer_headers(self) -> None:
         """Say where the headers will be. Before CuPy's first line: who looks for them remembers what there was."""

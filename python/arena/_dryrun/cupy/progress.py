@@ -20,7 +20,7 @@ def progress(what: str, steps: int) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn(what), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (TextColumn(what), BarColumn(12), TimeElapsedColumn(), TextColumn("{task.description}"))
     console = Console(stderr=True, highlight=False, markup=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=steps)

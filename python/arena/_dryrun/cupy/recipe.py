@@ -36,7 +36,7 @@ class Module:
         return Path(*self.name.split(".")).with_suffix(".pyx")
 
 
-# All modules with a runtime of their own, but for cupy.cuda.jitify, which never calls it. The last three launch kernels
+# All modules with a runtime of their own, except for cupy.cuda.jitify, which few use. The last three launch kernels
 # that nvcc compiled; with our headers they only take the memory for it.
 MODULES = (
     Module("cupy_backends.cuda.api.runtime", links_runtime=True),
