@@ -409,7 +409,7 @@ def test_two_plans_for_one_call_both_take_effect(cu: Cu) -> None:
 
 def test_queries_that_cannot_be_answered_are_errors(machine: None) -> None:
     for device in (99, -1, "0", None, True):
-        refusal = r"device=\d+ does not exist; this machine has \d devices?$|write a number from 0 up"
+        refusal = r"device=-?\d+ does not exist; this machine has \d devices?$|write a number from 0 up"
         with pytest.raises(UsageError, match=refusal):
             sim.used(device)  # type: ignore[arg-type]
     for function in (None, 5):
