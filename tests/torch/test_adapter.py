@@ -391,3 +391,11 @@ def test_a_training_step_under_validation(monkeypatch: pytest.MonkeyPatch) -> No
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     assert pool.stats().live == 0
+
+
+def test_a_block_of_sim_dryrun_ends_as_usual() -> None:
+    with sim.dryrun(card="t4"):  # entered in conftest.py, too
+        arena.torch.use()
+        x = mebibytes(8)
+        del x
+    assert arena.default_arena().stats().live == 0
