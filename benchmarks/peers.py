@@ -4,9 +4,9 @@
 
 Needs PyTorch with CUDA or CuPy beside arena: `make test-torch` makes an environment for the first in build/torch. For
 each program (torch_programs.py, cupy_programs.py) and allocator it prints what was reserved at most with memory for
-all, the smallest device on which the program runs, both ÷ the peak of live bytes, and the driver's calls for memory and
-their price at 1.2 × that peak. The CUDA context is left out. Each run is in a process of its own; the simulated card is
-an A100.
+all, and the smallest device on which the program runs, both ÷ the peak of live bytes; and, on a device with 1.2 × that
+peak, the driver's calls for memory and the price of all its calls. The CUDA context is left out. Each run is in a
+process of its own; the simulated card is an A100.
 """
 
 from __future__ import annotations

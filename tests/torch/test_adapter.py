@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -165,39 +166,36 @@ def test_the_race_checker_sees_what_happens_without_record_stream(pool: arena.Ar
     sim.clear_races()
 
 
-def test_pytorchs_own_streams_are_kept_and_memory_goes_from_one_to_the_other(pool: arena.Arena) -> None:
-    """With streams whose life is not known the arena would have to wait when they free memory."""
-    streams = [torch.cuda.Stream() for _ in range(4)]
-    for _ in range(20):
-        for stream in streams:
-            with torch.cuda.stream(stream):
-                mebibytes(40).zero_()
-    assert pool.stats().waits == 0
-    torch.cuda.synchronize()
+def churn(streams: list[torch.cuda.Stream]) -> None:
+    """Memory goes from stream to stream, so the arena has to know how far each is."""
+    with sim.temporarily(delay=200):
+        for _ in range(10):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    mebibytes(70).zero_()
+        torch.cuda.synchronize()
 
 
-def test_a_stream_from_elsewhere_may_be_destroyed_at_any_time(pool: arena.Arena) -> None:
-    other = torch.cuda.cudart()
-    made = torch.cuda.Stream()  # PyTorch is initialised
-    del made
-    import ctypes
+def test_pytorchs_own_streams_are_kept_so_events_are_recorded_in_them(pool: arena.Arena) -> None:
+    churn([torch.cuda.Stream() for _ in range(4)])
+    assert sim.calls("cuEventRecord") > 0
+    assert sim.calls("cuCtxRecordEvent") == 0
 
+
+def test_a_stream_from_elsewhere_is_not_used_later_and_may_be_destroyed(pool: arena.Arena) -> None:
+    torch.cuda.init()
     runtime = ctypes.CDLL("libcudart.so.13")
-    stream = ctypes.c_void_p()
-    assert runtime.cudaStreamCreate(ctypes.byref(stream)) == 0
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream.value)):
-        x = mebibytes(8)
-        x.zero_()
-        del x
-        y = mebibytes(8)
-        y.zero_()
+    streams = [ctypes.c_void_p() for _ in range(4)]
+    for stream in streams:
+        assert runtime.cudaStreamCreate(ctypes.byref(stream)) == 0
+    before = sim.calls("cuEventRecord")
+    churn([torch.cuda.ExternalStream(stream.value) for stream in streams])
+    assert sim.calls("cuCtxRecordEvent") > 0  # in the whole context instead
+    assert sim.calls("cuEventRecord") - before < sim.calls("cuCtxRecordEvent")
+    for stream in streams:
+        assert runtime.cudaStreamDestroy(stream) == 0
+    mebibytes(200).zero_()
     torch.cuda.synchronize()
-    assert runtime.cudaStreamDestroy(stream) == 0
-    del y
-    z = mebibytes(200)
-    z.zero_()
-    torch.cuda.synchronize()
-    assert other is not None
 
 
 def test_threads_share_the_arena(pool: arena.Arena) -> None:
@@ -391,3 +389,11 @@ def test_a_training_step_under_validation(monkeypatch: pytest.MonkeyPatch) -> No
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     assert pool.stats().live == 0
+
+
+def test_a_block_of_sim_dryrun_ends_as_usual() -> None:
+    with sim.dryrun(card="t4"):  # entered in conftest.py, too
+        arena.torch.use()
+        x = mebibytes(8)
+        del x
+    assert arena.default_arena().stats().live == 0
