@@ -249,7 +249,7 @@ def test_a_planned_failure_raises_numbas_exception(context: Any) -> None:
 
 def test_a_handle_for_another_process_is_not_opened_in_this_one(context: Any) -> None:
     array = cuda.to_device(numbers())
-    with pytest.raises(Exception, match="CUDA_ERROR_INVALID_CONTEXT"):
+    with pytest.raises(Exception, match="from original process"):  # numba says so before the driver can
         array.get_ipc_handle().open()
 
 
