@@ -1,8 +1,8 @@
 // How much workspace the libraries ask for. What the real ones want depends on kernels that are not here, so it is an
 // assumption: an estimate from the sizes of the problem, or what the environment says.
 //
-//   CUDASIM_WORKSPACE_CUDNN=64MiB    each query of cuDNN is answered with this; likewise _CUBLASLT, _CUFFT, _CUSOLVER,
-//                                    _CUSPARSE, _CUSPARSELT, _CUTENSOR
+//   CUDASIM_WORKSPACE_CUDNN=64MiB    each workspace query of cuDNN is answered with this; likewise _CUBLASLT, _CUFFT, _CUSOLVER,
+//                                    _CUSPARSE, _CUSPARSELT
 //
 // A value that is no size is reported on standard error once, and the estimate is used.
 #pragma once
