@@ -272,3 +272,17 @@ def test_snapshots_and_reports_include_aliases(make: MakeArena, work: Work, tmp_
     pins = pool.report().pins
     assert [(pin.address, pin.holds_back) for pin in pins] == [(kept[0].ptr, 3 * GRANULE)]
     check(pool)
+
+
+def test_beyond_a_lowered_cap_a_stitched_place_counts_whether_or_not_data_may_be_moved(make: MakeArena) -> None:
+    """The free start and the free end of one handle give 20 MiB; the largest piece in one place is smaller."""
+    pool = make(cap="1GiB", growth="26MiB", compact=True)
+    first, second = pool.allocate(20_643_840), pool.allocate(4_358_144)
+    assert [handle.size for handle in pool.snapshot().handles] == [26 * MIB]
+    first.free()
+    pool.set_cap(15_417_344)
+    stats = pool.stats()
+    assert (stats.largest_without_moving, stats.largest_with_moving) == (20 * MIB, 20 * MIB)
+    stitched = pool.allocate(20 * MIB)
+    stitched.free()
+    second.free()

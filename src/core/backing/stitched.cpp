@@ -122,7 +122,8 @@ Bytes Stitched::largest(Granules limit, Moving moving) const {
 // exact search is not needed.
 Bytes Stitched::find_largest(Granules limit, Moving moving) const {
   const Granules taken = fixed(moving), budget = limit - std::min(limit, taken);
-  const bool is_stitched = moving == Moving::kForbidden || taken > limit;
+  // As in can_hold(): beyond a lowered limit, a stitched place may be larger than what moving data frees.
+  const bool is_stitched = moving == Moving::kForbidden || reserved_ > limit;
   const Bytes stitched =
       is_stitched ? largest_by_stitching(limit - std::min(limit, fixed(Moving::kForbidden))) * granule_ : 0;
   const WithoutUnusedAliases reduced(*this);
