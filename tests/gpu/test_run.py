@@ -16,7 +16,6 @@ from arena import sim
 
 from ..programs import ROOT, clean_environment, run
 
-NO_IPC = "test_memory.py::test_memory_of_the_arena_has_no_handle_for_other_processes"  # not simulated
 MARKER = b"\0cudasimError\0"  # the function by which arena recognises the simulated driver
 
 
@@ -58,7 +57,7 @@ def test_all_tests_run_on_a_library_that_passes_for_nvidias(tmp_path: Path) -> N
     assert (found["driver"]["path"], found["driver"]["simulated"]) == (str(tmp_path / "libcuda.so.1"), False)
     skipped = {name for name, outcome in outcomes.items() if outcome == "skipped"}
     assert {name for name in outcomes if name.startswith("test_devices.py")} <= skipped
-    assert {reasons[name] for name in skipped} == {"there is only one device", "this driver has no cuIpcGetMemHandle"}
+    assert {reasons[name] for name in skipped} == {"there is only one device"}
     assert found["counts"]["passed"] == len(outcomes) - len(skipped) >= 44
     notes = {test["name"]: test.get("notes", {}) for test in found["tests"]}
     stalled = notes["test_memory.py::test_whether_mapping_waits_for_other_streams"]["waited for the busy stream"]
@@ -94,8 +93,8 @@ def test_every_behaviour_of_a_test_has_an_outcome(misbehaving: tuple[int, str, d
     ]
     others = {test["name"]: test["outcome"] for test in found["tests"] if not test["name"].startswith("on_purpose.py")}
     assert len(others) > 45
-    assert {name for name, outcome in others.items() if outcome != "passed"} == {NO_IPC}
-    assert found["counts"] == {"passed": len(others), "skipped": 2, "failed": 2, "crashed": 6, "timed out": 1}
+    assert {name for name, outcome in others.items() if outcome != "passed"} == set()
+    assert found["counts"] == {"passed": len(others) + 1, "skipped": 1, "failed": 2, "crashed": 6, "timed out": 1}
     tests = {test["name"].removeprefix("on_purpose.py::test_that_"): test for test in found["tests"]}
     assert tests["passes_with_a_note"]["notes"] == {"measured": 42}
     assert "about to read address 8" in tests["crashes"]["output"]
@@ -119,7 +118,7 @@ def test_the_table_and_the_file_describe_the_machine(misbehaving: tuple[int, str
     _, printed, found = misbehaving
     rows = printed.splitlines()
     assert any(row.startswith("crashed ") and row.endswith("on_purpose.py::test_that_crashes") for row in rows)
-    assert " passed, 2 skipped, 2 failed, 6 crashed, 1 timed out in " in printed
+    assert " passed, 1 skipped, 2 failed, 6 crashed, 1 timed out in " in printed
     assert "peer access: 0-1, 1-0" in rows
     assert found["schema"] == 1
     assert (found["driver"]["choice"], found["driver"]["simulated"], found["driver"]["version"]) == ("sim", True, 13000)
