@@ -20,7 +20,7 @@ from .run import Outcome
 __all__ = ["LIMITS", "Account", "Verdict", "cards_in_words", "in_words", "judge", "replayed"]
 
 LIMITS = (
-    "All values are zero: shapes and branches that depend on data may differ on a card.",
+    "Nothing is computed: values are zero or left over, so shapes and branches that depend on data may differ.",
     "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates.",
 )
 MOST_LINES = 5
