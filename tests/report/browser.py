@@ -44,7 +44,7 @@ class Tab:
         self.page = self.context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("console", self.note_message)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.errors.append("a dialog"), dialog.dismiss()))
         self.context.on("request", lambda request: self.requests.append(request.url))
@@ -52,14 +52,19 @@ class Tab:
         self.page.goto(self.url)
         self.page.wait_for_selector("html[data-drawn]", state="attached")
 
+    def note_message(self, message: Any) -> None:
+        """Keep what the page's own scripts cause. A busy Chromium makes remarks of its own, which name no page."""
+        if message.type in ("error", "warning", "assert") or message.location.get("url") == self.url:
+            self.errors.append(f"{message.type}: {message.text}")
+
     def __enter__(self) -> Tab:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
         self.context.close()
         if kind is None:
-            assert self.errors == []
-            assert self.requests == [self.url]
+            assert self.errors == [], self.errors
+            assert self.requests == [self.url], self.requests
 
     def rows(self, kind: str) -> list[list[str]]:
         """The text of the body of all tables of a kind."""
