@@ -20,7 +20,7 @@ from .conftest import MIB, MakeArena, check
 
 
 def calls_of(function: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """What a function returns, and the calls during it: into C from Python, and of Python functions, whoever calls."""
+    """Return a function's result, and the calls it made: from Python into C, and of Python functions."""
     calls: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:

@@ -27,7 +27,7 @@ def is_installed(name: str) -> bool:
     """Whether a top-level package could be imported. Imports nothing."""
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # of somebody who forbids its import
+    except (ImportError, ValueError):  # a program may forbid the import
         return False
 
 

@@ -98,7 +98,7 @@ def pip() -> list[str]:
 
 def _ask_pip(arguments: Sequence[str], wanted: str) -> None:
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]
-    # Not what pip is told for other environments. And pip asks CuPy's setup.py for metadata: it must not look for CUDA.
+    # Override pip settings meant for other environments. Pip runs CuPy's setup.py for metadata: keep it off CUDA.
     more = {"PIP_REQUIRE_VIRTUALENV": "0", "PIP_USER": "0", "CUPY_INSTALL_USE_STUB": "1"}
     done = _run([*pip(), arguments[0], *options, *arguments[1:]], "pip", None, more)
     if done.returncode != 0:
