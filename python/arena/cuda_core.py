@@ -55,7 +55,7 @@ class MemoryResource(_cuda_core.MemoryResource):  # type: ignore[misc]
 
     def allocate(self, size: int, *, stream: Any = None) -> Any:
         """Allocate a buffer for use on a stream; without one, on the default stream."""
-        buffer = self._pool.allocate(size, _stream(stream))
+        buffer: Buffer = self._pool._allocate_for("cuda.core", size, _stream(stream))
         with self._lock:
             self._live[buffer.ptr] = buffer
         try:

@@ -109,7 +109,7 @@ def _arena_of(device: int) -> Arena:
 def _allocate(pool: Arena, size: int) -> Any:
     stream = _PER_THREAD if numba.config.CUDA_PER_THREAD_DEFAULT_STREAM else 0
     try:
-        return pool.allocate(size, stream)
+        return pool._allocate_for("Numba", size, stream)
     except errors.OutOfMemoryError as error:
         raise OutOfMemoryError(*error.args) from None
 

@@ -21,6 +21,8 @@ namespace py = pybind11;
 namespace arena {
 namespace {
 
+using lines::Framework;
+
 // A source that one thread may remove while another allocates.
 #ifdef Py_GIL_DISABLED
 // Threads use copies of it, each with a lock and a reference count of its own: shared ones would bounce between processors.
@@ -133,7 +135,7 @@ PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
     if (source.watched == Watched::kAll) return nullptr;
     const std::optional<cu::Stream> stream = cupy_stream(source, serves);
     if (!stream) return nullptr;
-    Block* block = source.core->try_allocate(*size, *stream, lines::current());
+    Block* block = source.core->try_allocate(*size, *stream, lines::current(Framework::kCupy));
     if (block == nullptr) return nullptr;
     PyObject* made = cupy::new_pointer(std::move(source.core), *block, *size, source.device);
     if (made == nullptr) PyErr_Clear();
@@ -165,7 +167,10 @@ PyObject* malloc_missed_on(const Source& source, PyObject* pool, Bytes size, cu:
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
     if (found) argument = *found;
   }
-  const Wanted wanted{.size = size, .stream = argument.stream, .stream_object = argument.object};
+  const Wanted wanted{.size = size,
+                      .stream = argument.stream,
+                      .stream_object = argument.object,
+                      .framework = Framework::kCupy};
   return allocate_slowly(source, pool, wanted, Product::kCupyPointer);
 }
 
@@ -233,9 +238,10 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
   try {
     Source source = slot.get();
     if (!source.core || source.watched != Watched::kNone) return nullptr;
+    const Line line = lines::current(wanted.framework);
     Block* block = wanted.stream_object == nullptr
-                       ? source.core->try_allocate(wanted.size, wanted.stream, lines::current())
-                       : source.core->try_allocate(wanted.size, wanted.stream, wanted.stream_object, lines::current());
+                       ? source.core->try_allocate(wanted.size, wanted.stream, line)
+                       : source.core->try_allocate(wanted.size, wanted.stream, wanted.stream_object, line);
     if (block == nullptr) return nullptr;
     PyObject* made = buffers::new_buffer(std::move(source.core), *block, wanted.size, source.device);
     if (made == nullptr) PyErr_Clear();
@@ -246,7 +252,8 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
 }
 
 // Unusual arguments, read by a method of arena.Arena that returns (size, number of the stream, its object or None).
-[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, Product product) {
+[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, Framework framework,
+                                           Product product) {
   const py::int_ exact = parsed[0];
   const py::object object = parsed[2];
   const std::optional<Bytes> size = size_from(exact.ptr());
@@ -254,38 +261,60 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
   const Wanted wanted{.size = size.value_or(kLargestSize),
                       .stream = stream,
                       .stream_object = object.is_none() || is_default(stream) ? nullptr : object.ptr(),
-                      .huge_size = size ? nullptr : exact.ptr()};
+                      .huge_size = size ? nullptr : exact.ptr(),
+                      .framework = framework};
   return allocate_slowly(slot_of(self).get(), self, wanted, product);
 }
 
 [[gnu::noinline]] PyObject* allocate_unusual(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
-                                             PyObject* names, Product product) {
+                                             PyObject* names, Framework framework, Product product) {
   try {
     const auto parse = py::reinterpret_steal<py::object>(PyObject_GetAttrString(self, "_parse_request"));
     if (!parse) return nullptr;
     const auto parsed = py::reinterpret_steal<py::tuple>(
         PyObject_Vectorcall(parse.ptr(), arguments, static_cast<std::size_t>(count), names));
     if (!parsed) return nullptr;
-    return allocate_parsed(self, parsed, product);
+    return allocate_parsed(self, parsed, framework, product);
   } catch (const std::exception&) {
     raise_thrown();
     return nullptr;
   }
 }
 
-PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  const std::optional<Wanted> wanted = wanted_by(arguments, count, names);
+[[gnu::always_inline]] inline PyObject* allocate_buffer(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                                                        PyObject* names, Framework framework) {
+  std::optional<Wanted> wanted = wanted_by(arguments, count, names);
   if (wanted) {
+    wanted->framework = framework;
     if (PyObject* made = allocate_quickly(slot_of(self), *wanted)) return made;
     return allocate_slowly(slot_of(self).get(), self, *wanted, Product::kBuffer);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  return allocate_unusual(self, arguments, count, names, Product::kBuffer);
+  return allocate_unusual(self, arguments, count, names, framework, Product::kBuffer);
+}
+
+PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return allocate_buffer(self, arguments, count, names, Framework::kNone);
+}
+
+// For adapters written in Python: allocate() with the framework's name before its arguments.
+PyObject* allocate_for(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 1) {
+    PyErr_SetString(PyExc_TypeError, "_allocate_for() takes the name of a framework");
+    return nullptr;
+  }
+  try {
+    const auto name = py::cast<std::string>(py::handle(arguments[0]));
+    return allocate_buffer(self, arguments + 1, count - 1, nullptr, lines::framework_named(name));
+  } catch (const std::exception&) {
+    raise_thrown();
+    return nullptr;
+  }
 }
 
 // For arena._cupy.bridge, where malloc() could not do it alone.
 PyObject* allocate_for_cupy(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  return allocate_unusual(self, arguments, count, nullptr, Product::kCupyPointer);
+  return allocate_unusual(self, arguments, count, nullptr, Framework::kCupy, Product::kCupyPointer);
 }
 
 void set_watched(PyObject* self, Watched watched) {
@@ -377,6 +406,9 @@ PyObject* new_allocator_type() {
        "Return memory for CuPy: ``cupy.cuda.set_allocator(pool.malloc)``.\n\n"
        "It is used on CuPy's current stream. An array and its views keep the memory, and give it back when the last\n"
        "of them is gone."},
+      {"_allocate_for", function_of(&allocate_for), METH_FASTCALL,
+       "_allocate_for($self, framework, size, stream=0, /)\n--\n\n"
+       "Return a buffer for a framework, one of FRAMEWORKS."},
       {"_allocate_for_cupy", function_of(&allocate_for_cupy), METH_FASTCALL,
        "_allocate_for_cupy($self, size, stream, /)\n--\n\n"
        "Return memory as CuPy's MemoryPointer; as a Buffer, if CuPy's types are not as expected."},

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "bindings/bindings.hpp"
 
 namespace py = pybind11;
@@ -27,10 +28,16 @@ struct Spot {
   int instruction = 0;
   bool operator==(const Spot&) const = default;
 };
+// Everything that an id stands for.
+struct Place {
+  std::vector<Spot> spots;
+  Framework framework = Framework::kNone;
+  bool operator==(const Place&) const = default;
+};
 struct Hash {
-  std::size_t operator()(const std::vector<Spot>& spots) const {
-    std::size_t hash = 0;
-    for (const Spot& spot : spots) {
+  std::size_t operator()(const Place& place) const {
+    auto hash = static_cast<std::size_t>(place.framework);
+    for (const Spot& spot : place.spots) {
       hash = (hash ^ reinterpret_cast<std::size_t>(spot.code) ^ static_cast<std::size_t>(spot.instruction)) *
              0x9E3779B97F4A7C15u;
     }
@@ -45,15 +52,21 @@ enum class Kind : std::uint8_t {
   kBelow,   // arena's command line, below a program that it runs
 };
 
+// The same of a recorded run.
+struct Recorded {
+  PyObject* lines = nullptr;  // a tuple
+  Framework framework = Framework::kNone;
+};
+
 // Never destroyed: blocks refer to their lines until the process ends. Guarded by its own mutex, because there may be no GIL.
 struct Table {
   std::mutex mutex;
   std::vector<std::string> skipped;               // folders whose frames are skipped
   std::unordered_map<PyCodeObject*, Kind> kinds;  // by code, which it keeps alive
   PyCodeObject* end = nullptr;                    // frames below it are not named
-  std::unordered_map<std::vector<Spot>, Id, Hash> ids;
-  std::vector<const std::vector<Spot>*> spots;  // by id - 1
-  std::vector<PyObject*> recorded;              // tuples, by id - kRecorded
+  std::unordered_map<Place, Id, Hash> ids;
+  std::vector<const Place*> places;  // by id - kFirstLine
+  std::vector<Recorded> recorded;    // by id - kRecorded
 };
 
 Table& table() {
@@ -108,10 +121,10 @@ int instruction_of(PyFrameObject* frame) {
 #endif
 }
 
-Id number_of(Table& t, const std::vector<Spot>& spots) {
+Id number_of(Table& t, const Place& place) {
   const std::lock_guard lock(t.mutex);
-  const auto [it, is_new] = t.ids.try_emplace(spots, static_cast<Id>(t.spots.size() + 1));
-  if (is_new) t.spots.push_back(&it->first);
+  const auto [it, is_new] = t.ids.try_emplace(place, kFirstLine + static_cast<Id>(t.places.size()));
+  if (is_new) t.places.push_back(&it->first);
   return it->second;
 }
 
@@ -142,28 +155,45 @@ std::vector<Spot> walk(Table& t, std::size_t wanted) {
 
 }  // namespace
 
-Id find(std::size_t wanted) {
+Id find(std::size_t wanted, Framework framework) {
   Table& t = table();
-  const std::vector<Spot> spots = walk(t, wanted);
-  const Id id = spots.empty() ? 0 : number_of(t, spots);
-  for (const Spot& spot : spots) Py_DECREF(spot.code);  // the table holds its own references
+  const Place place{.spots = walk(t, wanted), .framework = framework};
+  const Id id = place.spots.empty() ? static_cast<Id>(framework) : number_of(t, place);
+  for (const Spot& spot : place.spots) Py_DECREF(spot.code);  // the table holds its own references
   return id;
+}
+
+Framework framework_named(std::string_view name) {
+  const auto* const found = std::find(std::begin(kFrameworks), std::end(kFrameworks), name);
+  if (found == std::end(kFrameworks)) throw UsageError("there is no framework " + std::string(name));
+  return static_cast<Framework>(found - std::begin(kFrameworks));
+}
+
+std::string_view framework_of(Id id) {
+  if (id < std::size(kFrameworks)) return kFrameworks[id];
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  const Framework framework =
+      id >= kRecorded ? t.recorded.at(id - kRecorded).framework : t.places.at(id - kFirstLine)->framework;
+  return kFrameworks[static_cast<std::size_t>(framework)];
 }
 
 // The same lines get the same id, however often a trace is replayed. Entries are never removed, so borrowed references stay
 // valid. If two threads add the same new lines at once, the second id stays unused.
-Id number_of(const py::tuple& lines) {
+Id number_of(const py::tuple& lines, Framework framework) {
+  if (lines.empty()) return static_cast<Id>(framework);
   static PyObject* const known = PyDict_New();
   Table& t = table();
-  const py::object found = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(known, lines.ptr()));
+  const py::tuple key = py::make_tuple(static_cast<int>(framework), lines);
+  const py::object found = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(known, key.ptr()));
   if (found) return found.cast<Id>();
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   const Id id = [&] {
     const std::lock_guard lock(t.mutex);
-    t.recorded.push_back(lines.inc_ref().ptr());
+    t.recorded.push_back({.lines = lines.inc_ref().ptr(), .framework = framework});
     return kRecorded + static_cast<Id>(t.recorded.size() - 1);
   }();
-  PyObject* const first = PyDict_SetDefault(known, lines.ptr(), py::int_(id).ptr());
+  PyObject* const first = PyDict_SetDefault(known, key.ptr(), py::int_(id).ptr());
   if (first == nullptr) throw py::error_already_set();
   return py::handle(first).cast<Id>();
 }
@@ -180,13 +210,13 @@ Classes classes;
 py::handle piece_class() { return classes.piece; }
 
 py::tuple frames(Id id) {
-  if (id == 0) return py::tuple();
+  if (id < kFirstLine) return py::tuple();
   std::vector<Spot> spots;
   {
     Table& t = table();
     const std::lock_guard lock(t.mutex);
-    if (id >= kRecorded) return py::reinterpret_borrow<py::tuple>(t.recorded.at(id - kRecorded));
-    spots = *t.spots.at(id - 1);
+    if (id >= kRecorded) return py::reinterpret_borrow<py::tuple>(t.recorded.at(id - kRecorded).lines);
+    spots = t.places.at(id - kFirstLine)->spots;
   }
   const py::handle line = classes.line;
   py::tuple rows(spots.size());
@@ -211,8 +241,16 @@ void bind_lines(py::module_& module) {
       "trace_lines", [](int depth) { lines::depth = std::clamp(depth, 0, lines::kDeepest); }, py::arg("depth"),
       "How many lines of Python an allocation remembers; 0 for none.");
   module.def(
-      "number_of_lines", [](const py::tuple& lines) { return lines::number_of(lines); }, py::arg("lines"),
-      "The id of lines of a recorded run, for allocations.");
+      "number_of_lines",
+      [](const py::tuple& lines, const std::string& framework) {
+        return lines::number_of(lines, lines::framework_named(framework));
+      },
+      py::arg("lines"), py::arg("framework") = "", "The id of lines and a framework of a recorded run, for allocations.");
+  module.attr("FRAMEWORKS") = [] {
+    py::tuple names(std::size(lines::kFrameworks) - 1);
+    for (std::size_t i = 1; i < std::size(lines::kFrameworks); ++i) names[i - 1] = py::str(std::string(lines::kFrameworks[i]));
+    return names;
+  }();
   module.def(
       "set_snapshot_classes",
       [](py::object piece, py::object line) { lines::classes = {piece.release(), line.release()}; }, py::arg("piece"),
@@ -239,7 +277,8 @@ void bind_lines(py::module_& module) {
   module.def(
       "current_lines",
       [] {
-        return lines::frames(lines::find(std::max<std::size_t>(1, static_cast<std::size_t>(lines::depth.load()))));
+        const int depth = std::max(1, lines::depth.load());
+        return lines::frames(lines::find(static_cast<std::size_t>(depth), lines::Framework::kNone));
       },
       "The program's lines that led to this call, at least one, whether or not lines are traced.");
 }

@@ -32,7 +32,7 @@ class PendingRequest {
         stream_(wanted.stream),
         huge_size_(py::reinterpret_borrow<py::object>(wanted.huge_size)),
         product_(product),
-        line_(lines::current()) {}
+        line_(lines::current(wanted.framework)) {}
 
   // Keeps the owner of the stream, if there is one. False if there is not enough memory.
   bool try_first(std::shared_ptr<void> stream_owner) {

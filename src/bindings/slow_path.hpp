@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bindings/bindings.hpp"
+#include "bindings/lines.hpp"
 #include "core/arena/arena.hpp"
 
 namespace arena {
@@ -37,6 +38,7 @@ struct Wanted {
   cu::Stream stream = nullptr;
   PyObject* stream_object = nullptr;  // null for a number, and for a default stream
   PyObject* huge_size = nullptr;      // the exact size, if `size` cannot hold it
+  lines::Framework framework = lines::Framework::kNone;
 };
 
 // Serves a request. `pool` is the arena.Arena; null: the one with the source's core, found if it is needed. Returns null with

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "bindings/bindings.hpp"
@@ -32,9 +33,11 @@ py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
   const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
   std::unordered_map<lines::Id, py::tuple> frames;
+  std::unordered_map<std::string_view, py::str> frameworks;
   py::list rows(snapshot.pieces.size());
   py::ssize_t row = 0;
   for (const Snapshot::Piece& p : snapshot.pieces) {
+    const std::string_view framework = lines::framework_of(p.line);
     PyObject* const fields[] = {PyLong_FromUnsignedLongLong(p.address),
                                 PyLong_FromUnsignedLongLong(p.size),
                                 py::str(states[static_cast<int>(p.state)]).release().ptr(),
@@ -44,7 +47,8 @@ py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
                                 py::str(scopes.try_emplace(p.scope, p.scope).first->second).release().ptr(),
                                 py::bool_(p.pinned).release().ptr(),
                                 py::tuple(frame_of(frames, p.line)).release().ptr(),
-                                age_of(p, now)};
+                                age_of(p, now),
+                                py::str(frameworks.try_emplace(framework, framework).first->second).release().ptr()};
     PyObject* tuple = type->tp_alloc(type, py::ssize_t{std::size(fields)});
     if (tuple == nullptr) throw py::error_already_set();
     for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple, i, fields[i]);

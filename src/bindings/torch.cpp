@@ -199,9 +199,10 @@ void look_at_stream(DeviceSource& source, cu::Stream stream) {
 }
 
 Line line_of_caller() {
-  if (lines::depth.load(std::memory_order_relaxed) == 0) return 0;
-  if (Py_IsInitialized() == 0 || is_finalizing()) return 0;
-  return with_gil([] { return lines::current(); });
+  constexpr auto kNoLine = static_cast<Line>(lines::Framework::kTorch);
+  if (lines::depth.load(std::memory_order_relaxed) == 0) return kNoLine;
+  if (Py_IsInitialized() == 0 || is_finalizing()) return kNoLine;
+  return with_gil([] { return lines::current(lines::Framework::kTorch); });
 }
 
 // One attempt, without Python. Null if there is not enough memory, and Python may know how to make room.
@@ -221,7 +222,7 @@ Block* try_without_python(const DeviceSource& from, Bytes size, cu::Stream strea
   return *call_python([&]() -> Block* {
     Source source = from.source;
     source.watched = from.watched.load(std::memory_order_relaxed);
-    const Wanted wanted{.size = size, .stream = stream};
+    const Wanted wanted{.size = size, .stream = stream, .framework = lines::Framework::kTorch};
     const auto buffer = py::reinterpret_steal<py::object>(allocate_slowly(source, nullptr, wanted, Product::kBuffer));
     if (!buffer) throw py::error_already_set();
     return &buffers::take_block(buffer.ptr());

@@ -37,7 +37,9 @@ py::object next_chunk(Recorder& recorder, int milliseconds) {
   }
   if (!chunk) return py::none();
   py::dict lines;
-  for (const Line line : chunk->lines) lines[py::int_(line)] = lines::frames(line);
+  for (const Line line : chunk->lines) {
+    lines[py::int_(line)] = py::make_tuple(lines::frames(line), lines::framework_of(line));
+  }
   return chunk_tuple(*chunk, lines);
 }
 

@@ -30,7 +30,10 @@ namespace arena {
 using Bytes = std::uint64_t;
 using Offset = std::uint64_t;
 using Granules = std::uint64_t;
-using Line = std::uint32_t;  // a source line of the program, numbered by the caller; 0 if unknown
+// Where a request comes from, numbered by the caller: from kFirstLine on, a source line of the program; below, only the
+// framework that passed the request on; 0 if nothing is known. Blocks with a line remember their age.
+using Line = std::uint32_t;
+inline constexpr Line kFirstLine = 16;
 
 // Whether live data may be moved to other physical memory, at the same address.
 enum class Moving : std::uint8_t { kForbidden, kAllowed };

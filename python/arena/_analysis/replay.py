@@ -121,7 +121,10 @@ class Run:
     def __init__(
         self, trace: Trace, pool: Arena, progress: Callable[[int, int], object] | None, prices: str | None
     ) -> None:
-        lines = {number: _core.number_of_lines(found) for number, found in trace.lines.items() if found}
+        lines = {
+            number: _core.number_of_lines(trace.lines.get(number, ()), known_framework(trace.frameworks.get(number)))
+            for number in trace.lines.keys() | trace.frameworks.keys()
+        }
         self._trace, self._pool, self._progress, self._prices = trace, pool, progress, prices
         every = max(1, -(-len(trace) // BUCKETS))
         self._compact = pool._compact is not False
@@ -233,6 +236,11 @@ class Run:
             held=who_held(snapshot, None) if error else (),
             moment=moment,
         )
+
+
+def known_framework(name: str | None) -> str:
+    """The framework of a recorded request; empty if there is none, or a newer arena wrote it."""
+    return name if name in _core.FRAMEWORKS else ""
 
 
 def _report_of(snapshot: Snapshot, samples: list[Sample], unit: str, **facts: Any) -> Report:

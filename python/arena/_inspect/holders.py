@@ -11,10 +11,11 @@ from pathlib import Path
 from .cells import cell_of, is_cell
 from .snapshot import Line, Piece
 
-__all__ = ["Holder", "StreamUse", "by_age", "by_line", "by_stream", "holders", "line_text"]
+__all__ = ["Holder", "StreamUse", "by_age", "by_framework", "by_line", "by_stream", "holders", "line_text"]
 
 AGES = ((1.0, "under 1 s"), (10.0, "1 s to 10 s"), (60.0, "10 s to 1 min"), (600.0, "1 min to 10 min"))
 OLDEST = "over 10 min"
+NO_FRAMEWORK = "no framework"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ def by_line(live: list[Piece]) -> list[Holder]:
 def by_stream(live: list[Piece]) -> list[StreamUse]:
     found = holders((str(piece.stream), piece) for piece in live)
     return [StreamUse(int(holder.name), holder.bytes, holder.blocks) for holder in found]
+
+
+def by_framework(live: list[Piece]) -> list[Holder]:
+    return holders((piece.framework or NO_FRAMEWORK, piece) for piece in live)
 
 
 def by_age(live: list[Piece]) -> list[Holder]:

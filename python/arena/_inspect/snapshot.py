@@ -114,6 +114,8 @@ class Piece(NamedTuple):
     """The lines of Python that allocated it, innermost first, if :func:`arena.trace_lines` was on."""
     age: float | None
     """Seconds since the allocation."""
+    framework: str = ""
+    """The framework that passed the request on: ``"CuPy"``, ``"PyTorch"``, ...; empty for a request to arena itself."""
 
 
 def _line(file: str, line: int, function: str, make: Any = Line, cell_of: Any = cell_of) -> Line:

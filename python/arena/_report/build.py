@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .._core import __version__
-from .._inspect.holders import Holder, by_age, by_line, by_stream, holders, line_text
+from .._inspect.holders import Holder, by_age, by_framework, by_line, by_stream, holders, line_text
 from .._inspect.snapshot import Piece, Snapshot
 from .._util.clock import now
 from .._util.sizes import format_size
@@ -78,6 +78,7 @@ def build(
         lines=by_line(live),
         scopes=holders((piece.scope, piece) for piece in live if piece.scope),
         ages=by_age(live),
+        frameworks=by_framework(live),
         pins=find_pins(snapshot),
         caption="",
         **extra,

@@ -175,6 +175,8 @@ class Report(Shown):
     """The account over time, if it was sampled."""
     moving: str = ""
     """Whether live data may be moved, and if not, why: as in :class:`OutOfMemoryError`. Empty in older reports."""
+    frameworks: list[Holder] = dataclasses.field(default_factory=list)
+    """By bytes, largest first. Memory that the program got from arena itself is listed as ``no framework``."""
     _end: Report | None = dataclasses.field(default=None, repr=False)
     _pieces: Sequence[Piece] | Sequence[Block] = dataclasses.field(default=(), repr=False, compare=False)
 

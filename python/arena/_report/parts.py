@@ -341,7 +341,9 @@ def pins_table(report: Report) -> str:
 
 def holders_tables(report: Report) -> str:
     streams = [Holder(f"{use.stream:#x}", use.bytes, use.blocks) for use in report.streams]
+    frameworks = report.frameworks if len(report.frameworks) > 1 else []
     found = [
+        holder_table("By framework", "Framework", "frameworks", frameworks, report.account["live"]),
         holder_table("By line", "Line", "lines", report.lines, report.account["live"]),
         holder_table("By scope", "Scope", "scopes", report.scopes, report.account["live"]),
         holder_table("By age", "Age", "ages", report.ages, report.account["live"]),

@@ -237,9 +237,11 @@ def cells_of(entry: Bin | None) -> tuple[str, str]:
 
 
 def tables(report: Report) -> Iterator[RenderableType]:
+    is_mixed = len(report.frameworks) > 1
     streams = [Holder(f"stream {use.stream:#x}", use.bytes, use.blocks) for use in report.streams]
     for title, rows in (
-        ("live bytes by line", report.lines),
+        ("live bytes by framework", report.frameworks if is_mixed else []),
+        ("by line" if is_mixed else "live bytes by line", report.lines),
         ("by scope", report.scopes),
         ("by age", report.ages),
         ("by stream", streams if len(streams) > 1 else []),

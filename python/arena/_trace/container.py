@@ -17,6 +17,7 @@ __all__ = [
     "Chunk",
     "chunk",
     "events",
+    "frameworks",
     "header",
     "lines",
     "read_chunks",
@@ -32,7 +33,7 @@ VERSION = 1
 MOST = 1 << 24  # bytes of a chunk, compressed or not
 HEAD = struct.Struct("<4sII")  # tag, length, checksum
 EVENTS_HEAD = struct.Struct("<QQQQ")  # first event, number of events, next block, time
-EVENTS, LINES, STEPS, END = b"EVTS", b"LINE", b"STEP", b"DONE"
+EVENTS, LINES, FRAMEWORKS, STEPS, END = b"EVTS", b"LINE", b"FRWK", b"STEP", b"DONE"
 
 
 class Chunk(NamedTuple):
@@ -74,6 +75,11 @@ def read_events(data: bytes) -> tuple[int, int, bytes]:
 def lines(found: dict[int, Any]) -> Iterator[bytes]:
     """The chunks that map line numbers to lines."""
     return (chunk(LINES, json.dumps(dict(batch)).encode()) for batch in _batches(found.items()))
+
+
+def frameworks(found: dict[int, str]) -> Iterator[bytes]:
+    """The chunks that map line numbers to the names of frameworks."""
+    return (chunk(FRAMEWORKS, json.dumps(dict(batch)).encode()) for batch in _batches(found.items()))
 
 
 def steps(found: Iterable[tuple[int, str]]) -> Iterator[bytes]:

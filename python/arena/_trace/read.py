@@ -75,7 +75,7 @@ class Event(NamedTuple):
     size: int
     stream: int
     line: int
-    """Its key in :attr:`Trace.lines`."""
+    """Its key in :attr:`Trace.lines` and :attr:`Trace.frameworks`."""
 
 
 class Trace(Shown):
@@ -96,6 +96,8 @@ class Trace(Shown):
         """Facts about the run: device, settings, program."""
         self.lines: dict[int, tuple[Line, ...]] = {}
         """The lines of Python that allocated, by number."""
+        self.frameworks: dict[int, str] = {}
+        """The frameworks that allocated, by the same numbers: ``CuPy``, ``PyTorch``, ..."""
         self.steps: list[tuple[int, str]] = []
         """Where steps of the program begin: the index of the next event, and a label."""
         self.problem: str = ""
@@ -149,10 +151,10 @@ class Trace(Shown):
             self._core.add_chunk(*container.read_events(chunk.data))
         elif chunk.tag == container.LINES:
             for number, lines in json.loads(chunk.data).items():
-                if not 0 <= int(number) < MOST_LINES:
-                    raise ValueError(f"line number {number[:60]} is not below {MOST_LINES}")
-                self._check_notes()
-                self.lines[int(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
+                self.lines[self._line_number(number)] = tuple(Line(str(f), int(n), str(name)) for f, n, name in lines)
+        elif chunk.tag == container.FRAMEWORKS:
+            for number, name in json.loads(chunk.data).items():
+                self.frameworks[self._line_number(number)] = str(name)
         elif chunk.tag == container.STEPS:
             for number, label in json.loads(chunk.data):
                 if int(number) < 0:
@@ -164,8 +166,15 @@ class Trace(Shown):
             self._ending = ending if isinstance(ending, dict) else {}
         return chunk.tag == container.END
 
+    def _line_number(self, text: str) -> int:
+        number = int(text)
+        if not 0 <= number < MOST_LINES:
+            raise ValueError(f"line number {text[:60]} is not below {MOST_LINES}")
+        self._check_notes()
+        return number
+
     def _check_notes(self) -> None:
-        if len(self.lines) + len(self.steps) >= self._most:
+        if len(self.lines) + len(self.frameworks) + len(self.steps) >= self._most:
             raise TraceError(f"more than {self._most} lines and steps, which do not fit in the remaining memory")
 
     @classmethod

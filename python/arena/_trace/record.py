@@ -53,11 +53,12 @@ class Writer(threading.Thread):
             self.recorder.end()  # the program continues without the recording
             warnings.warn(f"the recording {self.file.name} stopped: {error}", RuntimeWarning, stacklevel=1)
 
-    def write(self, chunk: tuple[int, int, int, int, dict[int, Any], bytes] | None) -> None:
+    def write(self, chunk: tuple[int, int, int, int, dict[int, tuple[Any, str]], bytes] | None) -> None:
         if chunk is None:
             return
-        first, events, next_block, time, lines, data = chunk
-        self.file.writelines(container.lines(lines))
+        first, events, next_block, time, new, data = chunk
+        self.file.writelines(container.lines({number: lines for number, (lines, _) in new.items() if lines}))
+        self.file.writelines(container.frameworks({number: name for number, (_, name) in new.items() if name}))
         self.file.write(container.events(first, events, next_block, time, data))
 
 

@@ -92,6 +92,8 @@ def _own(trace: Trace) -> Iterator[bytes]:
     while written < len(trace):
         first, events, next_block, time, lines, data = trace._core.encode(encoder)
         yield from container.lines({number: trace.lines[number] for number in lines if number in trace.lines})
+        names = trace.frameworks
+        yield from container.frameworks({number: names[number] for number in lines if number in names})
         written = first + events
         so_far = bisect.bisect_left(steps, written, key=lambda step: step[0])
         yield from container.steps(steps[:so_far])

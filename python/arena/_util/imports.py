@@ -1,4 +1,4 @@
-"""Doing something at the moment when a package is imported, by whatever part of the program, whenever."""
+"""Calls functions when a module is imported, by whichever part of the program, whenever."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ Function = Callable[[Any], object]
 
 
 def after_import(name: str, function: Function) -> None:
-    """Call ``function(module)`` once the import of a top-level package is done; at once if it is imported already."""
+    """Call ``function(module)`` once the import of a module is done; at once if it is imported already."""
     if isinstance(module := sys.modules.get(name), ModuleType):
         function(module)
-    else:
-        sys.meta_path.insert(0, Finder(name, function))
+        return
+    finder = next((one for one in sys.meta_path if isinstance(one, Finder) and one.name == name), None)
+    if finder is None:
+        finder = Finder(name)
+        sys.meta_path.insert(0, finder)
+    finder.functions.append(function)
 
 
 def is_installed(name: str) -> bool:
-    """Whether a top-level package could be imported. Imports nothing."""
+    """Whether a module could be imported. Imports nothing but the packages that it is in."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):  # a program may forbid the import
@@ -32,10 +36,11 @@ def is_installed(name: str) -> bool:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the package where the others find it, and is there when its import is done."""
+    """Finds the module where the others find it, and is there when its import is done."""
 
-    def __init__(self, name: str, function: Function) -> None:
-        self.name, self.function = name, function
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.functions: list[Function] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -45,20 +50,20 @@ class Finder(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
-                watch(spec.loader, self.function)
+                self.watch(spec.loader)
                 return spec
         return None
 
+    def watch(self, loader: Any) -> None:
+        """Not a loader of our own around it: the module's own should be the one that everybody finds there."""
+        if loader is None or "exec_module" in vars(loader):
+            return
+        execute = loader.exec_module
 
-def watch(loader: Any, function: Function) -> None:
-    """Not a loader of our own around it: the package's own should be the one that everybody finds there."""
-    if loader is None or "exec_module" in vars(loader):
-        return
-    execute = loader.exec_module
+        def execute_and_call(module: ModuleType) -> None:
+            del loader.exec_module  # the loader is as it was
+            execute(module)
+            for function in self.functions:
+                function(module)
 
-    def execute_and_call(module: ModuleType) -> None:
-        del loader.exec_module  # the loader is as it was
-        execute(module)
-        function(module)
-
-    loader.exec_module = execute_and_call
+        loader.exec_module = execute_and_call

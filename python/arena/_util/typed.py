@@ -122,11 +122,14 @@ def _sequence(kind: Any, origin: Any, read: Reader) -> Reader:
 def _named_tuple(kind: Any) -> Reader:
     hints = get_type_hints(kind)
     readers, count = [_reader(hint) for hint in hints.values()], len(hints)
+    defaults = list(kind._field_defaults.values())  # of the last fields, which files from older versions may lack
     from_items: Callable[[list[Any]], Any] = kind._make
 
     def read(value: Any) -> Any:
-        if not isinstance(value, list) or len(value) != count:
+        if not isinstance(value, list) or not count - len(defaults) <= len(value) <= count:
             raise _WrongError(f"should be a list of {', '.join(hints)}")
+        if missing := count - len(value):
+            value = value + defaults[-missing:]
         try:
             return from_items([reader(item) for reader, item in zip(readers, value)])  # noqa: B905 - of one length
         except _WrongError as wrong:

@@ -75,7 +75,7 @@ void StreamCache::start(Block& block, Bytes requested, std::uint64_t serial, Lin
   block.requested = requested;
   block.serial = serial;
   block.line = line;
-  block.born = line != 0 ? now() : 0;
+  block.born = line >= kFirstLine ? now() : 0;
   block.live = true;
   ++allocations_;
 }
