@@ -11,6 +11,8 @@
     device.memory_resource = MemoryResource(arena.Arena(cap="4GiB"))
     buffer = device.allocate(1 << 20, stream=device.create_stream())
 
+Or ``arena.cuda_core.use(pool)`` before all that, for the devices that are given no memory resource of their own.
+
 A buffer belongs to the stream that it is allocated for. One that is closed on another stream is not reused before that
 stream has passed, too.
 """
@@ -36,7 +38,12 @@ except ImportError as error:
         f"arena.cuda_core needs cuda-core, which cannot be imported ({error}); pip install cuda-core"
     ) from error
 
-__all__ = ["MemoryResource"]
+__all__ = ["MemoryResource", "is_in_use", "use"]
+
+_lock = threading.Lock()
+_given: dict[int, Arena] = {}  # by device; devices without one use their default arena
+_resources: dict[int, MemoryResource] = {}  # that devices were given by use()
+_own = vars(_cuda_core.Device).get("memory_resource")  # cuda.core's property
 
 
 class MemoryResource(_cuda_core.MemoryResource):  # type: ignore[misc]
@@ -103,6 +110,44 @@ class MemoryResource(_cuda_core.MemoryResource):  # type: ignore[misc]
     def _take(self, address: int) -> Buffer | None:
         with self._lock:
             return self._live.pop(address, None)
+
+
+def use(pool: Arena | None = None) -> None:
+    """Give cuda.core's devices the memory of an arena from now on; without an argument, of their default arenas.
+
+    Devices with a ``memory_resource`` keep it, and a program may still set another. Call it before the first
+    allocation: cuda.core gives a device its own memory resource then.
+    """
+    if pool is not None and not isinstance(pool, Arena):
+        raise UsageError(f"pool={pool!r} is not accepted; give an arena.Arena")
+    device = _cuda_core.Device
+    if not isinstance(_own, property) or not hasattr(device, "_memory_resource"):
+        raise ArenaError(
+            "this cuda.core keeps its memory resources in another way; give them to each device: "
+            "Device().memory_resource = arena.cuda_core.MemoryResource(pool)"
+        )
+    with _lock:
+        if pool is not None:
+            if _given.get(pool.device, pool) is not pool:
+                raise UsageError(f"cuda.core uses another arena on device {pool.device} already")
+            _given[pool.device] = pool
+        device.memory_resource = property(_resource_of, _own.fset, _own.fdel, _own.__doc__)
+
+
+def is_in_use() -> bool:
+    """Whether cuda.core's devices get their memory from arena, unless the program gives them another resource."""
+    return vars(_cuda_core.Device).get("memory_resource") is not _own
+
+
+def _resource_of(device: Any) -> Any:
+    """The memory resource of a device, where cuda.core would make one of its own."""
+    if device._memory_resource is None:
+        with _lock:
+            number = device.device_id
+            if number not in _resources:
+                _resources[number] = MemoryResource(_given.get(number) or default_arena(number))
+            device._memory_resource = _resources[number]
+    return device._memory_resource
 
 
 def _stream(stream: Any) -> int:

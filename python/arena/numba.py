@@ -34,7 +34,7 @@ except ImportError as error:
         f"arena.numba needs numba-cuda, which cannot be imported ({error}); pip install numba-cuda"
     ) from error
 
-__all__ = ["ArenaMemoryManager", "OutOfMemoryError", "use"]
+__all__ = ["ArenaMemoryManager", "OutOfMemoryError", "is_in_use", "use"]
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _PER_THREAD = 2  # the thread's own default stream
@@ -100,6 +100,11 @@ def use(pool: Arena | None = None) -> None:
             if _given.get(pool.device, pool) is not pool:
                 raise UsageError(f"Numba uses another arena on device {pool.device} already")
             _given[pool.device] = pool
+
+
+def is_in_use() -> bool:
+    """Whether Numba gets its memory from arena."""
+    return _driver._memory_manager is ArenaMemoryManager
 
 
 def _arena_of(device: int) -> Arena:

@@ -149,7 +149,9 @@ def _connect() -> None:
 
 def _arena_of(device: int) -> Arena:
     """The arena for a device's tensors. Called by the core, once for each device."""
-    return _given.get(device) or default_arena(device)
+    found = _given.get(device) or default_arena(device)
+    _check(found)
+    return found
 
 
 def _is_pooled(device: int, stream: int) -> bool | None:

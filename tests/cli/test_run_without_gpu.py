@@ -1,4 +1,4 @@
-"""``arena run`` on a machine without a GPU or with a driver that does not work: it explains CuPy's error."""
+"""``arena run`` on a machine without a GPU or with a driver that does not work: it explains the framework's error."""
 
 from __future__ import annotations
 
@@ -34,12 +34,27 @@ def test_a_program_that_needs_a_gpu_gets_an_explanation_and_a_next_step(script: 
         "arena: CuPy found no GPU (cudaErrorInsufficientDriver). Without one, only memory allocation works"
     )
     assert re.fullmatch(
-        r"Next: on a machine with a GPU, arena run --record run\.arena /.*/program\.py; then, on any machine, "
-        r"arena fit run\.arena",
+        r"Next: arena dryrun /.*/program\.py, which simulates a GPU; or, on a machine with a GPU, arena run --record "
+        r"run\.arena /.*/program\.py; then, on any machine, arena fit run\.arena",
         last,
     )
     facts = facts_of(script(f"import cupy\n{line}\n", options=("--json",)))
     assert f"arena: {facts['without_gpu']}" == said
+
+
+@nothing_installed
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("from numba import cuda\ncuda.device_array(3)", "Numba"),
+        ("from cuda.core import Device\nDevice().set_current()", "cuda.core"),
+        ("raise RuntimeError('Found no NVIDIA driver on your system. Please check')", "PyTorch"),  # as it says it
+    ],
+)
+def test_other_frameworks_that_find_no_gpu_are_explained_too(script: Any, code: str, name: str) -> None:
+    said, last = script(code).stderr.splitlines()[-2:]
+    assert said == f"arena: {name} found no GPU, and needs one even to allocate"
+    assert last.startswith("Next: arena dryrun ")
 
 
 @nothing_installed

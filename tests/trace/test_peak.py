@@ -93,7 +93,7 @@ def test_lines_of_another_process_are_taken_from_the_trace(tmp_path: Path) -> No
             ("<string>:5", 3),
         ]
     lines = next(iter(trace.lines.values()))
-        (number,) = {_core.number_of_lines(same) for same in (lines, tuple(lines))}
+    (number,) = {_core.number_of_lines(same) for same in (lines, tuple(lines))}
     assert number >= 1 << 31
 
 

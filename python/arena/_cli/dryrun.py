@@ -22,12 +22,14 @@ from .._dryrun.environment import Device
 from .._dryrun.outputs import Outputs
 from .._dryrun.run import Outcome, Plan, run_dry
 from .._dryrun.verdict import LIMITS, Verdict, in_words, judge
+from .._frameworks import parse_keys
 from .._pool.settings import is_simulated, simulated_size
 from .._run.program import check_script
 from .._util.next_step import arena_command, next_after
 from .._util.sizes import format_size as size
 from ..errors import UsageError
 from .codes import EXIT_MISFIT
+from .options import ONLY
 from .program import CONTEXT, Command, checked_depth, variables_of
 
 __all__ = ["CONTEXT", "Command", "dryrun"]
@@ -62,6 +64,7 @@ def dryrun(
     ] = 1,
     report: Annotated[Path | None, typer.Option(help="Write the report there: .html, .json or .txt.")] = None,
     record: Annotated[Path | None, typer.Option(help="Record the run there, for arena fit and replay.")] = None,
+    only: Annotated[str | None, typer.Option(metavar="NAMES", help=ONLY)] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The last line of standard error is for machines.")] = False,
 ) -> None:
@@ -82,6 +85,8 @@ def dryrun(
         check_script(program, given, "dryrun")
     if allocator not in ("arena", "native"):
         raise UsageError(f"--allocator {allocator} is not accepted; write arena or native")
+    if allocator == "native" and only is not None:
+        raise UsageError("--only names frameworks that get arena, and --allocator native gives it to none; omit one")
     outputs = Outputs(report=report, record=record, force=force)
     depth = checked_depth(lines)
     plan = Plan(
@@ -90,6 +95,7 @@ def dryrun(
         arguments=tuple(given),
         is_module=module,
         allocator=allocator,
+        only=None if only is None else parse_keys(only),
         settings={**variables_of({"cap": cap}), "ARENA_LINES": str(depth)},
         history=depth > 0 or record is not None or report is not None or compare_both,
         report=outputs.report,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["CAP", "DEVICE", "FORCE", "GROWTH", "HEADROOM", "JSON", "PLAIN", "PRICES", "SAVE", "TRACE"]
+__all__ = ["CAP", "DEVICE", "FORCE", "GROWTH", "HEADROOM", "JSON", "ONLY", "PLAIN", "PRICES", "SAVE", "TRACE"]
 
 CAP = 'Limit of reserved memory: "4GiB", "80%".'
 DEVICE = 'Device number, "sim", or "sim:8GiB".'
 FORCE = "Overwrite existing files."
+ONLY = "Frameworks that get arena: cupy,torch,numba,cuda_core. Default: all."
 GROWTH = "Largest piece of memory to reserve at a time."
 HEADROOM = "Memory to leave free on the device."
 JSON = "Print JSON."

@@ -1,4 +1,4 @@
-"""``arena run``: runs any Python program, unchanged, with arena as CuPy's allocator."""
+"""``arena run``: runs any Python program, unchanged, with arena as the allocator of its frameworks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from .._frameworks import parse_keys
 from .._inspect.lines import trace_lines
 from .._pool.settings import DEVICES, is_simulated, simulated_size
 from .._run import Session, run_program
@@ -16,7 +17,7 @@ from .._run.program import NoProgramError, check_script
 from .._util.arguments import is_number
 from ..errors import UsageError
 from .excepthook import EXCEPT_HOOK
-from .options import CAP, DEVICE, FORCE, GROWTH, HEADROOM, SAVE
+from .options import CAP, DEVICE, FORCE, GROWTH, HEADROOM, ONLY, SAVE
 from .program import CONTEXT, Command, checked_depth, variables_of
 
 __all__ = ["CONTEXT", "Command", "run"]
@@ -43,12 +44,13 @@ def run(
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record the run, for arena replay and arena fit.")
     ] = None,
+    only: Annotated[str | None, typer.Option(metavar="NAMES", help=ONLY)] = None,
     force: Annotated[bool, typer.Option("--force", help=FORCE)] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON, as the last line of standard error.")
     ] = False,
 ) -> None:
-    """Run a Python program, unchanged, with arena as CuPy's allocator.
+    """Run a Python program, unchanged, with arena as the allocator of CuPy, PyTorch, Numba and cuda.core.
 
     Options of arena come before the program. The exit code is the program's.
 
@@ -59,7 +61,8 @@ def run(
     """
     if not module:
         check_script(program, arguments or [])
-    session = Session(report=report, record=record, force=force, as_json=as_json)
+    keys = None if only is None else parse_keys(only)
+    session = Session(report=report, record=record, force=force, as_json=as_json, only=keys)
     # In the environment, so that child processes inherit them.
     os.environ.update(variables_of({"cap": cap, "reserve": reserve, "headroom": headroom, "growth": growth}))
     if device is not None:

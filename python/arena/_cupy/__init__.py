@@ -1,4 +1,4 @@
-"""Everything about CuPy: the bridge that gives it memory, its current allocator, and the hook for its import."""
+"""Everything about CuPy: the bridge that gives it memory, and its current allocator."""
 
 from __future__ import annotations
 

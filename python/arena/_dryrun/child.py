@@ -36,10 +36,9 @@ class DrySession(Session):
 
     def __init__(self, spec: dict[str, Any]) -> None:
         report, record = (Path(spec[name]) if spec[name] else None for name in ("report", "record"))
-        super().__init__(report=report, record=record, force=spec["force"], as_json=True)
-        self.gives_arena = spec["allocator"] == "arena"
+        super().__init__(report=report, record=record, force=spec["force"], as_json=True, only=spec["only"])
         self.folder = Path(spec["folder"])
-        self.torch = WatchedTorch(gives_arena=self.gives_arena, keeps_history=spec["history"])
+        self.torch = WatchedTorch(self.installation, keeps_history=spec["history"])
         self.began = time.monotonic()
         self.ended_by: dict[str, Any] | None = None
         self.error = ""

@@ -1,4 +1,4 @@
-"""What a dry run knows of PyTorch and CuPy: it gives them the arena, asks what they took, and knows their errors.
+"""What a dry run knows of PyTorch and CuPy: what they took, and their errors.
 
 Runs in the program's own process. Imports neither: what the program does not import is not there.
 """
@@ -19,10 +19,11 @@ from types import ModuleType
 from typing import Any
 
 from .. import torch as adapter
+from .._frameworks import Installation
 from .._run.without_gpu import chain_of
 from .._util.imports import after_import
 from .._util.sizes import UNITS
-from ..errors import ArenaError, OutOfMemoryError
+from ..errors import OutOfMemoryError
 
 __all__ = ["WatchedTorch", "cupy_facts", "failure_of"]
 
@@ -39,25 +40,26 @@ _NO_MEMORY = re.compile(
 class WatchedTorch:
     """PyTorch in this process, once it is imported."""
 
-    def __init__(self, *, gives_arena: bool, keeps_history: bool) -> None:
-        self.gives_arena, self.keeps_history = gives_arena, keeps_history
-        self.allocator = "its own"
-        self.remark = ""  # why it is not the arena
+    def __init__(self, installation: Installation, *, keeps_history: bool) -> None:
+        self.installation, self.keeps_history = installation, keeps_history
 
     def wait(self) -> None:
         after_import("torch", self.imported)
 
     def imported(self, torch: Any) -> None:
-        if self.gives_arena:
-            try:
-                adapter.use()  # before the program can make a tensor
-                self.allocator = "arena"
-            except ArenaError as error:
-                self.remark = str(error)
-        if self.keeps_history and self.allocator != "arena":
+        if self.keeps_history and not adapter.is_in_use():
             with contextlib.suppress(AttributeError):  # a PyTorch without CUDA, or somebody's stand-in
                 # Not now: that would open the driver, and a program may fork first.
                 torch.cuda._lazy_call(lambda: keep_history(torch))
+
+    @property
+    def allocator(self) -> str:
+        return "arena" if adapter.is_in_use() else "its own"
+
+    @property
+    def remark(self) -> str:
+        """Why it is not the arena, if it should be."""
+        return self.installation.problems.get("torch", "")
 
     def facts(self, folder: Path) -> dict[str, Any] | None:
         """What PyTorch took; none if it never used the device. Its history, if there is one, is saved in the folder."""

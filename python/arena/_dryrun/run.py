@@ -32,6 +32,8 @@ class Plan:
     arguments: tuple[str, ...]
     is_module: bool = False
     allocator: str = "arena"
+    only: tuple[str, ...] | None = None
+    """The frameworks that get the arena, by key; None: all."""
     settings: dict[str, str] = field(default_factory=dict)
     """Environment variables."""
     history: bool = True
@@ -65,7 +67,7 @@ def run_dry(plan: Plan, *, quiet: bool = False) -> Outcome:
             "program": plan.program,
             "arguments": list(plan.arguments),
             "is_module": plan.is_module,
-            "allocator": plan.allocator,
+            "only": [] if plan.allocator == "native" else plan.only,
             "history": plan.history,
             "report": str(plan.report) if plan.report else None,
             "record": str(plan.record) if plan.record else None,

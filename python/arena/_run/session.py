@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from .._cupy import import_hook
+from .._frameworks import FRAMEWORKS, Installation
 from .._pool import oom, watch
 from .._pool.registry import open_arenas
 from .._report import Report
@@ -21,7 +21,7 @@ from .._trace import record as _record
 from .._util import files
 from .._util.next_step import arena_command, exact_size, next_after
 from .._util.sizes import format_size
-from .._words.format import counted
+from .._words.format import counted, listed
 from ..errors import ArenaError, UsageError
 from . import signals
 from .without_gpu import Explained, explain
@@ -30,33 +30,33 @@ __all__ = ["Session"]
 
 MOST_WRITTEN = 10  # while the program runs: one that catches the error may fail a thousand times
 MOST_LINES = 3  # the largest holders at the peak
-ABOUT_CUPY = {
-    "another": "the program set another allocator for CuPy: its memory is not counted",
-    "not installed": "CuPy is not installed: only memory allocated from arena directly is counted",
-}
-NO_MEMORY = {
-    "arena": "the program allocated no GPU memory: it imported CuPy, but created no array",
-    "not imported": "the program allocated no GPU memory that arena can see: it did not import CuPy, and has no open "
-    "arena of its own",
-}
 
 
 class Session:
     """One run: checks output files first, :meth:`begin` sets up, and :meth:`finish` reports when the process exits.
 
-    ``exit`` is the program's exit code, if known.
+    Frameworks get the arena when they are imported, all or ``only`` some. ``exit`` is the program's exit code, if
+    known.
     """
 
-    gives_arena = True  # whether frameworks get the arena when they are imported
     watches = False  # arenas are watched for their peak, also without a report
 
-    def __init__(self, *, report: Path | None, record: Path | None, force: bool, as_json: bool) -> None:
+    def __init__(
+        self,
+        *,
+        report: Path | None,
+        record: Path | None,
+        force: bool,
+        as_json: bool,
+        only: Collection[str] | None = None,
+    ) -> None:
         # Absolute, because the program may change its directory.
         self.report = checked(report, force, files.REPORTS) if report else None
         self.plan = _record.Plan(checked(record, force), overwrite=force) if record else None
         if report and self.plan and self.report == self.plan.path:
             raise UsageError(f"{report} cannot be both the report and the recording; give two names")
         self.force, self.as_json = force, as_json
+        self.installation = Installation(only)
         self.exit = 0
         self.process = os.getpid()
         self.errors = sys.stderr  # the program may replace sys.stderr
@@ -80,8 +80,7 @@ class Session:
             watch.watch_all()
         if self.report is not None or self.plan is not None:
             signals.listen([signals.ENDING, *([signals.WRITING] if self.report else [])], self.hear)
-        if self.gives_arena:
-            import_hook.install()
+        self.installation.begin()
 
     def cancel(self) -> None:
         """Nothing was run, so there is nothing to report."""
@@ -183,7 +182,7 @@ class Session:
         return {
             "exit": self.exit,
             "signal": self.signal,
-            "cupy": import_hook.whose_allocator(),
+            "frameworks": self.installation.allocators(),
             "arenas": arenas,
             "without_gpu": self.explained.why if self.explained else None,
             "failures": self.failures,
@@ -207,8 +206,8 @@ class Session:
     def summary(self, facts: dict[str, Any]) -> list[str]:
         lines = [f"arena: {peaks(pool)}" for pool in facts["arenas"] if pool["allocations"] or pool["failures"]]
         if not lines and not facts["reports"]:
-            lines = [f"arena: {NO_MEMORY.get(facts['cupy'], 'no memory was allocated from an open arena')}"]
-        lines += [f"arena: {ABOUT_CUPY[facts['cupy']]}"] if facts["cupy"] in ABOUT_CUPY else []
+            lines = [f"arena: {without_memory(facts['frameworks'])}"]
+        lines += [f"arena: {line}" for line in about_frameworks(facts["frameworks"], self.installation.problems)]
         lines += [line for report in self.peaks if not self.failure for line in holders_at(report)]
         if self.failures:
             lines.append(f"{counted(self.failures, 'request')} failed")
@@ -233,6 +232,33 @@ def peaks(pool: dict[str, Any]) -> str:
     return f"{pool['label']}: at most {live} live and {reserved} reserved, of a cap of {cap}"
 
 
+def names_of(allocators: dict[str, str], whose: str) -> list[str]:
+    return [framework.name for framework in FRAMEWORKS if allocators[framework.key] == whose]
+
+
+def without_memory(allocators: dict[str, str]) -> str:
+    """Why arena saw no memory."""
+    if imported := names_of(allocators, "arena"):
+        return f"the program allocated no GPU memory: it imported {listed(imported)}, but created no array"
+    if names_of(allocators, "another"):
+        return "no memory was allocated from an open arena"
+    known = listed(framework.name for framework in FRAMEWORKS)
+    return (
+        f"the program allocated no GPU memory that arena can see: it imported no framework that arena knows ({known}), "
+        "and has no open arena of its own"
+    )
+
+
+def about_frameworks(allocators: dict[str, str], problems: dict[str, str]) -> Iterator[str]:
+    """Which frameworks do not use the arena, and why."""
+    for framework in FRAMEWORKS:
+        if allocators[framework.key] == "another":
+            if problem := problems.get(framework.key):
+                yield f"{framework.name} does not use arena: {problem}"
+            else:
+                yield f"the program set another allocator for {framework.name}: its memory is not counted"
+
+
 def holders_at(report: Report) -> list[str]:
     """The lines that held the most memory at the peak."""
     if not report.lines:
@@ -251,5 +277,5 @@ def next_step(facts: dict[str, Any]) -> str:
     if facts["reports"]:
         return next_after(Path(facts["reports"][0]))
     if facts["problems"] or facts["recordings"]:
-        return "make sure that the program allocates memory in this process, through CuPy or an arena of its own"
+        return "make sure that the program allocates memory in this process, through a framework or an arena of its own"
     return "run it again with --report report.html, or with --record run.arena"

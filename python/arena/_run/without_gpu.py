@@ -1,4 +1,4 @@
-"""Explains the error of a program that ended because CuPy found no GPU; CuPy's own error does not."""
+"""Explains the error of a program that ended because its framework found no GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .. import _core
-from .._util.next_step import record_elsewhere
+from .._util.next_step import arena_command, record_elsewhere
 
 __all__ = ["Explained", "chain_of", "explain"]
 
@@ -23,22 +23,40 @@ class Explained(NamedTuple):
 
 
 def explain(error: BaseException, program: str) -> Explained | None:
-    """Explain the error that ended a program, if CuPy raised it because there is no GPU."""
+    """Explain the error that ended a program, if a framework raised it because there is no GPU."""
+    is_driver_here = _core.is_real_driver_here()
     for raised in chain_of(error):
-        kind = type(raised)
         status = getattr(raised, "status", None)
-        if kind.__module__.startswith("cupy_backends.") and status in NO_DRIVER:
+        if type(raised).__module__.startswith("cupy_backends.") and status in NO_DRIVER:
             name = str(raised).partition(":")[0]
-            return explain_driver(name, status) if _core.is_real_driver_here() else explain_none(name, program)
+            return explain_driver(name, status) if is_driver_here else explain_cupy(name, program)
+        if not is_driver_here and (whose := without_driver(raised)):
+            return Explained(f"{whose} found no GPU, and needs one even to allocate", dry_run(program))
     return None
 
 
-def explain_none(name: str, program: str) -> Explained:
+def without_driver(error: BaseException) -> str | None:
+    """The framework that raised an error because there is no driver."""
+    module, text = type(error).__module__, str(error)
+    if type(error) is RuntimeError and text.startswith(("Found no NVIDIA driver", "No CUDA GPUs are available")):
+        return "PyTorch"
+    if module.startswith("numba.cuda") and type(error).__name__ == "CudaSupportError":
+        return "Numba"
+    if module.startswith("cuda.pathfinder") and "NVIDIA driver library" in text:
+        return "cuda.core"
+    return None
+
+
+def dry_run(program: str) -> str:
+    return f"{arena_command('dryrun', program)}, which simulates a GPU; or, {record_elsewhere(program)}"
+
+
+def explain_cupy(name: str, program: str) -> Explained:
     return Explained(
         f"CuPy found no GPU ({name}). Without one, only memory allocation works, on arena's simulated device: "
         "cupy.empty(), views, cupy.cuda.alloc(). Anything that runs on a GPU does not: zeros, copies, arithmetic, "
         "streams",
-        record_elsewhere(program),
+        dry_run(program),
     )
 
 

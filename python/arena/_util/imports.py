@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["after_import", "is_installed"]
+__all__ = ["after_import"]
 
 Function = Callable[[Any], object]
 
@@ -25,14 +24,6 @@ def after_import(name: str, function: Function) -> None:
         finder = Finder(name)
         sys.meta_path.insert(0, finder)
     finder.functions.append(function)
-
-
-def is_installed(name: str) -> bool:
-    """Whether a module could be imported. Imports nothing but the packages that it is in."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # a program may forbid the import
-        return False
 
 
 class Finder(importlib.abc.MetaPathFinder):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["UNITS", "counted", "distinct_sizes", "format_share", "format_size"]
+from collections.abc import Iterable
+
+__all__ = ["UNITS", "counted", "distinct_sizes", "format_share", "format_size", "listed"]
 
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -49,3 +51,9 @@ def counted(number: int, noun: str) -> str:
     ('1 block', '2,000 blocks')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence: ``a, b and c``."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
