@@ -34,6 +34,7 @@ __all__ = ["is_in_use", "pool", "use"]
 
 _lock = threading.Lock()
 _given: dict[int, Arena] = {}  # by device; devices without one use their default arena
+_served: dict[int, Arena] = {}  # the same, for devices that PyTorch took memory of
 _allocator: Any = None  # PyTorch's object for our functions, once it is in use
 
 
@@ -41,24 +42,19 @@ def use(pool: Arena | None = None) -> None:
     """Give PyTorch the memory of an arena, from its first CUDA tensor to the end of the process.
 
     Without an argument every device uses its default arena, with the settings in force then. With one, that is the
-    arena of its device, and other devices use their default arenas. PyTorch allows one choice, before its first CUDA
-    tensor: after that, this is a :class:`UsageError`.
+    arena of its device, and other devices use their default arenas. Choose before the first CUDA tensor: after that,
+    another choice is a :class:`UsageError`.
     """
     torch = _import_torch()
     if pool is not None:
         _check(pool)
     with _lock:
-        if _allocator is not None:
-            if pool is not None and _given.get(pool.device) is not pool:
-                raise UsageError("PyTorch uses another arena already, and cannot change; give it one at the start")
-            return
+        if pool is not None and (_served.get(pool.device) or _given.get(pool.device, pool)) is not pool:
+            raise UsageError("PyTorch uses another arena already, and cannot change; give it one at the start")
+        if _allocator is None:
+            _plug_in(torch)
         if pool is not None:
             _given[pool.device] = pool
-        try:
-            _plug_in(torch)
-        except BaseException:
-            _given.clear()
-            raise
 
 
 def is_in_use() -> bool:
@@ -118,9 +114,11 @@ def _plug_in(torch: Any) -> None:
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
+        is_another = torch.cuda.memory.get_allocator_backend() == "pluggable"
+        why = "was given another allocator" if is_another else "has allocated CUDA memory"
         raise UsageError(
-            f"PyTorch has allocated CUDA memory already, and cannot change its allocator ({error}); call "
-            "arena.torch.use() before the first CUDA tensor"
+            f"PyTorch {why} already, and cannot change its allocator ({error}); call arena.torch.use() before the first "
+            "CUDA tensor"
         ) from None
     _allocator = allocator
 
@@ -149,9 +147,12 @@ def _connect() -> None:
 
 def _arena_of(device: int) -> Arena:
     """The arena for a device's tensors. Called by the core, once for each device."""
-    found = _given.get(device) or default_arena(device)
-    _check(found)
-    return found
+    with _lock:
+        if device not in _served:
+            found = _given.get(device) or default_arena(device)
+            _check(found)
+            _served[device] = found
+        return _served[device]
 
 
 def _is_pooled(device: int, stream: int) -> bool | None:
@@ -164,8 +165,11 @@ def _is_pooled(device: int, stream: int) -> bool | None:
 
 
 def _forget() -> None:
-    """In a forked child the arenas are the parent's."""
+    """In a forked child the arenas are the parent's, and another of its threads may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
     _given.clear()
+    _served.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -178,7 +178,9 @@ def test_a_program_that_requests_no_memory_says_which_files_were_not_written_and
     done = script("print('done')", options=options)
     assert (done.returncode, done.stdout) == (0, "done\n")
     said = done.stderr.splitlines()
-    assert said[0].startswith("arena: the program allocated no GPU memory that arena can see: it imported no framework that ")
+    assert said[0].startswith(
+        "arena: the program allocated no GPU memory that arena can see: it imported no framework that "
+    )
     assert said[1:3] == [
         f"arena: {tmp_path / 'run.arena'} was not written: there was nothing to record",
         f"arena: {tmp_path / 'out.html'} was not written: there was nothing to report",

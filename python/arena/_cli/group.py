@@ -14,7 +14,7 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": F
 
 # The first line of each command's own help, for `arena --help`; newcomers need the first two.
 ABOUT = {
-    "run": "Run a Python program, unchanged, with arena as CuPy's allocator.",
+    "run": "Run a Python program, unchanged, with arena as its GPU allocator.",
     "demo": "See arena run a program under a cap at which CuPy's pool fails.",
     "dryrun": "Run a program on a simulated GPU, and say whether its memory fits.",
     "cards": "List the GPUs that a dry run can simulate, or show one with its sources.",

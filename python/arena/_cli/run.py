@@ -50,9 +50,9 @@ def run(
         bool, typer.Option("--json", help="Print the summary as JSON, as the last line of standard error.")
     ] = False,
 ) -> None:
-    """Run a Python program, unchanged, with arena as the allocator of CuPy, PyTorch, Numba and cuda.core.
+    """Run a Python program, unchanged, with arena as its GPU allocator.
 
-    Options of arena come before the program. The exit code is the program's.
+    CuPy, PyTorch, Numba and cuda.core get it when the program imports them. Options of arena come before the program. The exit code is the program's.
 
     \b
     Examples:

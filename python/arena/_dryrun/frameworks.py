@@ -47,7 +47,7 @@ class WatchedTorch:
         after_import("torch", self.imported)
 
     def imported(self, torch: Any) -> None:
-        if self.keeps_history and not adapter.is_in_use():
+        if self.keeps_history:
             with contextlib.suppress(AttributeError):  # a PyTorch without CUDA, or somebody's stand-in
                 # Not now: that would open the driver, and a program may fork first.
                 torch.cuda._lazy_call(lambda: keep_history(torch))
@@ -84,6 +84,8 @@ class WatchedTorch:
 
 
 def keep_history(torch: Any) -> None:
+    if adapter.is_in_use():
+        return
     with contextlib.suppress(Exception):  # a private function, that another version may have changed
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MOST_ENTRIES)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from .._util.imports import after_import
@@ -21,12 +22,22 @@ class Installation:
 
     def begin(self) -> None:
         for framework in self.wanted:
-            after_import(framework.module, functools.partial(self.give, framework))
+            after_import(framework.module, functools.partial(self.wait, framework))
+
+    def wait(self, framework: Framework, module: Any) -> None:
+        with self.noting_problems(framework):
+            framework.when_ready(module, functools.partial(self.give, framework, module))
 
     def give(self, framework: Framework, module: Any) -> None:
-        try:
+        with self.noting_problems(framework):
             framework.give(module)
-        except Exception as error:  # the program's own import must not fail because of us
+
+    @contextlib.contextmanager
+    def noting_problems(self, framework: Framework) -> Iterator[None]:
+        """The program's own import must not fail because of us."""
+        try:
+            yield
+        except Exception as error:
             self.problems[framework.key] = str(error)
 
     def allocators(self) -> dict[str, str]:

@@ -31,11 +31,13 @@ class Framework(NamedTuple):
     module: str
     """The adapter is needed once this module is imported."""
     give: Callable[[Any], object]
-    """Give it the default arenas. Called with the module, right after its import."""
+    """Give it the default arenas. Called with the module."""
     uses_arena: Callable[[], bool]
     """Whether it gets its memory from an arena now. The module is imported."""
     has_cuda: Callable[[Any], bool] = lambda module: True
     """Whether it is built with CUDA. Called with the module."""
+    when_ready: Callable[[Any, Callable[[], None]], object] = lambda module, give: give()
+    """Call a function when it is time for ``give()``. Called with the module, right after its import."""
 
     @property
     def imported(self) -> Any:
@@ -52,18 +54,38 @@ def torch_has_cuda(torch: Any) -> bool:
     return torch.version.cuda is not None
 
 
-def give_torch(torch: Any) -> None:
+def before_torch_uses_cuda(torch: Any, give: Callable[[], None]) -> None:
+    """PyTorch takes one allocator: not at its import, so that a program can choose its own."""
     if not torch_has_cuda(torch):
         return
-    from .. import torch as adapter  # late: belongs to the program's own import of PyTorch
+    begin = torch._C._cuda_init
 
-    adapter.use()
+    def give_and_begin() -> None:
+        torch._C._cuda_init = begin
+        give()
+        begin()
+
+    torch._C._cuda_init = give_and_begin
+
+
+def give_torch(torch: Any) -> None:
+    from .. import torch as adapter  # late: imports PyTorch
+
+    if not is_plugged_in(torch):
+        adapter.use()
+
+
+def is_plugged_in(torch: Any) -> bool:
+    """Whether some allocator replaces PyTorch's own."""
+    return bool(torch.cuda.memory.get_allocator_backend() == "pluggable")
 
 
 def torch_uses_arena() -> bool:
     from .. import torch as adapter  # late: PyTorch is imported
 
-    return adapter.is_in_use()
+    torch: Any = sys.modules["torch"]
+    is_chosen = torch.cuda.is_initialized() or is_plugged_in(torch)
+    return adapter.is_in_use() or not is_chosen
 
 
 def give_numba(numba_cuda: Any) -> None:
@@ -95,7 +117,7 @@ def cuda_core_uses_arena() -> bool:
 
 FRAMEWORKS = (
     Framework("cupy", "CuPy", "cupy", give_cupy, lambda: is_arenas(cupys_allocator())),
-    Framework("torch", "PyTorch", "torch", give_torch, torch_uses_arena, torch_has_cuda),
+    Framework("torch", "PyTorch", "torch", give_torch, torch_uses_arena, torch_has_cuda, before_torch_uses_cuda),
     Framework("numba", "Numba", "numba.cuda", give_numba, numba_uses_arena),
     Framework("cuda_core", "cuda.core", "cuda.core", give_cuda_core, cuda_core_uses_arena),
 )
