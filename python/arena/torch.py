@@ -117,8 +117,8 @@ def _plug_in(torch: Any) -> None:
         is_another = torch.cuda.memory.get_allocator_backend() == "pluggable"
         why = "was given another allocator" if is_another else "has allocated CUDA memory"
         raise UsageError(
-            f"PyTorch {why} already, and cannot change its allocator ({error}); call arena.torch.use() before the first "
-            "CUDA tensor"
+            f"PyTorch {why} already, and cannot change its allocator ({error}); call arena.torch.use() before the "
+            "first CUDA tensor"
         ) from None
     _allocator = allocator
 

@@ -52,7 +52,8 @@ def run(
 ) -> None:
     """Run a Python program, unchanged, with arena as its GPU allocator.
 
-    CuPy, PyTorch, Numba and cuda.core get it when the program imports them. Options of arena come before the program. The exit code is the program's.
+    CuPy, PyTorch, Numba and cuda.core get it when the program imports them. Options of arena come
+    before the program. The exit code is the program's.
 
     \b
     Examples:
