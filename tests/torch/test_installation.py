@@ -1,4 +1,4 @@
-"""How ``arena run`` and ``arena dryrun`` give PyTorch the arena: before its first use of CUDA, unless the program did."""
+"""How ``arena run`` and ``arena dryrun`` give PyTorch the arena: when it first uses CUDA, unless the program did."""
 
 from __future__ import annotations
 
