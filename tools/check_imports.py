@@ -37,6 +37,7 @@ LAYERS = (
     "torch",
     "numba",
     "cuda_core",
+    "rmm",
     "_frameworks",
     "_analysis",
     "_show",

@@ -37,6 +37,7 @@ from .registry import remember
 from .scope import Scope
 from .settings import SETTINGS, check, check_peers, find_device, limit_of, resolve, validates
 from .threads import find_standstill, note_driver_threads, seems_alone, thread_ids
+from .upstream import ResourceSource, is_resource
 from .watch import watch_if_enabled
 
 __all__ = ["Arena", "metrics_of"]
@@ -54,7 +55,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         taken in plain segments, which can neither be moved nor given back in parts
     :param upstream: a function that takes a size in bytes and returns an object with the address in ``.ptr``, such as
         ``cupy.get_default_memory_pool().malloc``. All memory then comes from it, in plain segments. The object is
-        dropped to give the memory back
+        dropped to give the memory back. Or a memory resource of RMM, such as ``rmm.mr.CudaMemoryResource()``
     :param peers: the numbers of the other devices that may access the memory (default: all that can). Kernels of any
         other device fault when they touch it, even if peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
@@ -75,14 +76,16 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         growth: Size | None = None,
         device: int | str = 0,
         vmm: bool = True,
-        upstream: Callable[[int], Any] | None = None,
+        upstream: Callable[[int], Any] | Any = None,
         compact: bool | str = "auto",
         peers: Iterable[int] | None = None,
     ) -> None:
         if not isinstance(vmm, bool):
             raise UsageError(f"vmm={vmm!r} is not accepted; write True or False")
-        if upstream is not None and not callable(upstream):
-            raise UsageError(f"upstream={upstream!r} cannot be called; give a function that takes a size")
+        if upstream is not None and not callable(upstream) and not is_resource(upstream):
+            raise UsageError(
+                f"upstream={upstream!r} cannot be called; give a function that takes a size, or an RMM memory resource"
+            )
         if not isinstance(compact, bool) and compact != "auto":  # 0 equals False, but is not accepted
             raise UsageError(f'compact={compact!r} is not accepted; write "auto", True or False')
         warn_of_unknown()
@@ -108,7 +111,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             vmm=vmm,
             moves=compact is True,
             peers=check_peers(peers, number, _core.device_count(driver)),
-            upstream=upstream,
+            upstream=upstream if upstream is None or callable(upstream) else ResourceSource(upstream, driver, number),
             validates=validates(),
         )
         note_driver_threads(threads)
