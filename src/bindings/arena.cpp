@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "bindings/arenas.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/failure.hpp"
@@ -127,7 +128,9 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
     WithoutGil without_gil;
     delete arena;
   };
-  return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
+  std::shared_ptr<Arena> made(new Arena(std::move(driver), device, std::move(settings)), end);
+  arenas::add(made);
+  return made;
 }
 
 // Fast if the lock is free: the GIL is released only to wait for the lock.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/arenas.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
 #include "bindings/torch_error.hpp"
@@ -253,10 +254,23 @@ void free(void* address) {
   }
 }
 
+// Memory that PyTorch did not allocate: it came by DLPack. If another framework has it from an arena, that has to know.
+void record_stream_elsewhere(void* address, cu::Stream stream) {
+  for (const std::shared_ptr<Arena>& core : arenas::all()) {
+    if (const auto start = core->find_around(reinterpret_cast<std::uintptr_t>(address))) {
+      core->record_stream(*start, stream);
+      return;
+    }
+  }
+}
+
 void record_stream(void* address, cu::Stream stream) {
   if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().find(address);
-  if (!entry) return;
+  if (!entry) {
+    without_gil([&] { record_stream_elsewhere(address, stream); });
+    return;
+  }
   look_at_stream(*entry->source, stream);
   without_gil([&] { entry->source->source.core->record_stream(entry->block->address, stream); });
 }

@@ -55,6 +55,9 @@ class Arena {
   bool try_free(Block& block);
   // The live block at an address. Throws UsageError if there is none.
   Block& find(std::uint64_t address);
+  // The start of the live block that an address lies in; none if there is no such block. Walks all blocks, unless it is the
+  // start itself.
+  std::optional<std::uint64_t> find_around(std::uint64_t address);
 
   // Keeps the owner of a stream until everything freed on the stream is done; a null owner means that the stream lives
   // forever. Requests on it then need not ask the driver which stream it is.
