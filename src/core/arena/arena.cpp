@@ -279,6 +279,16 @@ Stats Arena::stats(Moving moving) {
   return stats_of(heap_, moving);
 }
 
+void Arena::reset_peaks() {
+  const Lock held = lock();
+  heap_.restart_peaks();
+}
+
+Highest Arena::highest() const {
+  const Lock held = lock(When::kAlways);
+  return heap_.highest();
+}
+
 Snapshot Arena::snapshot(Moving moving) {
   Lock held = lock(When::kAlways);
   heap_.limits.ask_device(held);

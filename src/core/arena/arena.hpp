@@ -129,6 +129,9 @@ class Arena {
   std::optional<Stats> try_stats(Moving moving);  // without waiting for the lock
   // Asks the driver how much the device has left, and polls the streams.
   Stats stats_after_asking(Moving moving);
+  // Starts the peaks in the account again, from what is live and reserved now.
+  void reset_peaks();
+  Highest highest() const;  // since the beginning, whether or not peaks were reset
   Snapshot snapshot(Moving moving = Moving::kAllowed);
   void validate() const;  // throws an Error that says what is wrong
 
