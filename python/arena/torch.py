@@ -126,6 +126,8 @@ def _plug_in(torch: Any) -> None:
 def _add_functions(allocator: Any) -> None:
     addresses = _core.torch_functions()
     allocator.set_record_stream_fn(addresses["record_stream"])
+    allocator.set_reset_fn(addresses["empty_cache"])  # PyTorch's name for it
+    allocator.set_memory_fraction_fn(addresses["set_fraction"])
     setters = {
         "begin_allocate_to_pool": "set_begin_allocate_to_pool",
         "end_allocate_to_pool": "set_end_allocate_to_pool_fn",
@@ -142,7 +144,7 @@ def _connect() -> None:
     torch = sys.modules["torch"]
     if isinstance(torch, ModuleType) and torch.__file__:
         pass_over(torch.__file__)
-    _core.connect_torch(_arena_of, _is_pooled)
+    _core.connect_torch(_arena_of, _is_pooled, _set_fraction)
 
 
 def _arena_of(device: int) -> Arena:
@@ -162,6 +164,12 @@ def _is_pooled(device: int, stream: int) -> bool | None:
     """
     current = sys.modules["torch"].cuda.current_stream(device)
     return bool(current.stream_id != stream) if current.cuda_stream == stream else None
+
+
+def _set_fraction(fraction: float, device: int) -> None:
+    """Set the cap of a device's arena: ``torch.cuda.set_per_process_memory_fraction()``. Called by the core."""
+    pool = _arena_of(device)
+    pool.set_cap(int(fraction * pool.stats().device_total))
 
 
 def _forget() -> None:

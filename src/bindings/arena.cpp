@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "bindings/arenas.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/failure.hpp"
@@ -127,7 +128,9 @@ std::shared_ptr<Arena> make_arena(std::shared_ptr<Driver> driver, int device, Ar
     WithoutGil without_gil;
     delete arena;
   };
-  return std::shared_ptr<Arena>(new Arena(std::move(driver), device, std::move(settings)), end);
+  std::shared_ptr<Arena> made(new Arena(std::move(driver), device, std::move(settings)), end);
+  arenas::add(made);
+  return made;
 }
 
 // Fast if the lock is free: the GIL is released only to wait for the lock.
@@ -250,6 +253,15 @@ void bind_arena(py::module_& module) {
           },
           py::arg("may_move"),
           "Give back every granule that no block touches, if live data may be moved now. Holds the GIL.")
+      .def("reset_peaks", &Arena::reset_peaks, py::call_guard<WithoutGil>(),
+           "Start the peaks in the account again, from what is live and reserved now.")
+      .def(
+          "highest",
+          [](const Arena& arena) {
+            const Highest highest = arena.highest();
+            return py::make_tuple(highest.live, highest.reserved);
+          },
+          "The peaks of live and reserved bytes since the beginning, whether or not peaks were reset.")
       .def("needs_safe_point", &Arena::needs_safe_point, "Whether safe_point() would have something to do.")
       .def(
           "safe_point",

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/arenas.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
 #include "bindings/torch_error.hpp"
@@ -21,6 +22,8 @@ namespace py = pybind11;
 
 #define ARENA_EXPORT extern "C" __attribute__((visibility("default"), used))
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream);
+ARENA_EXPORT void arena_torch_empty_cache();
+ARENA_EXPORT void arena_torch_set_fraction(double fraction, int device);
 ARENA_EXPORT void arena_torch_begin_graph(int device, arena::torch::PoolId id, arena::torch::StreamFilter filter);
 ARENA_EXPORT void arena_torch_end_graph(int device, arena::torch::PoolId id);
 ARENA_EXPORT void arena_torch_release_graph(int device, arena::torch::PoolId id);
@@ -33,8 +36,9 @@ constexpr std::size_t kShards = 16;  // of the table of blocks: threads seldom m
 
 // What Python decides: arena.torch sets it once.
 struct Python {
-  PyObject* source_of = nullptr;  // (device) -> arena.Arena
-  PyObject* is_pooled = nullptr;  // (device, stream) -> bool, or None if that cannot be seen now
+  PyObject* source_of = nullptr;     // (device) -> arena.Arena
+  PyObject* is_pooled = nullptr;     // (device, stream) -> bool, or None if that cannot be seen now
+  PyObject* set_fraction = nullptr;  // (fraction, device)
 };
 Python python;
 
@@ -63,6 +67,12 @@ class SourceTable {
     const std::lock_guard lock(mutex_);
     const auto it = sources_.find(&core);
     if (it != sources_.end()) it->second->watched = watched;
+  }
+  std::vector<DeviceSource*> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<DeviceSource*> found;
+    for (const auto& [core, source] : sources_) found.push_back(source.get());
+    return found;
   }
 
  private:
@@ -254,12 +264,43 @@ void free(void* address) {
   }
 }
 
+// Memory that PyTorch did not allocate: it came by DLPack. If another framework has it from an arena, that has to know.
+void record_stream_elsewhere(void* address, cu::Stream stream) {
+  for (const std::shared_ptr<Arena>& core : arenas::all()) {
+    if (const auto start = core->find_around(reinterpret_cast<std::uintptr_t>(address))) {
+      core->record_stream(*start, stream);
+      return;
+    }
+  }
+}
+
 void record_stream(void* address, cu::Stream stream) {
   if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().find(address);
-  if (!entry) return;
+  if (!entry) {
+    without_gil([&] { record_stream_elsewhere(address, stream); });
+    return;
+  }
   look_at_stream(*entry->source, stream);
   without_gil([&] { entry->source->source.core->record_stream(entry->block->address, stream); });
+}
+
+// torch.cuda.empty_cache(). The arenas of a parent process and closed ones have nothing to give back.
+void empty_cache() {
+  if (blocks().is_inherited()) return;
+  for (DeviceSource* source : source_table().all()) {
+    without_gil([&] {
+      try {
+        source->source.core->trim();
+      } catch (const UsageError&) {
+      }
+    });
+  }
+}
+
+// torch.cuda.set_per_process_memory_fraction()
+void set_fraction(double fraction, int device) {
+  call_python([&] { py::reinterpret_borrow<py::object>(python.set_fraction)(fraction, device); });
 }
 
 void begin_graph(int device, PoolId id, StreamFilter filter) {
@@ -289,11 +330,14 @@ void set_watched(const Arena& core, Watched watched) { source_table().set_watche
 void bind(py::module_& module) {
   module.def(
       "connect_torch",
-      [](const py::object& source_of, const py::object& is_pooled) {
-        python = {.source_of = source_of.inc_ref().ptr(), .is_pooled = is_pooled.inc_ref().ptr()};
+      [](const py::object& source_of, const py::object& is_pooled, const py::object& set_fraction) {
+        python = {.source_of = source_of.inc_ref().ptr(),
+                  .is_pooled = is_pooled.inc_ref().ptr(),
+                  .set_fraction = set_fraction.inc_ref().ptr()};
       },
-      py::arg("source_of"), py::arg("is_pooled"),
-      "Set the functions that find the arena of a device, and whether a stream is one of PyTorch's own.");
+      py::arg("source_of"), py::arg("is_pooled"), py::arg("set_fraction"),
+      "Set the functions that find the arena of a device, tell whether a stream is one of PyTorch's own, and set the "
+      "cap to a fraction of a device.");
   module.def(
       "enter_torch_pool", [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); },
       py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
@@ -308,6 +352,8 @@ void bind(py::module_& module) {
       [] {
         py::dict found;
         found["record_stream"] = reinterpret_cast<std::uintptr_t>(&arena_torch_record_stream);
+        found["empty_cache"] = reinterpret_cast<std::uintptr_t>(&arena_torch_empty_cache);
+        found["set_fraction"] = reinterpret_cast<std::uintptr_t>(&arena_torch_set_fraction);
         found["begin_allocate_to_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_begin_graph);
         found["end_allocate_to_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_end_graph);
         found["release_pool"] = reinterpret_cast<std::uintptr_t>(&arena_torch_release_graph);
@@ -327,6 +373,12 @@ ARENA_EXPORT void arena_torch_free(void* address, std::size_t, int, arena::cu::S
 
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream) {
   arena::torch::record_stream(address, stream);
+}
+
+ARENA_EXPORT void arena_torch_empty_cache() { arena::torch::empty_cache(); }
+
+ARENA_EXPORT void arena_torch_set_fraction(double fraction, int device) {
+  arena::torch::set_fraction(fraction, device);
 }
 
 ARENA_EXPORT void arena_torch_begin_graph(int device, arena::torch::PoolId id, arena::torch::StreamFilter filter) {

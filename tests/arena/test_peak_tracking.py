@@ -104,6 +104,54 @@ def test_the_peak_of_several_threads_is_found(make: MakeArena) -> None:
     assert at_peak(pool, watch).stats["live"] == pool.stats().peak_live == 128 * MIB
 
 
+def test_peaks_start_again_from_what_is_live_and_reserved(make: MakeArena) -> None:
+    pool = make(cap="256MiB")
+    kept = pool.allocate(3 * MIB + 1)
+    pool.allocate(100 * MIB).free()
+    pool.trim()
+    now = pool.stats()
+    assert (now.peak_requested, now.peak_live) == (103 * MIB + 1, 103 * MIB + 512)
+    assert now.peak_reserved > now.reserved
+    pool.reset_peaks()
+    again = pool.stats()
+    assert (again.peak_requested, again.peak_live) == (3 * MIB + 1, 3 * MIB + 512)
+    assert again.peak_reserved == now.reserved
+    assert pool.report().peak["reserved"] == now.reserved
+    assert pool._open.highest() == (now.peak_live, now.peak_reserved)
+    pool.allocate(50 * MIB).free()
+    assert pool.stats().peak_live == 53 * MIB + 512
+    pool.allocate(100 * MIB).free()
+    assert pool.stats().peak_live == now.peak_live
+    kept.free()
+    assert pool.stats().peak_live == now.peak_live
+    check(pool)
+    pool.close()
+    with pytest.raises(arena.UsageError, match="closed"):
+        pool.reset_peaks()
+
+
+def test_peaks_are_exact_after_a_reset_while_threads_allocate(make: MakeArena) -> None:
+    pool = make(cap="1GiB", compact=False)
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        for number in range(300):
+            held = [pool.allocate(512 * size) for size in range(1, 9)]
+            del held
+            if number % 50 == 0:
+                pool.reset_peaks()
+        if together.wait() == 0:
+            pool.reset_peaks()
+        together.wait()
+        kept = [pool.allocate(512) for _ in range(100)]
+        together.wait()
+        del kept
+
+    run_together(*[work] * 4)
+    assert pool.stats().peak_live == 4 * 100 * 512
+    check(pool)
+
+
 def test_ages_at_the_peak_are_those_of_that_moment(make: MakeArena) -> None:
     pool = make(cap="64MiB")
     watch = watch_of(pool)

@@ -66,6 +66,13 @@ def test_the_report_shows_the_peak_with_its_lines_and_the_whole_run_over_time(tm
     assert "At the end of the run: 1 MiB live." in loaded._repr_html_()
 
 
+def test_a_program_that_resets_its_peaks_does_not_change_those_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"{CLIMBS}\npool.reset_peaks()\nload()")
+    done = run_arena("run", "--cap", "64MiB", "--report", tmp_path / "out.txt", tmp_path / "program.py")
+    assert "at most 41 MiB live" in done.stderr
+    assert "At the peak, " in (tmp_path / "out.txt").read_text()
+
+
 def test_the_text_shows_the_peak_and_says_what_is_left_at_the_end(tmp_path: Path) -> None:
     reported(tmp_path, CLIMBS)
     shown = run_arena("report", tmp_path / "out.json").stdout

@@ -309,6 +309,21 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         core = self._core  # not _open, which takes longer
         return core.stats(self._would_compact(recheck=False)) if core is not None else self._open.stats()
 
+    def reset_peaks(self) -> None:
+        """Start the peaks of :meth:`stats` again, from what is live and reserved now: to see what one step needs.
+
+        The peaks count all threads, so the backward pass of PyTorch, too; reports show the same ones. What ``arena run``
+        and ``arena dryrun`` print at the end is about the whole run.
+
+        >>> with Arena(device="sim:1GiB") as pool:
+        ...     pool.allocate(4096).free()
+        ...     pool.reset_peaks()
+        ...     pool.allocate(1024).free()
+        ...     pool.stats().peak_live
+        1024
+        """
+        self._open.reset_peaks()
+
     def snapshot(self) -> Snapshot:
         """Return everything there is: segments, handles, and every piece of memory with its reason.
 

@@ -85,7 +85,7 @@ class Watched:
         live, highest = snapshot.stats["live"], snapshot.stats["peak_live"]
         with contextlib.suppress(UsageError):
             pool = self._pool()
-            highest = max(highest, pool.stats().peak_live if pool is not None else 0)
+            highest = max(highest, pool._open.highest()[0] if pool is not None else 0)
         place = "At the peak" if live == highest else f"Close to the peak of {format_size(highest)}"
         return f"{place}, {_timeline.seconds(seconds)} into the run: {format_size(live)} live."
 

@@ -173,10 +173,16 @@ class Session:
         arenas = []
         for pool in open_arenas():
             with contextlib.suppress(ArenaError):  # it was closed
-                stats = pool.stats()
-                names = ("cap", "peak_live", "peak_reserved", "live", "reserved", "allocations", "failures")
+                stats, (live, reserved) = pool.stats(), pool._open.highest()  # the program may have reset its peaks
+                names = ("cap", "live", "reserved", "allocations", "failures")
                 arenas.append(
-                    {"device": pool.device, "label": pool._label, **{name: getattr(stats, name) for name in names}}
+                    {
+                        "device": pool.device,
+                        "label": pool._label,
+                        "peak_live": live,
+                        "peak_reserved": reserved,
+                        **{name: getattr(stats, name) for name in names},
+                    }
                 )
         recordings = self.plan.made if self.plan else []
         return {

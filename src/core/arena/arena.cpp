@@ -93,6 +93,20 @@ Block& Arena::find(std::uint64_t address) {
   return block_at(address);
 }
 
+std::optional<std::uint64_t> Arena::find_around(std::uint64_t address) {
+  const Lock held = lock(When::kAlways);
+  if (!heap_.backing->holds(address)) return std::nullopt;
+  Block* around = heap_.blocks.find(address);
+  if (around == nullptr) {
+    heap_.blocks.each([&](Block& block) {
+      if (address - block.address < block.size) around = &block;  // false below it, too: the difference wraps around
+    });
+  }
+  if (around == nullptr) return std::nullopt;
+  const StreamCaches::Guard guard(heap_.caches, *around->cache);
+  return around->live ? std::optional(around->address) : std::nullopt;
+}
+
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
   const Lock held = lock(When::kAlways);
   Block& block = block_at(address);
@@ -263,6 +277,16 @@ Stats Arena::stats(Moving moving) {
   const std::lock_guard held(mutex_.for_inspection());
   heap_.flush_for_inspection();
   return stats_of(heap_, moving);
+}
+
+void Arena::reset_peaks() {
+  const Lock held = lock();
+  heap_.restart_peaks();
+}
+
+Highest Arena::highest() const {
+  const Lock held = lock(When::kAlways);
+  return heap_.highest();
 }
 
 Snapshot Arena::snapshot(Moving moving) {

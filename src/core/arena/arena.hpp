@@ -55,6 +55,9 @@ class Arena {
   bool try_free(Block& block);
   // The live block at an address. Throws UsageError if there is none.
   Block& find(std::uint64_t address);
+  // The start of the live block that an address lies in; none if there is no such block. Walks all blocks, unless it is the
+  // start itself.
+  std::optional<std::uint64_t> find_around(std::uint64_t address);
 
   // Keeps the owner of a stream until everything freed on the stream is done; a null owner means that the stream lives
   // forever. Requests on it then need not ask the driver which stream it is.
@@ -126,6 +129,9 @@ class Arena {
   std::optional<Stats> try_stats(Moving moving);  // without waiting for the lock
   // Asks the driver how much the device has left, and polls the streams.
   Stats stats_after_asking(Moving moving);
+  // Starts the peaks in the account again, from what is live and reserved now.
+  void reset_peaks();
+  Highest highest() const;  // since the beginning, whether or not peaks were reset
   Snapshot snapshot(Moving moving = Moving::kAllowed);
   void validate() const;  // throws an Error that says what is wrong
 

@@ -169,6 +169,7 @@ class Backing {
   Granules in_transit() const { return incoming_ + outgoing_; }
   Bytes returned() const { return returned_ * granule_; }  // released so far
   Granules peak() const { return peak_; }                  // of reserved
+  void restart_peak() { peak_ = reserved_ - incoming_; }
   void note_earlier_peak(Bytes size) { peak_ = std::max(peak_, unit_.count(unit_.up(size))); }
   Granules spare() const { return spare_granules_; }
   Granules idle() const { return idle_granules_; }

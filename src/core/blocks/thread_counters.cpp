@@ -64,6 +64,11 @@ void PeakTracker::add(ThreadCounters& counters, Bytes requested, Bytes size) {
   divide_shares(counters, &Sums::live);
 }
 
+void PeakTracker::restart_peak() {
+  for (const auto& counters : all_) counters->share_ = counters->sums_;
+  peak_ = sums();
+}
+
 // Every thread keeps the room that it had, or a proportional part if there is not enough. The rest goes to `asking`.
 void PeakTracker::divide_shares(ThreadCounters& asking, std::int64_t Sums::* figure) {
   const auto room = [&](const ThreadCounters& counters) {

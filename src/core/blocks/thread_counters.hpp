@@ -67,6 +67,7 @@ class PeakTracker {
 
   Sums sums() const;
   const Sums& peak() const { return peak_; }
+  void restart_peak();  // from what is live now
   // Adds a block beyond a thread's share, and divides the peak into new shares.
   void add(ThreadCounters& counters, Bytes requested, Bytes size);
 

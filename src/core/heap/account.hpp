@@ -32,6 +32,11 @@ struct Peak {
   Bytes largest_free = 0;
 };
 
+// Peaks since the beginning; those in Stats can be reset.
+struct Highest {
+  Bytes live = 0, reserved = 0;
+};
+
 // Everything at one moment: blocks, free pieces and spare handles add up to the reserved bytes.
 struct Snapshot {
   enum class State { kLive, kPending, kCaptured, kReleasable, kStranded };

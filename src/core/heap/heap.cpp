@@ -309,6 +309,21 @@ void Heap::drop_lost_blocks() {
 
 void Heap::set_peak() { peak = {stats_of(*this, Moving::kAllowed), backing->largest_free()}; }
 
+Highest Heap::highest() const {
+  return {.live = std::max(highest_before_restart_.live, static_cast<Bytes>(tracker.peak().live)),
+          .reserved = std::max(highest_before_restart_.reserved, backing->peak() * backing->granule())};
+}
+
+void Heap::restart_peaks() {
+  highest_before_restart_ = highest();
+  {
+    const StreamCaches::AllLocked held(caches);
+    tracker.restart_peak();
+  }
+  backing->restart_peak();
+  set_peak();
+}
+
 void Heap::emit_reserved() {
   if (watch) sample_reserved(*this);
   events.emit_reserved(reserved());

@@ -71,6 +71,10 @@ class Heap {
   void note_peak() {
     if (reserved() > peak.stats.reserved) set_peak();
   }
+  // Starts the peaks again, from what is live and reserved now.
+  void restart_peaks();
+  // The peaks of live and reserved bytes since the beginning.
+  Highest highest() const;
   void emit_reserved();
   void check_if_validating() const {
     if (settings.validates) check(*this);
@@ -132,6 +136,7 @@ class Heap {
   void add_gap(const Block& block, const Marks& marks);
   [[gnu::noinline]] void record_contended(const Marks& marks);
   [[gnu::noinline]] void set_peak();
+  Highest highest_before_restart_;
 
   std::vector<Flushed> flushed_;
   bool has_much_room_ = false;  // under the cap and full_at_
