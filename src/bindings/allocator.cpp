@@ -167,10 +167,8 @@ PyObject* malloc_missed_on(const Source& source, PyObject* pool, Bytes size, cu:
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
     if (found) argument = *found;
   }
-  const Wanted wanted{.size = size,
-                      .stream = argument.stream,
-                      .stream_object = argument.object,
-                      .framework = Framework::kCupy};
+  const Wanted wanted{
+      .size = size, .stream = argument.stream, .stream_object = argument.object, .framework = Framework::kCupy};
   return allocate_slowly(source, pool, wanted, Product::kCupyPointer);
 }
 
@@ -253,7 +251,7 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
 
 // Unusual arguments, read by a method of arena.Arena that returns (size, number of the stream, its object or None).
 [[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, Framework framework,
-                                           Product product) {
+                                            Product product) {
   const py::int_ exact = parsed[0];
   const py::object object = parsed[2];
   const std::optional<Bytes> size = size_from(exact.ptr());

@@ -245,10 +245,12 @@ void bind_lines(py::module_& module) {
       [](const py::tuple& lines, const std::string& framework) {
         return lines::number_of(lines, lines::framework_named(framework));
       },
-      py::arg("lines"), py::arg("framework") = "", "The id of lines and a framework of a recorded run, for allocations.");
+      py::arg("lines"), py::arg("framework") = "",
+      "The id of lines and a framework of a recorded run, for allocations.");
   module.attr("FRAMEWORKS") = [] {
     py::tuple names(std::size(lines::kFrameworks) - 1);
-    for (std::size_t i = 1; i < std::size(lines::kFrameworks); ++i) names[i - 1] = py::str(std::string(lines::kFrameworks[i]));
+    for (std::size_t i = 1; i < std::size(lines::kFrameworks); ++i)
+      names[i - 1] = py::str(std::string(lines::kFrameworks[i]));
     return names;
   }();
   module.def(

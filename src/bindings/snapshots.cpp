@@ -6,7 +6,6 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include "bindings/bindings.hpp"
@@ -22,9 +21,15 @@ PyObject* age_of(const Snapshot::Piece& piece, std::int64_t now) {
   return piece.born == 0 ? py::none().release().ptr() : PyFloat_FromDouble(static_cast<double>(now - piece.born) / 1e9);
 }
 
-const py::tuple& frame_of(std::unordered_map<lines::Id, py::tuple>& known, lines::Id id) {
+// What an id stands for, as Python's objects.
+struct Caller {
+  py::tuple frames;
+  py::str framework;
+};
+const Caller& caller_of(std::unordered_map<lines::Id, Caller>& known, lines::Id id) {
   const auto it = known.find(id);
-  return it != known.end() ? it->second : known.emplace(id, lines::frames(id)).first->second;
+  if (it != known.end()) return it->second;
+  return known.emplace(id, Caller{lines::frames(id), py::str(std::string(lines::framework_of(id)))}).first->second;
 }
 
 // There may be hundreds of thousands of pieces: each text is made once, and the tuples of type Piece are filled directly.
@@ -32,12 +37,11 @@ py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
   auto* const type = reinterpret_cast<PyTypeObject*>(lines::piece_class().ptr());
   const py::str states[] = {"live", "pending", "captured", "releasable", "stranded"};
   std::unordered_map<std::string, py::str> scopes;
-  std::unordered_map<lines::Id, py::tuple> frames;
-  std::unordered_map<std::string_view, py::str> frameworks;
+  std::unordered_map<lines::Id, Caller> callers;
   py::list rows(snapshot.pieces.size());
   py::ssize_t row = 0;
   for (const Snapshot::Piece& p : snapshot.pieces) {
-    const std::string_view framework = lines::framework_of(p.line);
+    const Caller& caller = caller_of(callers, p.line);
     PyObject* const fields[] = {PyLong_FromUnsignedLongLong(p.address),
                                 PyLong_FromUnsignedLongLong(p.size),
                                 py::str(states[static_cast<int>(p.state)]).release().ptr(),
@@ -46,9 +50,9 @@ py::list pieces_of(const Snapshot& snapshot, std::int64_t now) {
                                 PyLong_FromUnsignedLongLong(p.serial),
                                 py::str(scopes.try_emplace(p.scope, p.scope).first->second).release().ptr(),
                                 py::bool_(p.pinned).release().ptr(),
-                                py::tuple(frame_of(frames, p.line)).release().ptr(),
+                                py::tuple(caller.frames).release().ptr(),
                                 age_of(p, now),
-                                py::str(frameworks.try_emplace(framework, framework).first->second).release().ptr()};
+                                py::str(caller.framework).release().ptr()};
     PyObject* tuple = type->tp_alloc(type, py::ssize_t{std::size(fields)});
     if (tuple == nullptr) throw py::error_already_set();
     for (py::ssize_t i = 0; i < py::ssize_t{std::size(fields)}; ++i) PyTuple_SET_ITEM(tuple, i, fields[i]);
