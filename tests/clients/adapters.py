@@ -39,6 +39,7 @@ class Adapter:
     """A library that gets its memory from an arena."""
 
     name: str
+    framework: str  # in reports
     pool: arena.Arena
     allocate: Callable[[int, Any], Held]  # a size, and a stream or None for the library's default
     address: Callable[[Any], int]
@@ -48,8 +49,8 @@ class Adapter:
     is_arenas_error: bool = True  # whether that is also arena's own class
     enter_thread: Callable[[], object] = lambda: None
     warning_in_child: str = ""  # the library's own, at memory that is freed in a forked child
-    # Whether a daemon thread may be allocating when the interpreter exits. Before Python 3.14, such a thread is ended where
-    # it next needs the GIL. In the C++ code of some libraries that aborts the process, whatever allocator they call.
+    # Whether a daemon thread may be allocating when the interpreter exits. Before Python 3.14, such a thread is ended
+    # where it next needs the GIL. In the C++ code of some libraries that aborts the process, with any allocator.
     survives_daemons: bool = True
 
 
@@ -61,6 +62,7 @@ def numba(pool: arena.Arena) -> Adapter:
     arena.numba.use(pool)
     return Adapter(
         name="numba",
+        framework="Numba",
         pool=pool,
         allocate=lambda size, stream: Held(
             cuda.device_array(size, dtype=np.uint8), lambda array: array.gpu_data.free()
@@ -81,6 +83,7 @@ def cuda_core(pool: arena.Arena) -> Adapter:
     default = device.default_stream
     return Adapter(
         name="cuda_core",
+        framework="cuda.core",
         pool=pool,
         allocate=lambda size, stream: Held(
             device.allocate(size, stream=stream or default), lambda buffer: buffer.close()
@@ -111,6 +114,7 @@ def rmm(pool: arena.Arena) -> Adapter:
 
     return Adapter(
         name="rmm",
+        framework="RMM",
         pool=pool,
         allocate=lambda size, stream: Held(
             library.DeviceBuffer(size=size, stream=stream or DEFAULT_STREAM, mr=resource)
@@ -139,6 +143,7 @@ def cupy(pool: arena.Arena) -> Adapter:
 
     return Adapter(
         name="cupy",
+        framework="CuPy",
         pool=pool,
         allocate=allocate,
         address=lambda array: int(array.data.ptr),
@@ -163,6 +168,7 @@ def torch(pool: arena.Arena) -> Adapter:
 
     return Adapter(
         name="torch",
+        framework="PyTorch",
         pool=pool,
         allocate=allocate,
         address=lambda tensor: int(tensor.data_ptr()),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import pickle
 import random
@@ -94,10 +95,10 @@ def refused(kind: type[BaseException], *texts: str) -> Iterator[list[BaseExcepti
     try:
         yield found
     except kind as error:
-        missing = [text for text in texts if text not in str(error)]
-        assert not missing, f"{missing} not in {error}"
         found.append(error.with_traceback(None))
     assert found, f"no {kind.__name__} was raised"
+    missing = [text for text in texts if text not in str(found[0])]
+    assert not missing, f"{missing} not in {found[0]}"
 
 
 def share(adapter: Adapter, part: float) -> int:
@@ -147,7 +148,7 @@ def pieces_of_any_size_are_aligned_and_do_not_overlap(adapter: Adapter) -> None:
     held = [adapter.allocate(size, None) for size in sizes]
     places = sorted((adapter.address(one.memory), size) for one, size in zip(held, sizes, strict=True))
     assert all(address % 512 == 0 for address, _ in places)
-    for (address, size), (following, _) in zip(places, places[1:], strict=False):
+    for (address, size), (following, _) in itertools.pairwise(places):
         assert address + size <= following
     for one in held:
         adapter.fill(one.memory, None)
@@ -310,12 +311,14 @@ def streams_of_several_threads_do_not_disturb_each_other(adapter: Adapter) -> No
 
 
 @check
-def lines_are_the_programs_own(adapter: Adapter) -> None:
+def lines_are_the_programs_own_and_the_framework_is_named(adapter: Adapter) -> None:
     arena.trace_lines(True)
     try:
         held = adapter.allocate(3000, None)
-        (holder,) = adapter.pool.report().lines
-        assert holder.name.startswith("adapters.py:"), holder.name
+        report = adapter.pool.report()
+        (line,), (framework,) = report.lines, report.frameworks
+        assert line.name.startswith("adapters.py:"), line.name
+        assert (framework.name, framework.bytes) == (adapter.framework, 3072)
         held.free()
     finally:
         arena.trace_lines(False)

@@ -128,7 +128,7 @@ def test_rmms_adaptors_work_on_top(pool: arena.Arena) -> None:
 def test_an_error_that_is_not_out_of_memory_is_rmms_other_kind(pool: arena.Arena) -> None:
     resource = arena.rmm.resource(pool)
     sim.fail("cuMemCreate", "CUDA_ERROR_UNKNOWN", times=100)
-    with pytest.raises(RuntimeError, match="cuMemCreate .*CUDA_ERROR_UNKNOWN"):
+    with pytest.raises(RuntimeError, match=r"cuMemCreate .*CUDA_ERROR_UNKNOWN"):
         resource.allocate(1000)
     sim.clear_planned()
     resource.deallocate(resource.allocate(1000), 1000)
@@ -139,10 +139,53 @@ def test_without_an_argument_it_is_the_default_arena() -> None:
     buffer = rmm.DeviceBuffer(size=1000, mr=resource)
     assert arena.default_arena().stats().requested == 1000
     del buffer
-    assert arena.rmm.resource(arena.default_arena()) is resource
+    assert arena.rmm.resource() is resource
     arena.default_arena().close()
-    assert arena.rmm.resource() is not resource  # a new default arena
+    resource.deallocate(resource.allocate(1000), 1000)  # of a new default arena
+    assert arena.default_arena().stats().allocations == 1
     arena.default_arena().close()
+
+
+def test_the_default_arena_has_the_settings_that_are_in_force_at_the_first_allocation() -> None:
+    resource = arena.rmm.resource()
+    arena.configure(cap="4MiB")
+    with pytest.raises(MemoryError, match="out of memory: 8 MiB requested, cap reached"):
+        resource.allocate(8 * MIB)
+    arena.default_arena().close()
+
+
+@pytest.fixture
+def current_device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """RMM asks its CUDA runtime for it, which does not start on the simulated driver."""
+    current = [0]
+    for module in (rmm.pylibrmm.memory_resource._memory_resource, arena.rmm):
+        monkeypatch.setattr(module, "getDevice", lambda: current[0])
+    return current
+
+
+def test_a_program_that_sets_the_resource_itself(pool: arena.Arena, current_device: list[int]) -> None:
+    rmm.mr.set_current_device_resource(arena.rmm.resource(pool))
+    buffer = rmm.DeviceBuffer(size=1 << 20)
+    assert pool.stats().live == MIB
+    assert arena.rmm.is_in_use()
+    del buffer
+    rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+    assert not arena.rmm.is_in_use()
+
+
+def test_use_sets_the_resource_of_the_arenas_device(pool: arena.Arena, current_device: list[int]) -> None:
+    assert not arena.rmm.is_in_use()
+    arena.rmm.use(pool)
+    assert rmm.mr.get_per_device_resource(0) is arena.rmm.resource(pool)
+    rmm.mr.set_per_device_resource(0, rmm.mr.StatisticsResourceAdaptor(arena.rmm.resource(pool)))
+    assert arena.rmm.is_in_use()
+    current_device[0] = 1
+    arena.rmm.use()
+    assert rmm.mr.get_per_device_resource(1) is arena.rmm.resource()
+    current_device[0] = 0
+    assert arena.rmm.resource() is not rmm.mr.get_per_device_resource(1)
+    with pytest.raises(arena.UsageError, match=r"pool=7 is not accepted; give an arena\.Arena"):
+        arena.rmm.use(7)  # type: ignore[arg-type]
 
 
 def test_an_arena_has_one_resource_which_stays(pool: arena.Arena) -> None:
@@ -168,13 +211,13 @@ def test_a_simulated_arena_is_refused_where_there_is_a_real_device(
         arena.rmm.resource(pool)
 
 
-def test_a_request_on_another_device_is_refused(pool: arena.Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena.Arena, "is_simulated", False)  # as on a card, where RMM knows the current device
-    current = [0]
-    monkeypatch.setattr(arena.rmm, "getDevice", lambda: current[0])
+def test_a_request_on_another_device_is_refused(
+    pool: arena.Arena, current_device: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena.Arena, "is_simulated", False)  # as on a card
     resource = arena.rmm.resource(pool)
     address = resource.allocate(1000)
-    current[0] = 3
+    current_device[0] = 3
     with pytest.raises(RuntimeError, match="the current device is 3, and this RMM resource has memory of device 0"):
         resource.allocate(1000)
     resource.deallocate(address, 1000)  # which works from anywhere

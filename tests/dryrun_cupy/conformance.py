@@ -1,4 +1,4 @@
-"""Runs the conformance suite over CuPy, in a process that has the libraries for dry runs, and prints what failed as JSON.
+"""Runs the conformance suite over CuPy in a process with the libraries for dry runs, and prints what failed as JSON.
 
 Started by test_conformance.py: ``python -m tests.dryrun_cupy.conformance``.
 """

@@ -1,4 +1,4 @@
-"""Uses a pool in every way that programs use CuPy's, and prints what was seen as JSON: for CuPy's own, and for an arena.
+"""Uses CuPy's own pool and an arena in every way that programs use a pool, and prints what was seen as JSON.
 
 Started by test_pool_methods.py: ``python -m tests.dryrun_cupy.pool_methods``.
 """
