@@ -12,6 +12,8 @@ from . import findings
 
 SHOWN = 20
 
+pytest.register_assert_rewrite("tests.clients.conformance")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -8,8 +8,8 @@
     arena.numba.use(arena.Arena(cap="4GiB"))
     array = cuda.device_array(1000)
 
-Numba's arrays are used on its default stream, and their memory is reused in that order. If a kernel uses an array on a
-stream that does not wait for the default one, keep the array until the kernel is done.
+Numba does not say which streams use an array, so memory is reused in the order of the default stream. If kernels use an
+array on other streams, keep it until they are done: ``stream.synchronize()``, then drop it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,13 @@ def test_free_all_free_trims_and_warns_that_it_is_deprecated_as_in_cupy(make: Ma
     assert pool.total_bytes() == sim.used() == 0
 
 
-@pytest.mark.parametrize("off", [{}, {"size": 0}, {"fraction": 0}, {"fraction": 0.0}], ids=str)
+def test_a_limit_that_is_not_a_whole_number_is_rounded_down_as_in_cupy(make: MakeArena) -> None:
+    pool = make()
+    pool.set_limit(size=0.3 * GIB)
+    assert pool.get_limit() == pool.stats().cap == int(0.3 * GIB)
+
+
+@pytest.mark.parametrize("off", [{}, {"size": 0}, {"size": 0.0}, {"fraction": 0}, {"fraction": 0.0}], ids=str)
 def test_without_a_limit_the_whole_device_is_available(make: MakeArena, off: dict[str, Any]) -> None:
     pool = make(cap="64MiB")
     pool.set_limit(**off)
@@ -82,6 +88,9 @@ def test_without_a_limit_the_whole_device_is_available(make: MakeArena, off: dic
     ("wrong", "text"),
     [
         ({"size": -1}, "size=-1 is negative"),
+        ({"size": -0.5}, "size=-0.5 is not accepted; write a number of bytes, 0 or more"),
+        ({"size": float("inf")}, "size=inf is not accepted"),
+        ({"size": float("nan")}, "size=nan is not accepted"),
         ({"fraction": -0.1}, "fraction=-0.1 is not accepted"),
         ({"fraction": 1.1}, "fraction=1.1 is not accepted"),
         ({"fraction": float("nan")}, "fraction=nan is not accepted"),

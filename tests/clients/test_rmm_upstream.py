@@ -194,7 +194,7 @@ def test_a_resource_lives_as_long_as_memory_of_it(cu: Cu) -> None:
 
 
 def test_what_is_neither_a_function_nor_a_resource_is_refused() -> None:
-    with pytest.raises(arena.UsageError, match="upstream=5 cannot be called; give a function .* RMM memory resource"):
+    with pytest.raises(arena.UsageError, match=r"upstream=5 cannot be called; give a function .* RMM memory resource"):
         arena.Arena(upstream=5)
 
 
@@ -207,6 +207,6 @@ def test_a_resource_that_gives_no_address_is_refused(make: Callable[..., arena.A
             raise AssertionError("nothing was given")
 
     pool = make(cap="64MiB", upstream=NoAddress())
-    with pytest.raises(arena.UsageError, match="gave None for 8388608 bytes, which is not an address"):
+    with pytest.raises(arena.UsageError, match="gave None, which is not an address"):
         pool.allocate(1000)
     assert pool.stats().reserved == 0

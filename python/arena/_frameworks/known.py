@@ -115,11 +115,25 @@ def cuda_core_uses_arena() -> bool:
     return adapter.is_in_use()
 
 
+def give_rmm(rmm: Any) -> None:
+    from .. import rmm as adapter  # late: imports RMM
+
+    # How many devices there are is not known yet: asking would open the driver, and a program may fork first.
+    rmm.mr.set_per_device_resource(0, adapter.default_resource(0))
+
+
+def rmm_uses_arena() -> bool:
+    from .. import rmm as adapter  # late: RMM is imported
+
+    return adapter.is_in_use()
+
+
 FRAMEWORKS = (
     Framework("cupy", "CuPy", "cupy", give_cupy, lambda: is_arenas(cupys_allocator())),
     Framework("torch", "PyTorch", "torch", give_torch, torch_uses_arena, torch_has_cuda, before_torch_uses_cuda),
     Framework("numba", "Numba", "numba.cuda", give_numba, numba_uses_arena),
     Framework("cuda_core", "cuda.core", "cuda.core", give_cuda_core, cuda_core_uses_arena),
+    Framework("rmm", "RMM", "rmm", give_rmm, rmm_uses_arena),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -52,10 +53,11 @@ class PoolMethods:
         """Return the bytes taken from the device."""
         return self.stats().reserved
 
-    def set_limit(self, size: int | str | None = None, fraction: float | None = None) -> None:
+    def set_limit(self, size: float | str | None = None, fraction: float | None = None) -> None:
         """Set the cap, in bytes or as a fraction of the device; without either, or with 0, remove it.
 
-        As in CuPy, it may exceed the device's memory, and :meth:`get_limit` returns it as set.
+        As in CuPy, it may exceed the device's memory, :meth:`get_limit` returns it as set, and a size such as
+        ``0.8 * total`` is rounded down to whole bytes.
 
         >>> import arena
         >>> pool = arena.Arena(device="sim:1GiB")
@@ -71,6 +73,10 @@ class PoolMethods:
             size = int(fraction * self._total)
         if isinstance(size, str):
             size = parse_size(size, self._total, "size")
+        if isinstance(size, float):
+            if not 0 <= size < math.inf:
+                raise UsageError(f"size={size!r} is not accepted; write a number of bytes, 0 or more")
+            size = int(size)
         limit = 0 if size is None else as_size(size)
         self.set_cap(min(limit, self._total) if limit else self._total)
         self._limit = limit

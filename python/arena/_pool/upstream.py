@@ -35,11 +35,11 @@ class ResourceSource:
 
     def __call__(self, size: int) -> Segment:
         with self.current_device() as library:
-            # Fails if a capture forbids the wait below, which would invalidate the capture, as giving memory back would.
+            # Fails if a capture forbids the wait below, which would invalidate it, as giving memory back would.
             _call(library, "cuStreamIsCapturing", ctypes.c_void_p(), ctypes.byref(ctypes.c_int()))
             address = self.resource.allocate(size)
             if isinstance(address, bool) or not isinstance(address, int):
-                raise UsageError(f"upstream={self.resource!r} gave {address!r} for {size} bytes, which is not an address")
+                raise UsageError(f"upstream={self.resource!r} gave {address!r}, which is not an address")
             segment = Segment(self, address, size)
             _call(library, "cuStreamSynchronize", ctypes.c_void_p())
         return segment
