@@ -49,9 +49,6 @@ class Adapter:
     is_arenas_error: bool = True  # whether that is also arena's own class
     enter_thread: Callable[[], object] = lambda: None
     warning_in_child: str = ""  # the library's own, at memory that is freed in a forked child
-    # Whether a daemon thread may be allocating when the interpreter exits. Before Python 3.14, such a thread is ended
-    # where it next needs the GIL. In the C++ code of some libraries that aborts the process, with any allocator.
-    survives_daemons: bool = True
 
 
 def numba(pool: arena.Arena) -> Adapter:
@@ -94,7 +91,6 @@ def cuda_core(pool: arena.Arena) -> Adapter:
         error=MemoryError,
         enter_thread=device.set_current,
         warning_in_child="Warning: MemoryResource deallocate failed during resource destruction (CUDA error 3)\n",
-        survives_daemons=False,
     )
 
 
@@ -125,7 +121,6 @@ def rmm(pool: arena.Arena) -> Adapter:
         error=MemoryError,
         is_arenas_error=False,
         enter_thread=lambda: cu.ok("cuCtxSetCurrent", context),
-        survives_daemons=False,
     )
 
 
@@ -176,7 +171,6 @@ def torch(pool: arena.Arena) -> Adapter:
         new_stream=library.cuda.Stream,
         error=library.OutOfMemoryError,
         is_arenas_error=False,
-        survives_daemons=False,
     )
 
 
