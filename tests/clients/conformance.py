@@ -37,22 +37,10 @@ SLOW = 30_000  # microseconds that the device takes for each piece of work
 
 Check = Callable[[Adapter], None]
 CHECKS: dict[str, Check] = {}
-FORKS: set[str] = set()  # the checks that fork this process
-PROGRAMS: set[str] = set()  # the checks that start others
 
 
 def check(function: Check) -> Check:
     CHECKS[function.__name__] = function
-    return function
-
-
-def forks(function: Check) -> Check:
-    FORKS.add(function.__name__)
-    return function
-
-
-def starts_programs(function: Check) -> Check:
-    PROGRAMS.add(function.__name__)
     return function
 
 
@@ -339,7 +327,6 @@ def scopes_count_and_bound_what_the_library_allocates(adapter: Adapter) -> None:
 
 
 @check
-@forks
 def a_forked_child_cannot_use_its_parents_memory_and_does_no_harm(adapter: Adapter) -> None:
     held = adapter.allocate(MIB, None)
     adapter.fill(held.memory, None)
@@ -384,7 +371,6 @@ def run_program(adapter: Adapter, code: str) -> None:
 
 
 @check
-@starts_programs
 def memory_may_be_alive_when_the_interpreter_exits(adapter: Adapter) -> None:
     code = """
 import arena, builtins
@@ -398,13 +384,11 @@ arena.kept.append(arena.kept)
 
 
 @check
-@starts_programs
 def memory_may_be_alive_in_a_closed_arena_when_the_interpreter_exits(adapter: Adapter) -> None:
     run_program(adapter, "kept = adapter.allocate(1000, None)\nadapter.pool.close()")
 
 
 @check
-@starts_programs
 def a_daemon_thread_may_be_allocating_when_the_interpreter_exits(adapter: Adapter) -> None:
     code = """
 import threading, time
@@ -438,6 +422,7 @@ def memory_may_be_freed_after_the_arena_was_closed(adapter: Adapter) -> None:
 
 
 LAST = frozenset({"memory_may_be_freed_after_the_arena_was_closed"})  # closes the arena
+FORKS = frozenset({"a_forked_child_cannot_use_its_parents_memory_and_does_no_harm"})  # this process
 INAPPLICABLE = {
     # Numba does not say which stream uses memory.
     "streams_reuse_memory_only_after_the_last_one_has_passed": {"numba"},

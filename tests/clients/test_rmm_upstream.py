@@ -18,6 +18,7 @@ from arena import sim
 
 from ..arena.conftest import Work
 from ..simulated.cu import Cu, RefusedError
+from .process import run_client
 
 rmm = pytest.importorskip("rmm", reason="there is no RMM for this Python")
 
@@ -210,3 +211,26 @@ def test_a_resource_that_gives_no_address_is_refused(make: Callable[..., arena.A
     with pytest.raises(arena.UsageError, match="gave None, which is not an address"):
         pool.allocate(1000)
     assert pool.stats().reserved == 0
+
+
+NESTED = """
+from arena import sim
+sim.enable()
+import arena, gc, os, rmm
+outer = arena.Arena(cap="256MiB")
+pool = arena.Arena(cap="64MiB", growth="2MiB", upstream=arena.rmm.resource(outer))
+kept = [pool.allocate(1 << 20) for _ in range(10)]
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    pool.validate()
+    outer.validate()
+    outer.close()
+    print(pool.stats().live >> 20)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "pool.close()", "kept.clear()", "del pool, kept, outer; gc.collect()"])
+def test_the_interpreter_exits_quietly_with_memory_of_a_resource_in_use(end: str) -> None:
+    """In a forked child as well, where nothing may be given back."""
+    assert run_client(NESTED + end, ARENA_DRIVER="sim", CUDASIM_RACES="print") == "10\n"
