@@ -8,8 +8,9 @@
     arena.numba.use(arena.Arena(cap="4GiB"))
     array = cuda.device_array(1000)
 
-Numba does not say which streams use an array, so memory is reused in the order of the default stream. If kernels use an
-array on other streams, keep it until they are done: ``stream.synchronize()``, then drop it.
+Numba does not say which streams use an array. So the memory of one that is gone is not reused before all streams of the
+device have done the work that they had then. Drivers before CUDA 12.5 cannot say when that is: with them, dropping an
+array waits for the device, as it does with Numba's own memory manager.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ except ImportError as error:
 __all__ = ["ArenaMemoryManager", "OutOfMemoryError", "is_in_use", "use"]
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-_PER_THREAD = 2  # the thread's own default stream
 _lock = threading.Lock()
 _given: dict[int, Arena] = {}  # by device; devices without one use their default arena
 
@@ -112,9 +112,8 @@ def _arena_of(device: int) -> Arena:
 
 
 def _allocate(pool: Arena, size: int) -> Any:
-    stream = _PER_THREAD if numba.config.CUDA_PER_THREAD_DEFAULT_STREAM else 0
     try:
-        return pool._allocate_for("Numba", size, stream)
+        return pool._allocate_for("Numba", size, None)  # any stream
     except errors.OutOfMemoryError as error:
         raise OutOfMemoryError(*error.args) from None
 

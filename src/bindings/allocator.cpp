@@ -235,7 +235,7 @@ std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, Py
 PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
   try {
     Source source = slot.get();
-    if (!source.core || source.watched != Watched::kNone) return nullptr;
+    if (!source.core || source.watched != Watched::kNone || wanted.any_stream) return nullptr;
     const Line line = lines::current(wanted.framework);
     Block* block = wanted.stream_object == nullptr
                        ? source.core->try_allocate(wanted.size, wanted.stream, line)
@@ -249,9 +249,15 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
   }
 }
 
+// Who asks, and for what.
+struct Client {
+  Framework framework = Framework::kNone;
+  Product product = Product::kBuffer;
+  bool any_stream = false;  // as in AllocateOptions
+};
+
 // Unusual arguments, read by a method of arena.Arena that returns (size, number of the stream, its object or None).
-[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, Framework framework,
-                                            Product product) {
+[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, const Client& client) {
   const py::int_ exact = parsed[0];
   const py::object object = parsed[2];
   const std::optional<Bytes> size = size_from(exact.ptr());
@@ -260,19 +266,20 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
                       .stream = stream,
                       .stream_object = object.is_none() || is_default(stream) ? nullptr : object.ptr(),
                       .huge_size = size ? nullptr : exact.ptr(),
-                      .framework = framework};
-  return allocate_slowly(slot_of(self).get(), self, wanted, product);
+                      .framework = client.framework,
+                      .any_stream = client.any_stream};
+  return allocate_slowly(slot_of(self).get(), self, wanted, client.product);
 }
 
 [[gnu::noinline]] PyObject* allocate_unusual(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
-                                             PyObject* names, Framework framework, Product product) {
+                                             PyObject* names, const Client& client) {
   try {
     const auto parse = py::reinterpret_steal<py::object>(PyObject_GetAttrString(self, "_parse_request"));
     if (!parse) return nullptr;
     const auto parsed = py::reinterpret_steal<py::tuple>(
         PyObject_Vectorcall(parse.ptr(), arguments, static_cast<std::size_t>(count), names));
     if (!parsed) return nullptr;
-    return allocate_parsed(self, parsed, framework, product);
+    return allocate_parsed(self, parsed, client);
   } catch (const std::exception&) {
     raise_thrown();
     return nullptr;
@@ -280,22 +287,24 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
 }
 
 [[gnu::always_inline]] inline PyObject* allocate_buffer(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
-                                                        PyObject* names, Framework framework) {
+                                                        PyObject* names, const Client& client) {
   std::optional<Wanted> wanted = wanted_by(arguments, count, names);
   if (wanted) {
-    wanted->framework = framework;
+    wanted->framework = client.framework;
+    wanted->any_stream = client.any_stream;
     if (PyObject* made = allocate_quickly(slot_of(self), *wanted)) return made;
-    return allocate_slowly(slot_of(self).get(), self, *wanted, Product::kBuffer);
+    return allocate_slowly(slot_of(self).get(), self, *wanted, client.product);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  return allocate_unusual(self, arguments, count, names, framework, Product::kBuffer);
+  return allocate_unusual(self, arguments, count, names, client);
 }
 
 PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  return allocate_buffer(self, arguments, count, names, Framework::kNone);
+  return allocate_buffer(self, arguments, count, names, {});
 }
 
-// For adapters written in Python: allocate() with the framework's name before its arguments.
+// For adapters written in Python: allocate() with the framework's name before its arguments. A stream of None means that any
+// stream may use the memory.
 PyObject* allocate_for(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   if (count < 1) {
     PyErr_SetString(PyExc_TypeError, "_allocate_for() takes the name of a framework");
@@ -303,7 +312,9 @@ PyObject* allocate_for(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   }
   try {
     const auto name = py::cast<std::string>(py::handle(arguments[0]));
-    return allocate_buffer(self, arguments + 1, count - 1, nullptr, lines::framework_named(name));
+    const bool any_stream = count == 3 && arguments[2] == Py_None;
+    const Client client{.framework = lines::framework_named(name), .any_stream = any_stream};
+    return allocate_buffer(self, arguments + 1, any_stream ? 1 : count - 1, nullptr, client);
   } catch (const std::exception&) {
     raise_thrown();
     return nullptr;
@@ -312,7 +323,8 @@ PyObject* allocate_for(PyObject* self, PyObject* const* arguments, Py_ssize_t co
 
 // For arena._cupy.bridge, where malloc() could not do it alone.
 PyObject* allocate_for_cupy(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  return allocate_unusual(self, arguments, count, nullptr, Framework::kCupy, Product::kCupyPointer);
+  return allocate_unusual(self, arguments, count, nullptr,
+                          {.framework = Framework::kCupy, .product = Product::kCupyPointer});
 }
 
 void set_watched(PyObject* self, Watched watched) {
@@ -406,7 +418,7 @@ PyObject* new_allocator_type() {
        "of them is gone."},
       {"_allocate_for", function_of(&allocate_for), METH_FASTCALL,
        "_allocate_for($self, framework, size, stream=0, /)\n--\n\n"
-       "Return a buffer for a framework, one of FRAMEWORKS."},
+       "Return a buffer for a framework, one of FRAMEWORKS. With stream=None, any stream may use it."},
       {"_allocate_for_cupy", function_of(&allocate_for_cupy), METH_FASTCALL,
        "_allocate_for_cupy($self, size, stream, /)\n--\n\n"
        "Return memory as CuPy's MemoryPointer; as a Buffer, if CuPy's types are not as expected."},

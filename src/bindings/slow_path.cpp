@@ -30,6 +30,7 @@ class PendingRequest {
         device_(source.device),
         size_(wanted.size),
         stream_(wanted.stream),
+        any_stream_(wanted.any_stream),
         huge_size_(py::reinterpret_borrow<py::object>(wanted.huge_size)),
         product_(product),
         line_(lines::current(wanted.framework)) {}
@@ -40,14 +41,14 @@ class PendingRequest {
     {
       const WithoutGil without_gil;
       if (stream_owner) core_->keep_stream(stream_, std::move(stream_owner));
-      block = try_with({.line = line_, .is_last = false});
+      block = try_with({.line = line_, .is_last = false, .any_stream = any_stream_});
     }
     return own(block);
   }
 
   // Moves live data if that is allowed, could help, and a moment for it is found. The GIL is held while data moves.
   bool retry(const py::object& may_move, Attempt attempt) {
-    AllocateOptions options{.line = line_, .is_last = attempt == Attempt::kLast};
+    AllocateOptions options{.line = line_, .is_last = attempt == Attempt::kLast, .any_stream = any_stream_};
     const bool could_help = !may_move.is(py::handle(Py_False)) && is_compactable();
     const std::optional<QuiescenceCheck> moment = could_help ? find_moment(*core_, may_move) : std::nullopt;
     if (moment) {
@@ -105,6 +106,7 @@ class PendingRequest {
   int device_;
   Bytes size_;
   cu::Stream stream_;
+  bool any_stream_;
   py::object huge_size_;
   Product product_;
   Line line_;

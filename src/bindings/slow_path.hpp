@@ -39,6 +39,7 @@ struct Wanted {
   PyObject* stream_object = nullptr;  // null for a number, and for a default stream
   PyObject* huge_size = nullptr;      // the exact size, if `size` cannot hold it
   lines::Framework framework = lines::Framework::kNone;
+  bool any_stream = false;  // as in AllocateOptions
 };
 
 // Serves a request. `pool` is the arena.Arena; null: the one with the source's core, found if it is needed. Returns null with

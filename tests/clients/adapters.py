@@ -44,10 +44,12 @@ class Adapter:
     allocate: Callable[[int, Any], Held]  # a size, and a stream or None for the library's default
     address: Callable[[Any], int]
     fill: Callable[[Any, Any], None]  # queues work on a stream that writes all of the memory
-    new_stream: Callable[[], Any] | None  # not ordered with the default stream; None: memory has no stream
+    new_stream: Callable[[], Any]
     error: type[BaseException]  # out of memory
+    names_streams: bool = True  # whether it says which stream uses memory
     is_arenas_error: bool = True  # whether that is also arena's own class
     enter_thread: Callable[[], object] = lambda: None
+    flush: Callable[[], object] = lambda: None  # ends what the library keeps for later
     warning_in_child: str = ""  # the library's own, at memory that is freed in a forked child
 
 
@@ -66,7 +68,9 @@ def numba(pool: arena.Arena) -> Adapter:
         ),
         address=lambda array: int(array.__cuda_array_interface__["data"][0]),
         fill=lambda array, stream: device_memset(array, 1, array.size, stream=stream or 0),
-        new_stream=None,
+        new_stream=cuda.stream,
+        names_streams=False,
+        flush=lambda: cuda.current_context().deallocations.clear(),
         error=CudaAPIError,
     )
 

@@ -259,7 +259,6 @@ def a_thread_may_free_what_another_has_allocated(adapter: Adapter) -> None:
 @check
 def streams_reuse_memory_only_after_the_last_one_has_passed(adapter: Adapter) -> None:
     """Without waits, the race checker would see two streams write to the same memory."""
-    assert adapter.new_stream is not None
     streams = [adapter.new_stream() for _ in range(3)]
     before = adapter.pool.stats().waits
     with sim.temporarily(delay=SLOW):
@@ -268,13 +267,13 @@ def streams_reuse_memory_only_after_the_last_one_has_passed(adapter: Adapter) ->
                 held = adapter.allocate(size, stream)
                 adapter.fill(held.memory, stream)
                 held.free()
-        assert adapter.pool.stats().waits > before
+        assert adapter.pool.stats().waits > before or not adapter.names_streams  # then the host waits
         adapter.pool._open.synchronize()
 
 
 @check
 def a_stream_reuses_its_own_memory_at_once(adapter: Adapter) -> None:
-    stream = adapter.new_stream() if adapter.new_stream is not None else None
+    stream = adapter.new_stream()
     before = adapter.pool.stats().waits
     with sim.temporarily(delay=SLOW):
         addresses = set()
@@ -291,7 +290,7 @@ def a_stream_reuses_its_own_memory_at_once(adapter: Adapter) -> None:
 def streams_of_several_threads_do_not_disturb_each_other(adapter: Adapter) -> None:
     def work(seed: int) -> None:
         chance = random.Random(seed)
-        stream = adapter.new_stream() if adapter.new_stream is not None else None
+        stream = adapter.new_stream()
         for _ in range(30):
             held = adapter.allocate(chance.choice((700, 90_000, 3 * MIB)), stream)
             adapter.fill(held.memory, stream)
@@ -424,8 +423,8 @@ def memory_may_be_freed_after_the_arena_was_closed(adapter: Adapter) -> None:
 LAST = frozenset({"memory_may_be_freed_after_the_arena_was_closed"})  # closes the arena
 FORKS = frozenset({"a_forked_child_cannot_use_its_parents_memory_and_does_no_harm"})  # this process
 INAPPLICABLE = {
-    # Numba does not say which stream uses memory.
-    "streams_reuse_memory_only_after_the_last_one_has_passed": {"numba"},
+    # Numba does not say which stream uses memory, so it is kept until all have passed.
+    "a_stream_reuses_its_own_memory_at_once": {"numba"},
     # Before Python 3.14, a daemon thread is ended where it next needs the GIL. In the C++ code of these libraries that
     # aborts the process, with any allocator.
     "a_daemon_thread_may_be_allocating_when_the_interpreter_exits": {"cuda_core", "rmm", "torch"},

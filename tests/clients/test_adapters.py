@@ -25,6 +25,7 @@ def test_an_adapter_conforms(name: str, check: str) -> None:
     CHECKS[check](adapter)
     if check not in LAST:
         settle(adapter)
+    adapter.flush()
     del adapter
     gc.collect()
     pool.close()
@@ -64,27 +65,27 @@ def test_a_stranger_cannot_be_freed() -> None:
             arena.cuda_core.MemoryResource(7)  # type: ignore[arg-type]
 
 
-def test_an_array_of_numba_that_other_streams_use_is_kept_until_they_are_done() -> None:
-    """As the documentation of arena.numba asks for: the race checker sees what happens without."""
+def test_memory_of_numba_is_not_reused_before_the_streams_that_used_it_are_done() -> None:
+    """The race checker looks."""
     import numpy as np
     from numba import cuda
     from numba.cuda.cudadrv.driver import device_memset
 
-    pool = arena.Arena(cap="4MiB")
+    pool = arena.Arena(cap="64MiB")
     arena.numba.use(pool)
-    first, second = cuda.stream(), cuda.stream()
-    for waits in (True, False):
-        with sim.temporarily(delay=50_000):
-            for stream in (first, second):
+    streams = [cuda.stream(), cuda.stream(), None]
+    reserved = []
+    for _ in range(3):
+        with sim.temporarily(delay=30_000):
+            for stream in streams:
                 array = cuda.device_array(1000, dtype=np.uint8)
-                device_memset(array, 1, 1000, stream=stream)
-                if waits:
-                    stream.synchronize()
+                device_memset(array, 1, 1000, **({} if stream is None else {"stream": stream}))
                 del array
             cuda.synchronize()
-        assert (sim.race_count() == 0) == waits
-    sim.clear_races()
-    del first, second, stream
+        reserved.append(pool.stats().reserved)
+    assert sim.race_count() == 0
+    assert reserved == reserved[:1] * 3  # it is reused, too
+    del streams, stream
     cuda.current_context().deallocations.clear()
     pool.close()
 

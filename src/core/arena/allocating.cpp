@@ -3,6 +3,7 @@
 #include "core/arena/failure.hpp"
 #include "core/arena/ladder.hpp"
 #include "core/arena/trimming.hpp"
+#include "core/arena/waiting.hpp"
 #include "core/scopes/entered.hpp"
 
 namespace arena {
@@ -60,6 +61,7 @@ Request Arena::request(const Lookup& lookup, AllocateOptions options) {
                   .moving = options.moving,
                   .capture = lookup.capture,
                   .is_last = options.is_last,
+                  .any_stream = options.any_stream,
                   .is_quiescent = options.is_quiescent};
   if (lookup.cache != nullptr && lookup.cache->serves(lookup.stream)) {
     request.cache = lookup.cache;
@@ -76,14 +78,17 @@ Request Arena::request(const Lookup& lookup, AllocateOptions options) {
     request.graph = current_graph(heap_.id);
   }
   if (lookup.stream.stream != cu::legacy_stream()) note_capture(request);
-  request.may_be_cached = lookup.may_be_cached && !request.scope && !request.graph;  // cached blocks have neither
+  // Cached blocks have neither a scope nor a graph, and are ready for their own stream only.
+  request.may_be_cached = lookup.may_be_cached && !request.scope && !request.graph && !request.any_stream;
   return request;
 }
 
 Block& Arena::allocate(Bytes size, cu::Stream stream, AllocateOptions options) {
   check_process();
   const Lookup lookup = look_up(size, stream, options.line);
-  if (Block* block = take_from_cache(lookup)) return *block;
+  if (!options.any_stream) {
+    if (Block* block = take_from_cache(lookup)) return *block;
+  }
   return allocate_with_lock(lookup, options);
 }
 
@@ -148,22 +153,33 @@ void Arena::free(Block& block) {
 
 void Arena::free_with_lock(Block& block) {
   Lock held = lock(When::kAlways);
-  heap_.give(block);
-  if (heap_.is_over_limit()) trim_over_limit(heap_, held);
+  give(block, held);
 }
 
 void Arena::free(std::uint64_t address) {
   if (is_inherited()) return;
   Lock held = lock(When::kAlways);
-  heap_.give(block_at(address));
+  give(block_at(address), held);
+}
+
+// Older drivers cannot say when all streams have passed. Then this waits for them, as cuMemFree does; otherwise every
+// request would take new memory.
+void Arena::give(Block& block, Lock& held) {
+  const bool waits = waits_when_freed(block);
+  heap_.give(block);
+  if (waits) wait_for_device(heap_, held);
   if (heap_.is_over_limit()) trim_over_limit(heap_, held);
+}
+
+bool Arena::waits_when_freed(const Block& block) const {
+  return heap_.is_used_by_all(block) && !heap_.device.can_record_context();
 }
 
 bool Arena::try_free(Block& block) { return is_inherited() || give_to_cache(block) || try_free_with_lock(block); }
 
 bool Arena::try_free_with_lock(Block& block) {
   const Lock held(mutex_, std::try_to_lock);
-  if (!held || heap_.is_over_limit()) return false;
+  if (!held || heap_.is_over_limit() || waits_when_freed(block)) return false;
   heap_.give(block);
   return true;
 }

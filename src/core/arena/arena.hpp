@@ -33,6 +33,9 @@ struct AllocateOptions {
   // Allow it only if no thread gives the device work during the call.
   Moving moving = Moving::kForbidden;
   bool is_last = true;  // if the request fails, it counts as a failure: the caller does not try again
+  // The caller does not know which streams will use the memory. No work of any stream is pending on it when it is given
+  // out, and after the free it is not reused before all streams have done the work that they had then.
+  bool any_stream = false;
 };
 
 class Arena {
@@ -152,6 +155,8 @@ class Arena {
   [[gnu::noinline]] Block* try_allocate_with_lock(const Lookup& lookup);
   [[gnu::noinline]] void free_with_lock(Block& block);
   [[gnu::noinline]] bool try_free_with_lock(Block& block);
+  void give(Block& block, Lock& held);
+  bool waits_when_freed(const Block& block) const;
 
   Request request(const Lookup& lookup, AllocateOptions options);
   void note_capture(Request& request);

@@ -215,6 +215,11 @@ bool Ladder::wait_for_last_users(Offset offset) {
   const Span span = heap_.backing->span_of(offset, request_.rounded);
   const Marks marks = heap_.backing->marks_in(span, heap_.gaps.marks_at(offset));
   heap_.streams.poll(marks, EventScope::kContexts);
+  if (request_.any_stream) {
+    if (!must_wait(offset)) return true;
+    if (!wait_for_device(heap_, lock_)) fail(heap_, request_, lock_, {.verdict = Verdict::kCapturing});
+    return false;
+  }
   if (heap_.streams.wait_on_device(request_.stream, marks)) {
     heap_.allow_more_records();
     return true;

@@ -92,7 +92,7 @@ std::optional<Place> Heap::find_hit(const Request& request) const {
   const Span span = backing->span_of(place->offset, request.rounded);
   if (!backing->is_backed(span)) return std::nullopt;
   if (may_do_better && is_wasteful(*place, span)) return std::nullopt;
-  if (backing->must_wait(request.stream, span, gaps.marks_of(*place))) return std::nullopt;
+  if (backing->must_wait(request.user(), span, gaps.marks_of(*place))) return std::nullopt;
   return place;
 }
 
@@ -133,7 +133,8 @@ Block& Heap::new_block(Offset offset, const Request& request, Offset chunk) {
   block.stream = request.stream;
   block.cu_stream = streams.stream(request.stream);
   block.cache = request.cache;
-  block.cacheable = !request.scope && !request.graph;
+  block.cacheable = !request.scope && !request.graph && !request.any_stream;
+  if (request.any_stream) block.others.push_back(Streams::kAllStreams);
   if (request.scope) {
     block.scope = request.scope;
     request.scope->add(request.rounded);
@@ -226,6 +227,12 @@ void Heap::return_uncacheable(Block& block) {
     block.graph->give(block.offset, block.size, {stream, block.capture}, block.chunk);
     return;
   }
+  if (is_used_by_all(block)) {
+    const Mark mark = streams.mark(Streams::kAllStreams);
+    record_at_once(mark);
+    add_gap(block, Marks(mark));
+    return;
+  }
   Marks marks(mark_of(block));
   for (const StreamIndex other : block.others) marks.add(streams.mark(other));
   if (block.size > room_left_) record_contended(marks);
@@ -257,11 +264,15 @@ void Heap::record_contended(const Marks& marks) {
       if (records_left_ == 0) continue;
       --records_left_;
     }
-    ignore_errors([&] {
-      const RelaxedCapture relaxed(device);
-      streams.record_now(mark);
-    });
+    record_at_once(mark);
   }
+}
+
+void Heap::record_at_once(Mark mark) {
+  ignore_errors([&] {
+    const RelaxedCapture relaxed(device);
+    streams.record_now(mark);
+  });
 }
 
 void Heap::allow_more_records() { records_left_ = std::min(records_left_ + kRecordsForWait, kMostRecords); }

@@ -51,6 +51,10 @@ class Heap {
   std::optional<Place> best_place(Bytes rounded) const;
   bool is_wasteful(const Place& place, Span span) const;  // see Backing; false if data may be moved
   bool must_wait(const Request& request, Offset offset) const;
+  // Whether any stream may use the block.
+  bool is_used_by_all(const Block& block) const {
+    return !block.others.empty() && block.others.front() == Streams::kAllStreams;
+  }
 
   // From now on no cache accepts the block.
   void make_uncacheable(Block& block);
@@ -135,6 +139,7 @@ class Heap {
   [[gnu::noinline]] void return_uncacheable(Block& block);
   void add_gap(const Block& block, const Marks& marks);
   [[gnu::noinline]] void record_contended(const Marks& marks);
+  void record_at_once(Mark mark);
   [[gnu::noinline]] void set_peak();
   Highest highest_before_restart_;
 

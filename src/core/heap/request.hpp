@@ -39,11 +39,12 @@ struct Request {
   bool may_be_cached = false;
   std::optional<std::uint64_t> capture = {};
   bool is_last = true;                            // the caller does not try again if this fails
+  bool any_stream = false;                        // the streams that will use the memory are not known
   const QuiescenceCheck* is_quiescent = nullptr;  // null: no need to check
   mutable bool has_asked_device = false;          // how much it has left
 
   // The stream that the memory must be ready for. A graph may be launched in any stream.
-  StreamIndex user() const { return capture ? Streams::kNoStream : stream; }
+  StreamIndex user() const { return capture || any_stream ? Streams::kNoStream : stream; }
 };
 
 }  // namespace arena
