@@ -16,8 +16,7 @@ pool = arena.Arena(cap="256MiB")
 device.memory_resource = arena.cuda_core.MemoryResource(pool)
 
 stream = device.create_stream()
-first = device.allocate(64 << 20, stream=stream)
-...  # queue work on the stream that uses the buffer
+first = device.allocate(64 << 20, stream=stream)  # queue work on the stream that uses it
 print(pool)
 first.close(stream)  # right away: the host does not wait for the work
 

@@ -131,9 +131,9 @@ MODELS: dict[str, Any] = {"chat": Chat, "vision": Vision, "search": Search}
 
 
 @torch.no_grad()
-def serve(names: list[str]) -> None:
+def serve(names: list[str], seed: int = 1) -> None:
     """Serve the models in turn, each on a stream of its own. The next one is loaded while one is still at work."""
-    chance = random.Random(1)
+    chance = random.Random(seed)
     streams = {name: torch.cuda.Stream() for name in names}
     kept = {name: Kept(KEPT[name]) for name in names}
     loaded: dict[str, Any] = {}
@@ -171,40 +171,43 @@ def run_dry(allocator: str, *arguments: str) -> tuple[dict[str, Any], int]:
     return facts, len(done.stdout.splitlines())
 
 
-def smallest(allocator: str, least: int) -> int:
+def smallest(allocator: str, least: int, seed: str) -> int:
     """The smallest cap under which the service answers every request, in steps of 8 MiB."""
     low, high = least // MIB, 2 * least // MIB
     while high - low > 8:
         middle = (low + high) // 2
-        low, high = (low, middle) if run_dry(allocator, "--cap", str(middle * MIB))[0]["fits"] else (middle, high)
+        fits = run_dry(allocator, "--seed", seed, "--cap", str(middle * MIB))[0]["fits"]
+        low, high = (low, middle) if fits else (middle, high)
     return high
 
 
-def compare(*, looks_for_smallest: bool) -> None:
-    needs = {name: run_dry("arena", "--models", name)[0]["accounts"][0]["live"] for name in MODELS}
+def compare(seed: str, *, looks_for_smallest: bool) -> None:
+    alone = {name: run_dry("arena", "--seed", seed, "--models", name)[0] for name in MODELS}
+    needs = {name: facts["accounts"][0]["live"] for name, facts in alone.items()}
     for name, need in needs.items():
         print(f"{name} alone needs {need / MIB:,.0f} MiB")
     cap = int(0.9 * sum(needs.values()))
     print(f"together {sum(needs.values()) / MIB:,.0f} MiB; the cap is 0.9 of that, {cap / MIB:,.0f} MiB\n")
     print(f"{'at most, in MiB':32}{'live':>8}{'reserved':>10}")
     for allocator in ALLOCATORS:
-        facts, answered = run_dry(allocator, "--cap", str(cap))
+        facts, answered = run_dry(allocator, "--seed", seed, "--cap", str(cap))
         live, reserved = (facts["accounts"][0][figure] for figure in ("live", "reserved"))
         end = "all answered" if facts["fits"] else f"out of memory in request {answered + 1}"
         if looks_for_smallest:
-            end += f"; smallest cap: {smallest(allocator, live):,} MiB"
+            end += f"; smallest cap: {smallest(allocator, live, seed):,} MiB"
         print(f"{allocator:32}{live / MIB:>8,.0f}{reserved / MIB:>10,.0f}  {end}", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smallest", action="store_true", help="look for the smallest cap, too, which takes minutes")
+    parser.add_argument("--seed", type=int, default=1, help="other requests, in the same proportions")
     parser.add_argument("--models", help="only serve these, separated by commas")
     parser.add_argument("--cap", type=int, help="only serve, under this cap in bytes")
     options = parser.parse_args()
     if options.cap:
         torch.cuda.set_per_process_memory_fraction(options.cap / torch.cuda.mem_get_info()[1])
     if options.cap or options.models:
-        serve((options.models or ",".join(MODELS)).split(","))
+        serve((options.models or ",".join(MODELS)).split(","), options.seed)
     else:
-        compare(looks_for_smallest=options.smallest)
+        compare(str(options.seed), looks_for_smallest=options.smallest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,16 @@ def test_an_example_prints_in_a_dry_run_what_it_is_about(name: str) -> None:
     assert f"\narena dryrun examples/{name}.py " in (ROOT / f"examples/{name}.py").read_text()
     assert [text for text in PRINTED[name] if text not in done.stdout] == []
     assert "arena: fits on rtx4090" in done.stderr
+
+
+def test_the_output_shown_in_the_guide_is_what_the_code_prints(tmp_path: Path) -> None:
+    text = (ROOT / "docs/start/pytorch.md").read_text()
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)))
+    done = run_command("-m", "arena", "dryrun", str(program), check=True)
+    shown = [line[4:] for block in re.findall(r"^```\n\n((?:    .*\n)+)", text, re.M) for line in block.splitlines()]
+    assert len(shown) > 8
+    assert [line for line in shown if line not in done.stdout.splitlines()] == []
 
 
 def test_every_example_with_pytorch_is_tested() -> None:
@@ -64,4 +75,5 @@ def test_the_three_models_use_their_memory_without_a_race() -> None:
     with sim.temporarily(delay=10):
         example["serve"](list(example["MODELS"]))
     assert pool.stats().peak_reserved <= 2132 * MIB
+    assert pool.stats().rebacked > 0  # live data was moved
     pool.validate()
