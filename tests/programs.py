@@ -25,8 +25,15 @@ def run(
     code: str, *arguments: str, timeout: float = 60, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run Python code in a new interpreter that can import `tests`."""
+    return run_command("-c", code, *arguments, timeout=timeout, check=check, **environment)
+
+
+def run_command(
+    *arguments: str, timeout: float = 60, check: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a new interpreter with these arguments."""
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=check,

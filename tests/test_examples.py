@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .notebook import run_cells
-from .programs import ROOT, run
+from .programs import ROOT, run, run_command
 
 OUTPUT = {
     "training_loop": ["evaluated: 200 MiB in one piece", "20 steps; moving live data set 96 MiB free"],
@@ -61,6 +61,23 @@ def test_an_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+# The same for those that run dry. Those with PyTorch are in tests/torch/test_examples.py.
+PRINTED_DRY = {
+    "quickstart_numba": ["20 MiB live", "16,777,216  quickstart_numba.py:", "1024 MiB asked, cap reached; 252 MiB "],
+    "quickstart_cuda_core": ["64 MiB live", "1 of 2 requests took memory that was there", "192 MiB would have passed"],
+}
+WITH_PYTORCH = {"quickstart_torch", "two_frameworks"}
+
+
+@pytest.mark.parametrize("name", PRINTED_DRY)
+def test_an_example_prints_in_a_dry_run_what_it_is_about(name: str) -> None:
+    command = ["-m", "arena", "dryrun", f"examples/{name}.py"]
+    assert f"\narena {' '.join(command[2:])} " in (ROOT / "examples" / f"{name}.py").read_text()
+    done = run_command(*command, check=True)
+    assert [text for text in PRINTED_DRY[name] if text not in done.stdout] == []
+    assert "arena: fits on rtx4090" in done.stderr
+
+
 def test_the_program_for_arena_run_fits_the_cap_in_its_docstring(tmp_path: Path) -> None:
     text = (ROOT / "examples/train.py").read_text()
     command = re.search(r"^arena (run .+?) --report", text, re.M)
@@ -72,10 +89,12 @@ def test_the_program_for_arena_run_fits_the_cap_in_its_docstring(tmp_path: Path)
 
 
 def test_every_example_is_listed_and_tested() -> None:
-    listed = re.findall(r"^\| \[`(\w+)\.\w+`\]", (ROOT / "examples/README.md").read_text(), re.M)
-    there = [path.stem for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")]
+    listed = re.findall(r"^\| \[`([\w/]+\.\w+)`\]", (ROOT / "examples/README.md").read_text(), re.M)
+    found = (path.relative_to(ROOT / "examples") for path in (ROOT / "examples").rglob("*.*"))
+    there = [str(path) for path in found if path.suffix in (".py", ".ipynb")]
     assert sorted(listed) == sorted(there)
-    assert set(there) == {*OUTPUT, *PRINTED, "train", "report", "tour"}
+    tested = {*OUTPUT, *PRINTED, *PRINTED_DRY, *WITH_PYTORCH, "train", "report"}
+    assert set(there) == {*(f"{name}.py" for name in tested), "tour.ipynb", "dryrun/train.py", "dryrun/three_models.py"}
 
 
 def in_either_mode(text: str) -> str:

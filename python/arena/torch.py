@@ -10,8 +10,9 @@
     print(pool.report())
 
 Out of memory is a ``torch.OutOfMemoryError`` with arena's text. Work in autograd's threads, ``record_stream`` and
-captured graphs are supported. ``torch.cuda.memory_allocated()`` and its relatives raise with every allocator but
-PyTorch's own; ``pool.stats()`` has these figures.
+captured graphs are supported. ``torch.cuda.empty_cache()`` trims the arena, and
+``torch.cuda.set_per_process_memory_fraction()`` sets its cap. ``torch.cuda.memory_allocated()`` and its relatives raise
+with every allocator but PyTorch's own; ``pool.stats()`` has these figures.
 """
 
 from __future__ import annotations

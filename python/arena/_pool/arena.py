@@ -312,8 +312,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     def reset_peaks(self) -> None:
         """Start the peaks of :meth:`stats` again, from what is live and reserved now: to see what one step needs.
 
-        The peaks count all threads, so the backward pass of PyTorch, too; reports show the same ones. What ``arena run``
-        and ``arena dryrun`` print at the end is about the whole run.
+        The peaks count all threads, such as those of PyTorch's backward pass. Reports show the same peaks. What
+        ``arena run`` and ``arena dryrun`` print at the end is about the whole run.
 
         >>> with Arena(device="sim:1GiB") as pool:
         ...     pool.allocate(4096).free()
