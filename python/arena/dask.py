@@ -26,10 +26,23 @@ except ImportError as error:
         f"arena.dask needs Dask's distributed, which cannot be imported ({error}); pip install distributed"
     ) from error
 
+from ._dask.cluster import Trimmed, report, trim
+from ._dask.model import ClusterLine, ClusterReport, Departed, Missing, WorkerArena
 from ._dask.place import get_arena
 from ._dask.plugin import ArenaPlugin
 from ._inspect.lines import pass_over
 
-__all__ = ["ArenaPlugin", "get_arena"]
+__all__ = [
+    "ArenaPlugin",
+    "ClusterLine",
+    "ClusterReport",
+    "Departed",
+    "Missing",
+    "Trimmed",
+    "WorkerArena",
+    "get_arena",
+    "report",
+    "trim",
+]
 
 pass_over(getattr(_distributed, "__file__", None))

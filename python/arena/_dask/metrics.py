@@ -25,7 +25,7 @@ _collector: Collector | None = None
 def add_metrics(worker: Any) -> None:
     """Add the figures of a worker's arena, from now on."""
     global _collector
-    worker.metrics[HEARTBEAT] = heartbeat
+    worker.metrics = {**worker.metrics, HEARTBEAT: heartbeat}  # another dictionary: a heartbeat may iterate over this
     with _lock, contextlib.suppress(ImportError):  # without prometheus_client Dask has no metrics either
         from prometheus_client import REGISTRY
 
@@ -37,7 +37,7 @@ def add_metrics(worker: Any) -> None:
 def remove_metrics(worker: Any) -> None:
     """Remove them when the worker has no arena any more."""
     global _collector
-    worker.metrics.pop(HEARTBEAT, None)
+    worker.metrics = {name: metric for name, metric in worker.metrics.items() if name != HEARTBEAT}
     with _lock:
         if _collector is not None and not all_held():
             from prometheus_client import REGISTRY

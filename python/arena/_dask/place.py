@@ -9,17 +9,9 @@ from distributed import get_worker
 from .._pool.arena import Arena
 from ..errors import UsageError
 from .held import all_held, held_by
+from .names import worker_text
 
-__all__ = ["get_arena", "place", "worker_text"]
-
-
-def worker_text(name: object, address: str) -> str:
-    """A worker as people know it: ``gpu-3 at tcp://10.0.0.7:40331``; only the address if it has no name of its own.
-
-    >>> worker_text(3, "tcp://10.0.0.7:40331"), worker_text("tcp://10.0.0.7:40331", "tcp://10.0.0.7:40331")
-    ('3 at tcp://10.0.0.7:40331', 'tcp://10.0.0.7:40331')
-    """
-    return address if not str(name) or str(name) == address else f"{name} at {address}"
+__all__ = ["get_arena", "place"]
 
 
 def place() -> str:

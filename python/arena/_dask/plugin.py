@@ -17,7 +17,8 @@ from ..errors import UsageError
 from .held import all_held, change_share, hold, release
 from .ledger import SHARE
 from .metrics import add_metrics, remove_metrics
-from .place import place, worker_text
+from .names import worker_text
+from .place import place
 from .seat import give_back_seat, take_seat
 from .settings import Settings, as_peers
 
