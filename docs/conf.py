@@ -32,7 +32,7 @@ autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
-autodoc_mock_imports = ["numba", "cuda", "rmm"]  # for the modules of the same names; the site needs none of them
+autodoc_mock_imports = ["numba", "cuda", "rmm", "distributed"]  # for modules of frameworks; the site needs none of them
 
 html_theme = "furo"
 html_title = f"arena {release}"

@@ -43,8 +43,8 @@ async def ask_workers(client: Any, function: Callable[..., Any], timeout: float,
     answers = Answers(str(info["address"]))
     names = {address: str(worker.get("name", "")) for address, worker in info["workers"].items()}
 
-    tasks = {
-        address: asyncio.ensure_future(_answer_of(client, function, address, timeout, arguments)) for address in names
+    tasks: dict[str, asyncio.Task[Any]] = {
+        address: asyncio.create_task(_answer_of(client, function, address, timeout, arguments)) for address in names
     }
     await _wait(client, tasks)
     for address, task in tasks.items():
@@ -57,7 +57,7 @@ async def ask_workers(client: Any, function: Callable[..., Any], timeout: float,
     return answers
 
 
-async def _wait(client: Any, tasks: dict[str, asyncio.Future[Any]]) -> None:
+async def _wait(client: Any, tasks: dict[str, asyncio.Task[Any]]) -> None:
     """Wait for all answers, but not for those of workers that the scheduler has removed meanwhile.
 
     It may try for half a minute to reach such a worker.

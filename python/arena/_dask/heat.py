@@ -34,7 +34,8 @@ def heat_map(report: ClusterReport) -> str:
 <h2 id="heat-title">Each arena over time</h2>
 <p class="made">Live bytes as a share of the arena's cap: 0%<span class="ramp" style="background:{ramp}"></span>100%.
 Empty before the arena was created. All times are by the scheduler's clock.</p>
-<div class="heat">{rows}<div></div><div class="ends"><span>{began}</span><span>{seconds(length)} later</span></div></div>
+<div class="heat">{rows}
+<div></div><div class="ends"><span>{began}</span><span>{seconds(length)} later</span></div></div>
 {more}</section>
 """
 

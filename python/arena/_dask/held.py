@@ -90,13 +90,14 @@ def change_share(card: str, sharing: int, version: int) -> None:
 def _make(settings: Settings, seat: Seat, workers: dict[int, Any]) -> Held:
     sizes = settings.divided(seat.total, seat.sharing)
     pool = Arena(
+        cap=sizes["cap"],
+        reserve=sizes["reserve"],
         headroom=settings.headroom,
         growth=settings.growth,
         device=seat.device,
         vmm=settings.vmm,
         compact=settings.compact,
         peers=settings.peers,
-        **sizes,
     )
     made = Held(pool, settings, seat, sizes, replace_default(pool), workers)
     _watch(made)
@@ -104,7 +105,7 @@ def _make(settings: Settings, seat: Seat, workers: dict[int, Any]) -> Held:
 
 
 def _adapt(found: Held, settings: Settings, seat: Seat) -> bool:
-    """Change an arena in place. False if it takes another arena, which is possible while nothing depends on this one."""
+    """Change an arena in place. False if it takes a new one, which is possible while nothing depends on this one."""
     sizes = settings.divided(seat.total, seat.sharing)
     check({**sizes, "headroom": 0}, seat.total)
     changed = [name for name in ("headroom", "growth", "compact", "vmm", "peers") if _differs(name, found, settings)]

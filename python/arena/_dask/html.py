@@ -76,9 +76,10 @@ def headline(report: ClusterReport, tag: str = "h1") -> str:
 
 def absent(report: ClusterReport) -> str:
     """The workers that did not answer, and those that left."""
-    silent = [f"{name_of(worker_text(one.name, one.address))}: {text(one.reason)}" for one in report.missing]
+    silent = [f"worker {name_of(worker_text(one.name, one.address))}: {text(one.reason)}" for one in report.missing]
     gone = [
-        f"{name_of(worker_text(one.name, one.address))}, {seconds(max(one.ago, 0.001))} ago{_last_seen(one.figures)}"
+        f"worker {name_of(worker_text(one.name, one.address))}, {seconds(max(one.ago, 0.001))} ago"
+        f"{_last_seen(one.figures)}"
         for one in report.departed
     ]
     return _items("No answer from", silent) + _items("Left the cluster", gone)
@@ -118,7 +119,11 @@ def tiles(report: ClusterReport) -> str:
         ("Arenas", f"{len(report.arenas):,}", f"on {cards}"),
         ("Live", size(account["live"]), peak or f"in {counted(report.counts['blocks'], 'block')}"),
         ("Reserved", size(account["reserved"]), f"of caps of {size(account['cap'])}"),
-        ("Nearest to its cap", f"{nearest.pressure:.0%}" if nearest else "–", name_of(nearest.name) if nearest else ""),
+        (
+            "Nearest to its cap",
+            f"{nearest.pressure:.0%}" if nearest else "none",
+            f"worker {name_of(nearest.name)}" if nearest else "",
+        ),
     )
     cells = "".join(f"<div><dt>{name}</dt><dd><b>{value}</b> {words}</dd></div>" for name, value, words in figures)
     return f'<dl class="tiles">{cells}</dl>'
@@ -132,19 +137,20 @@ def workers_table(arenas: Sequence[WorkerArena], most: int = MOST_ROWS) -> str:
         live, reserved = (sum(one.account[name] for one in rest) for name in ("live", "reserved"))
         rows.append((f"{len(rest):,} more", "", "", "", format_size(live), "", format_size(reserved), "", ""))
     head = ("Worker", "Device", "Under its cap", "Of cap", "Live", "Peak", "Reserved", "Cap", "Largest request")
-    made = table("Live bytes in colour; free memory that is reserved has a pattern", head, rows, kind="workers", words=(0, 1, 2))
-    return made
+    caption = "What each arena holds under its cap, in the colours of the table below"
+    return table(caption, head, rows, kind="workers", words=(0, 1, 2))
 
 
 def _worker_row(one: WorkerArena) -> tuple[str, ...]:
     size = format_size
-    addresses = "" if one.name == ", ".join(one.addresses) else ", ".join(one.addresses)
+    addresses = [] if one.name == ", ".join(one.addresses) else one.addresses
+    where = " ".join([*addresses, f"on {one.host}"])
     own = "" if one.is_plugins else " (created by a task)"
     shared = f", shared by {one.sharing}" if one.sharing > 1 else ""
     parts = [(name, one.account[name], f"{name} {size(one.account[name])}") for name in REASONS]
     whole = max(one.account["cap"], one.account["reserved"], 1)
     return (
-        f'{name_of(one.name)}{own}<span class="address" style="opacity:.8">{text(addresses)} {text(one.host)}</span>',
+        f'{name_of(one.name)}{own}<br><span class="address" style="opacity:.8">{name_of(where)}</span>',
         text(one.device["label"].removeprefix("device ")) + shared,
         bar("", parts, whole, "1.3em"),
         percent(one.pressure),

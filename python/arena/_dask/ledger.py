@@ -33,7 +33,7 @@ class Seat:
     worker: Any = field(default=None, repr=False)  # the scheduler's WorkerState, once it has one; outlives the worker
 
 
-class Ledger(SchedulerPlugin):
+class Ledger(SchedulerPlugin):  # type: ignore[misc]
     """All seats of a cluster."""
 
     name = NAME

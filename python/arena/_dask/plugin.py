@@ -25,12 +25,12 @@ from .settings import Settings, as_peers
 __all__ = ["ArenaPlugin"]
 
 log = logging.getLogger("arena.dask")
-SETTLING = 0.25  # seconds until others on the card have heard of us and given memory back, before some is reserved
+SETTLING = 0.25  # seconds in which those who got the plugin at the same time take their seats, and others make room
 _GONE = (Status.closing, Status.closed, Status.failed, Status.closing_gracefully)
 
 
-class ArenaPlugin(WorkerPlugin):
-    """Gives every worker of a Dask cluster its own arena: ``client.register_plugin(arena.dask.ArenaPlugin(cap="4GiB"))``.
+class ArenaPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Gives every worker its own arena: ``client.register_plugin(arena.dask.ArenaPlugin(cap="4GiB"))``.
 
     Applies to the workers there are, to those that join later, and after a restart. The arena is the default arena of
     the worker's device, so every framework in the worker uses it. Registering the plugin again replaces the settings.
@@ -108,7 +108,7 @@ async def _attach(worker: Any, settings: Settings) -> None:
     # For good: a message without a handler would end the worker.
     worker.stream_handlers.setdefault(SHARE, _hear_share)
     seat = await take_seat(worker, settings)
-    if settings.reserve is not None and seat.version:
+    if settings.depends_on_sharing:  # before anything is reserved
         await asyncio.sleep(SETTLING)
         seat = await take_seat(worker, settings.replace(device=seat.device))
     if worker.status in _GONE:

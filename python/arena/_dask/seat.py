@@ -83,4 +83,3 @@ async def _run_on_scheduler(worker: Any, function: Any, arguments: dict[str, Any
     if answer["status"] != "OK":
         raise ArenaError(answer.get("exception_text", str(answer)))
     return answer["result"]
-

@@ -1,4 +1,4 @@
-"""The settings of :class:`arena.dask.ArenaPlugin`: checked on the client, sent to every worker, turned into bytes there."""
+"""The settings of :class:`arena.dask.ArenaPlugin`: checked on the client, and turned into bytes by each worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._pool.settings import process_setting, resolve, source_of
 from .._util.sizes import Size, is_share, parse_size
 from ..errors import UsageError
 
-__all__ = ["ROUND_ROBIN", "Settings"]
+__all__ = ["ROUND_ROBIN", "Settings", "as_peers"]
 
 ROUND_ROBIN = "round-robin"
 _DEVICES = f'a number from 0 up, "{ROUND_ROBIN}", or a function that takes the worker and returns a number'
@@ -65,15 +65,10 @@ class Settings:
     def divided(self, total: int, sharing: int) -> dict[str, int]:
         """The cap and the reserve in bytes, for one of several processes that share a card of ``total`` bytes."""
         sharing = self.workers_per_device or sharing
-        return {"cap": _divide("cap", self.cap, total, sharing, 1.0), **self._reserve(total, sharing)}
-
-    def _reserve(self, total: int, sharing: int) -> dict[str, int]:
-        return {"reserve": _divide("reserve", self.reserve, total, sharing, 0)}
-
-    @property
-    def fixed(self) -> tuple[Any, ...]:
-        """What an arena cannot change while it exists."""
-        return self.headroom, self.growth, self.compact, self.vmm, self.peers
+        return {
+            "cap": _divide("cap", self.cap, total, sharing, 1.0),
+            "reserve": _divide("reserve", self.reserve, total, sharing, 0),
+        }
 
     def replace(self, **changes: Any) -> Settings:
         return dataclasses.replace(self, **changes)

@@ -20,7 +20,7 @@ from ..errors import numbered
 from .model import ClusterLine, ClusterReport, WorkerArena
 from .names import worker_text
 
-__all__ = ["render", "shown_frameworks"]
+__all__ = ["render", "renderables", "shown_frameworks"]
 
 MOST = 8  # rows of a table of lines
 MOST_WORKERS = 32
@@ -123,7 +123,7 @@ def meter(one: WorkerArena) -> Text:
 def account(report: ClusterReport) -> Table:
     table = Table(box=None, padding=(0, 1), show_header=False, pad_edge=False)
     for justify in ("left", "right", "right", "left"):
-        table.add_column(justify=justify)  # type: ignore[arg-type]
+        table.add_column(justify=justify)
     reserved = report.account["reserved"]
     for name, words in REASONS.items():
         value = report.account[name]

@@ -56,7 +56,7 @@ def build_error(pool: Arena, failure: _core.Failure, moving: str) -> OutOfMemory
         snapshot = snapshot_of(pool, failure, moving)
         if snapshot is not None:
             held, line = who_held(snapshot, failure.in_scope), requesting_line()
-        holders = tuple([*_here(), *held_in_words(held, failure.scope)])
+        holders = (*_here(), *held_in_words(held, failure.scope))
     except Exception:  # whatever it is, such as the recursion limit: the error itself matters more
         return failure.error(moving=moving)
     error = failure.error(moving=moving, line=line, holders=holders)
