@@ -18,10 +18,6 @@ def hold(size: int) -> arena.Buffer:
     return arena.dask.get_arena().allocate(size)
 
 
-def hold_here(size: int) -> arena.Buffer:
-    return arena.dask.get_arena().allocate(size)
-
-
 def nap(seconds: float) -> None:
     time.sleep(seconds)
 
@@ -69,7 +65,3 @@ def validate() -> None:
 
 def close_own_arena() -> None:
     arena.dask.get_arena().close()
-
-
-def trace() -> int:
-    return os.getpid()

@@ -158,7 +158,7 @@ def test_the_device_may_be_a_number_or_a_function_of_the_worker(make_cluster: Ma
 
 
 def test_settings_that_contradict_each_other_are_an_error_that_names_the_worker(make_cluster: MakeCluster) -> None:
-    with make_cluster(1) as client, pytest.raises(arena.UsageError, match="Dask worker 0 at .*cap=.* is more than"):
+    with make_cluster(1) as client, pytest.raises(arena.UsageError, match=r"Dask worker 0 at .*cap=.* is more than"):
         client.register_plugin(ArenaPlugin(cap="9GiB"))
 
 
@@ -206,7 +206,7 @@ def test_bytes_need_nothing_from_the_scheduler_and_shares_say_what_they_need(
     with make_cluster(1) as client:
         client.register_plugin(ArenaPlugin(cap="64MiB"))
         assert ask(client, tasks.settings_of_arena)["cap"] == 64 * MIB
-        with pytest.raises(arena.UsageError, match="needs arena on the scheduler, too.*No module named 'arena'"):
+        with pytest.raises(arena.UsageError, match=r"needs arena on the scheduler, too.*No module named 'arena'"):
             client.register_plugin(ArenaPlugin(cap="50%"))
         with pytest.raises(arena.UsageError, match='device="round-robin" needs arena on the scheduler'):
             client.register_plugin(ArenaPlugin(cap="64MiB", device="round-robin"))

@@ -160,6 +160,8 @@ def _sum_over_time(all_samples: list[Samples]) -> Samples | None:
             value = all_samples[number].figures[name][index]
             total[name] += value - current[number][name]
             current[number][name] = value
+        if points and points[-1][0] == at:  # at the same moment: what counts is the sum after all of them
+            points.pop()
         points.append((at, SimpleNamespace(**total)))
     return _timeline.make(_timeline.thin(points), "s")
 

@@ -62,9 +62,15 @@ class Collector:
         """Called by prometheus_client."""
         from prometheus_client.parser import text_string_to_metric_families
 
+        families: dict[str, Any] = {}  # a family may be there only once, with the samples of all arenas
         for found in all_held():
             with contextlib.suppress(UsageError):  # closed by now
-                yield from text_string_to_metric_families(found.pool.metrics(worker=_names(found)))
+                for family in text_string_to_metric_families(found.pool.metrics(worker=_names(found))):
+                    if family.name in families:
+                        families[family.name].samples.extend(family.samples)
+                    else:
+                        families[family.name] = family
+        yield from families.values()
 
     def describe(self) -> list[Any]:
         """Called when it is registered. Without this, metrics would be collected then."""

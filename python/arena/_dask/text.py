@@ -93,7 +93,7 @@ def workers(arenas: Sequence[WorkerArena]) -> Table:
     for one in arenas[:MOST_WORKERS]:
         size = format_size
         table.add_row(
-            Text(one.name if one.is_plugins else f"{one.name} (a task's own)"),
+            Text(one.name if one.is_plugins else f"{one.name} (task's)"),
             Text(one.device["label"].removeprefix("device ")),
             size(one.account["live"]),
             f"{one.pressure:.0%}",
