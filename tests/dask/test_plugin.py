@@ -22,12 +22,11 @@ from .conftest import MakeCluster
 from .tasks import MIB
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
         time.sleep(0.02)
-    raise AssertionError("not within 4 s")
 
 
 def ask(client: Client, function: Callable[..., Any], *arguments: Any) -> Any:
