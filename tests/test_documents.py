@@ -263,7 +263,7 @@ def test_the_table_of_variables_matches_those_that_the_code_reads() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     listed = set(re.findall(r"^\.\. auto\w+:: arena\.(\w+)", (ROOT / "docs/reference/api.md").read_text(), re.M))
-    modules = {"cuda_core", "numba", "rmm", "sim", "torch"}  # each has a page of its own, or a section of one
+    modules = {"cuda_core", "dask", "numba", "rmm", "sim", "torch"}  # each has a page of its own, or a section of one
     assert listed == set(arena.__all__) - {"__version__", "errors"} - modules
     frameworks = (ROOT / "docs/reference/frameworks.md").read_text()
     assert [name for name in modules - {"sim"} if f"arena.{name}" not in frameworks] == []

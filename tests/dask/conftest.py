@@ -50,6 +50,7 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("ARENA_DRIVER", "sim")
     monkeypatch.setenv("CUDASIM_DEVICES", "2")
     monkeypatch.setattr(arena._core, "default_driver", lambda: arena.Driver.open("sim"))
+    monkeypatch.setattr("arena._dask.plugin.give_arenas", lambda only: None)  # for good: not in pytest's own process
     fresh(devices=2)
     yield
     gc.collect()

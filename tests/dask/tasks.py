@@ -51,12 +51,10 @@ def settings_of_arena() -> dict[str, Any]:
     }
 
 
-def live_by_cupy() -> tuple[int, int]:
+def hold_with_cupy(size: int) -> Any:
     import cupy
 
-    array = cupy.empty(1000, dtype="uint8")
-    stats = arena.dask.get_arena().stats()
-    return stats.requested, int(array.nbytes)
+    return cupy.empty(size, dtype="uint8")
 
 
 def validate() -> None:

@@ -110,6 +110,21 @@ def test_what_cannot_change_under_live_data_is_refused_and_the_arena_stays(make_
         assert (after["number"] != before["number"], after["cap"]) == (True, 96 * MIB)
 
 
+def test_an_arena_that_a_framework_keeps_stays_open(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make_cluster(1) as client:
+        client.register_plugin(ArenaPlugin(cap="64MiB"))
+        before = ask(client, tasks.settings_of_arena)
+        monkeypatch.setattr(arena.torch, "_allocator", object())  # PyTorch uses it
+        with pytest.raises(arena.UsageError, match="growth= cannot change because PyTorch keeps the arena"):
+            client.register_plugin(ArenaPlugin(cap="64MiB", growth="2MiB"))
+        client.unregister_worker_plugin("arena")
+        assert arena.default_arena(0)._number == before["number"]
+        client.register_plugin(ArenaPlugin(cap="32MiB"))
+        after = ask(client, tasks.settings_of_arena)
+        assert (after["number"], after["cap"]) == (before["number"], 32 * MIB)
+        monkeypatch.undo()
+
+
 def test_an_arena_that_a_task_closed_is_replaced_by_registering_again(make_cluster: MakeCluster) -> None:
     with make_cluster(1) as client:
         client.register_plugin(ArenaPlugin(cap="64MiB"))

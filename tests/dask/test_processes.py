@@ -172,7 +172,12 @@ def test_out_of_memory_reaches_the_client_whole_and_a_retry_may_pass_elsewhere(c
 
 def test_cupy_gets_its_memory_from_the_workers_arena(client: Client) -> None:
     address = next(address for address, seat in seats(client).items() if seat["device"] == 0)
-    assert client.submit(tasks.live_by_cupy, workers=[address]).result() == (1000, 1000)
+    kept = client.submit(tasks.hold_with_cupy, 3 * MIB, workers=[address])
+    wait(kept)
+    found = arena.dask.report(client)
+    assert [(one.name, one.bytes) for one in found.frameworks] == [("CuPy", 3 * MIB)]
+    assert [(one.name.partition(":")[0], one.bytes) for one in found.lines] == [("tasks.py", 3 * MIB)]
+    assert "by framework" in str(found)
 
 
 def test_a_restart_gives_every_worker_a_new_arena(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ GIB = 1 << 30
         ({"vmm": 1}, "vmm=1 is not accepted"),
         ({"timeline": None}, "timeline=None is not accepted"),
         ({"peers": 1}, "peers=1 is not accepted"),
+        ({"frameworks": "cupy,jax"}, "'jax' is not a framework; choose from cupy, torch"),
+        ({"frameworks": ["cupy"]}, "frameworks=['cupy'] is not accepted; write their names"),
         ({"lines": 65}, "lines=65 is not accepted; write True, False, or a number of lines up to 64"),
     ],
 )

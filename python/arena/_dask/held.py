@@ -12,13 +12,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import torch as _torch
 from .._pool import watch
 from .._pool.arena import Arena
 from .._pool.defaults import replace_default
 from .._pool.settings import check
 from .._util.sizes import format_size
 from ..errors import UsageError
+from .frameworks import who_keeps_arenas
 from .seat import Seat
 from .settings import Settings
 
@@ -72,9 +72,9 @@ def held_by(worker: Any) -> Held | None:
 
 
 def all_held() -> list[Held]:
-    """All of them, by device."""
+    """All that workers use, by device."""
     with _lock:
-        return [found for _, found in sorted(_held.items())]
+        return [found for _, found in sorted(_held.items()) if found.workers]
 
 
 def change_share(card: str, sharing: int, version: int) -> None:
@@ -136,8 +136,8 @@ def _check_unused(found: Held, changed: list[str]) -> None:
             f"{what} cannot change while the arena of device {found.seat.device} holds {format_size(live)} of live "
             f"data; free it first, {how}"
         )
-    if _torch.is_in_use():
-        raise UsageError(f"{what} cannot change while PyTorch uses the arena, which it keeps for good; {how}")
+    if keeper := who_keeps_arenas():
+        raise UsageError(f"{what} cannot change because {keeper} keeps the arena that it uses; {how}")
 
 
 def _set_cap(found: Held, cap: int) -> None:
@@ -152,7 +152,8 @@ def _watch(found: Held) -> None:
 
 
 def _drop(device: int, found: Held, worker: Any) -> None:
-    if found.workers.pop(id(worker), None) is not None and not found.workers:
+    # An arena that a framework keeps stays open, and is there if a worker of this process wants one again.
+    if found.workers.pop(id(worker), None) is not None and not found.workers and not who_keeps_arenas():
         del _held[device]
         _close(found)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from distributed import Status, WorkerPlugin
 
-from .._cupy import import_hook
 from .._inspect.lines import trace_lines
 from .._pool.oom import name_place
 from .._util.sizes import Size
 from ..errors import UsageError
+from .frameworks import give_arenas
 from .held import all_held, change_share, hold, release
 from .ledger import SHARE
 from .metrics import add_metrics, remove_metrics
@@ -33,7 +33,8 @@ class ArenaPlugin(WorkerPlugin):  # type: ignore[misc]
     """Gives every worker its own arena: ``client.register_plugin(arena.dask.ArenaPlugin(cap="4GiB"))``.
 
     Applies to the workers there are, to those that join later, and after a restart. The arena is the default arena of
-    the worker's device, so every framework in the worker uses it. Registering the plugin again replaces the settings.
+    the worker's device, and frameworks use it as soon as the worker imports them. Registering the plugin again replaces
+    the settings.
 
     :param cap: the most that each worker reserves (``"4GiB"``), or a share of the card (``"80%"``), which is divided
         among the workers that share it (default: all of the card, divided in the same way)
@@ -51,6 +52,7 @@ class ArenaPlugin(WorkerPlugin):  # type: ignore[misc]
     :param timeline: keep the account over time and at the peak, for the report of the cluster. Every operation of the
         arena then takes its lock
     :param lines: record the lines of Python that allocate, as :func:`arena.trace_lines` does (default: unchanged)
+    :param frameworks: the frameworks that use the arena: ``"cupy,torch"`` (default: all that arena knows)
     """
 
     name = "arena"
@@ -69,6 +71,7 @@ class ArenaPlugin(WorkerPlugin):  # type: ignore[misc]
         peers: Iterable[int] | None = None,
         timeline: bool = True,
         lines: bool | int | None = None,
+        frameworks: str | None = None,
     ) -> None:
         self.settings = Settings(
             cap=cap,
@@ -82,6 +85,7 @@ class ArenaPlugin(WorkerPlugin):  # type: ignore[misc]
             peers=as_peers(peers),
             timeline=timeline,
             lines=lines,
+            frameworks=frameworks,
         )
         self.settings.check()
 
@@ -117,7 +121,7 @@ async def _attach(worker: Any, settings: Settings) -> None:
         trace_lines(bool(settings.lines), depth=int(settings.lines) or 1)
     hold(worker, settings, seat)
     name_place(place)
-    import_hook.install()  # into every framework that the worker imports: they use the device's default arena
+    give_arenas(settings.frameworks)
     add_metrics(worker)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .._frameworks import parse_keys
 from .._inspect.lines import MOST as MOST_LINES
 from .._pool.settings import process_setting, resolve, source_of
 from .._util.sizes import Size, is_share, parse_size
@@ -34,6 +35,7 @@ class Settings:
     peers: tuple[int, ...] | None = None
     timeline: bool = True
     lines: bool | int | None = None
+    frameworks: str | None = None
 
     def check(self) -> None:
         """Raise for what no worker could accept. What depends on the device is checked by each worker."""
@@ -52,6 +54,8 @@ class Settings:
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name}={getattr(self, name)!r} is not accepted; write True or False")
         _check_lines(self.lines)
+        if self.frameworks is not None:
+            _check_frameworks(self.frameworks)
 
     @property
     def depends_on_sharing(self) -> bool:
@@ -96,6 +100,12 @@ def _check_lines(lines: object) -> None:
         return
     if not isinstance(lines, int) or not 0 <= lines <= MOST_LINES:
         raise UsageError(f"lines={lines!r} is not accepted; write True, False, or a number of lines up to {MOST_LINES}")
+
+
+def _check_frameworks(frameworks: object) -> None:
+    if not isinstance(frameworks, str):
+        raise UsageError(f'frameworks={frameworks!r} is not accepted; write their names: "cupy,torch"')
+    parse_keys(frameworks)
 
 
 def as_peers(peers: Iterable[int] | None) -> tuple[int, ...] | None:
