@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from .._util.sizes import format_size
@@ -64,9 +63,10 @@ class Trimmed(dict[str, int]):
 
 
 async def _report(client: Any, timeout: float) -> ClusterReport:
-    answers, departed = await asyncio.gather(
-        ask_workers(client, answer_with_accounts, timeout), ask_scheduler(client, timeout)
-    )
+    answers = await ask_workers(client, answer_with_accounts, timeout)
+    # Afterwards, so that a worker that leaves right now is in one of the lists.
+    silent = {one.address for one in answers.missing}
+    departed = [one for one in await ask_scheduler(client, timeout) if one["address"] not in silent]
     return build(answers.scheduler, answers.by_worker, answers.missing, departed)
 
 
