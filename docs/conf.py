@@ -27,7 +27,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
 # Inherited ones too, such as Arena.allocate, but not what every object, exception or shown thing has.
-autodoc_default_options = {"members": True, "inherited-members": "BaseException,pybind11_object,object,Shown"}
+autodoc_default_options = {"members": True, "inherited-members": "BaseException,pybind11_object,object,dict,Shown"}
 autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True

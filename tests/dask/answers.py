@@ -16,6 +16,7 @@ def answer(name: str, live: int, *, cap: int = 64 * MIB, process: str = "", at: 
     reserved = live + 2 * MIB
     figures = {**reasons, "spare": 0, "live": live, "reserved": reserved, "cap": cap}
     return {
+        "version": 1,
         "name": name,
         "host": "host",
         "process": process or name,

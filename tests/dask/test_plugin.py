@@ -141,6 +141,7 @@ def test_without_the_plugin_the_default_arena_is_the_one_from_before(make_cluste
         client.unregister_worker_plugin("arena")
         assert arena.default_arena(0) is mine
         assert all_held() == []
+        until(lambda: not client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.plugins["arena"].seats))
         with pytest.raises(arena.UsageError, match="there is no arena of a Dask worker here"):
             ask(client, tasks.hold, 1)
         client.register_plugin(ArenaPlugin(cap="32MiB"))
@@ -169,6 +170,26 @@ def test_the_device_may_be_a_number_or_a_function_of_the_worker(make_cluster: Ma
         assert [len(found.workers) for found in all_held()] == [1, 1]
         with pytest.raises(arena.UsageError, match="device=7 does not exist; this machine has 2 devices"):
             client.register_plugin(ArenaPlugin(cap="64MiB", device=7))
+
+
+def test_a_worker_does_not_leave_live_data_behind_on_another_device(make_cluster: MakeCluster) -> None:
+    with make_cluster(1) as client:
+        client.register_plugin(ArenaPlugin(cap="64MiB", device="round-robin"))
+        buffer = client.submit(tasks.hold, MIB)
+        wait(buffer)
+        client.register_plugin(ArenaPlugin(cap="32MiB", device="round-robin"))
+        with pytest.raises(arena.UsageError, match="device= cannot change while the arena of device 0 holds 1 MiB"):
+            client.register_plugin(ArenaPlugin(cap="64MiB", device=1))
+        found = ask(client, tasks.settings_of_arena)
+        assert (found["device"], found["cap"], found["live"]) == (0, 32 * MIB, MIB)
+
+
+def test_a_reserve_for_which_there_is_no_room_is_an_error_that_names_the_worker(make_cluster: MakeCluster) -> None:
+    with make_cluster(1) as client, arena.Arena(cap="7GiB", reserve="7GiB"):
+        with pytest.raises(arena.OutOfMemoryError, match=r"On Dask worker 0 at .*, which sets up its arena"):
+            client.register_plugin(ArenaPlugin(cap="4GiB", reserve="2GiB"))
+        client.register_plugin(ArenaPlugin(cap="4GiB", reserve="512MiB"))
+        assert ask(client, tasks.settings_of_arena)["reserved"] == 512 * MIB
 
 
 def test_settings_that_contradict_each_other_are_an_error_that_names_the_worker(make_cluster: MakeCluster) -> None:

@@ -184,10 +184,10 @@ def test_trim_returns_what_each_worker_gave_back(make_cluster: MakeCluster) -> N
 def test_a_worker_that_does_not_answer_in_time_is_named_and_holds_up_nothing(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def slow(dask_worker: Any = None) -> dict[str, Any]:
+    async def slow(buckets: int, dask_worker: Any = None) -> dict[str, Any]:
         if dask_worker.name == 0:
             await asyncio.sleep(60)
-        return await original(dask_worker)
+        return await original(buckets, dask_worker)
 
     original = account.answer_with_accounts
     monkeypatch.setattr("arena._dask.cluster.answer_with_accounts", slow)
@@ -202,13 +202,16 @@ def test_a_worker_that_does_not_answer_in_time_is_named_and_holds_up_nothing(
 
 
 def test_an_error_on_a_worker_is_its_reason(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(dask_worker: Any = None) -> dict[str, Any]:
-        raise ValueError("broken\nin two lines")
+    async def broken(buckets: int, dask_worker: Any = None) -> dict[str, Any]:
+        if dask_worker.name == 0:
+            raise ValueError("broken\nin two lines")
+        return {"version": 0, "name": "1"}
 
     monkeypatch.setattr("arena._dask.cluster.answer_with_accounts", broken)
-    with make_cluster(1) as client:
-        (one,) = arena.dask.report(client).missing
-        assert one.reason == "ValueError: broken"
+    with make_cluster(2) as client:
+        found = {one.name: one.reason for one in arena.dask.report(client).missing}
+        assert found["0"] == "ValueError: broken"
+        assert found["1"].startswith("its arena is of another version than the client's")
 
 
 def test_a_cluster_without_the_plugin_or_without_workers_has_a_report(make_cluster: MakeCluster) -> None:

@@ -21,17 +21,24 @@ from .card import card_of, host_name
 from .held import Held, all_held
 from .seat import process_name
 
-__all__ = ["answer_with_accounts", "answer_with_trimmed"]
+__all__ = ["VERSION", "answer_with_accounts", "answer_with_trimmed"]
 
-BUCKETS = 200  # three samples of each are sent
+VERSION = 1  # of the answer
 
 
-async def answer_with_accounts(dask_worker: Any = None) -> dict[str, Any]:
-    """Run on each worker by a client. In a thread: a snapshot of many blocks would hold up the worker's event loop."""
+async def answer_with_accounts(buckets: int, dask_worker: Any = None) -> dict[str, Any]:
+    """Run on each worker by a client. ``buckets`` limits the samples of the timeline: three are sent for each."""
     # Clocks differ between machines; the worker knows by how much its own differs from the scheduler's.
     now = time.time() + float(getattr(dask_worker, "scheduler_delay", 0.0))
-    arenas = await asyncio.to_thread(_accounts, now)
-    return {"name": str(dask_worker.name), "host": host_name(), "process": process_name(), "arenas": arenas}
+    # In a thread: a snapshot of many blocks would hold up the worker's event loop.
+    arenas = await asyncio.to_thread(_accounts, now, buckets)
+    return {
+        "version": VERSION,
+        "name": str(dask_worker.name),
+        "host": host_name(),
+        "process": process_name(),
+        "arenas": arenas,
+    }
 
 
 async def answer_with_trimmed(compact: bool, dask_worker: Any = None) -> int:
@@ -53,17 +60,17 @@ def _pools() -> list[Arena]:
     return [pool for pool in open_arenas() if pool._core is not None]
 
 
-def _accounts(now: float) -> list[dict[str, Any]]:
+def _accounts(now: float, buckets: int) -> list[dict[str, Any]]:
     held = {found.pool._number: found for found in all_held()}
     answers = []
     for pool in _pools():
         with contextlib.suppress(UsageError):  # closed by now
-            answers.append(_account(pool, held.get(pool._number), now))
+            answers.append(_account(pool, held.get(pool._number), now, buckets))
     return answers
 
 
-def _account(pool: Arena, found: Held | None, now: float) -> dict[str, Any]:
-    samples, peak = _history(pool, now)
+def _account(pool: Arena, found: Held | None, now: float, buckets: int) -> dict[str, Any]:
+    samples, peak = _history(pool, now, buckets)
     snapshot = pool.snapshot()
     stats = snapshot.stats
     return {
@@ -100,12 +107,12 @@ def _by_line(live: Iterable[Piece]) -> list[tuple[list[Line], int, int]]:
     return [([*lines], size, blocks) for lines, (size, blocks) in sums.items() if lines]
 
 
-def _history(pool: Arena, now: float) -> tuple[dict[str, Any] | None, list[Piece]]:
+def _history(pool: Arena, now: float, buckets: int) -> tuple[dict[str, Any] | None, list[Piece]]:
     """The account over time, by the scheduler's clock, and what was live at the peak."""
     if pool._watched is None:
         return None, []
     seconds, points = pool._watched.history()
-    points = _timeline.thin(points, BUCKETS)
+    points = _timeline.thin(points, buckets)
     peak = pool._watched.peak()
     samples = {
         "at": [now - seconds + at for at, _ in points],

@@ -37,14 +37,16 @@ def check(client: object, timeout: str | float) -> float:
     return parse_duration(timeout, "timeout")
 
 
-async def ask_workers(client: Any, function: Callable[..., Any], timeout: float, **arguments: Any) -> Answers:
-    """Run a function on each worker, all at once."""
+async def ask_workers(
+    client: Any, function: Callable[..., Any], timeout: float, arguments: Callable[[int], dict[str, Any]]
+) -> Answers:
+    """Run a function on each worker, all at once. Its arguments may depend on the number of workers."""
     info = await _identity(client, max(timeout, GRACE))
-    answers = Answers(str(info["address"]))
+    answers, given = Answers(str(info["address"])), arguments(len(info["workers"]))
     names = {address: str(worker.get("name", "")) for address, worker in info["workers"].items()}
 
     tasks: dict[str, asyncio.Task[Any]] = {
-        address: asyncio.create_task(_answer_of(client, function, address, timeout, arguments)) for address in names
+        address: asyncio.create_task(_answer_of(client, function, address, timeout, given)) for address in names
     }
     await _wait(client, tasks)
     for address, task in tasks.items():

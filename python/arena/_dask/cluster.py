@@ -7,8 +7,8 @@ from typing import Any
 from .._util.sizes import format_size
 from .._words.format import counted
 from ..errors import UsageError
-from .account import answer_with_accounts, answer_with_trimmed
-from .ask import TIMEOUT, ask_scheduler, ask_workers, check
+from .account import VERSION, answer_with_accounts, answer_with_trimmed
+from .ask import TIMEOUT, Answers, ask_scheduler, ask_workers, check
 from .build import build
 from .model import ClusterReport, Missing
 from .names import worker_text
@@ -63,13 +63,31 @@ class Trimmed(dict[str, int]):
 
 
 async def _report(client: Any, timeout: float) -> ClusterReport:
-    answers = await ask_workers(client, answer_with_accounts, timeout)
+    answers = await ask_workers(client, answer_with_accounts, timeout, lambda many: {"buckets": buckets_for(many)})
+    _refuse_other_versions(answers)
     # Afterwards, so that a worker that leaves right now is in one of the lists.
     silent = {one.address for one in answers.missing}
     departed = [one for one in await ask_scheduler(client, timeout) if one["address"] not in silent]
     return build(answers.scheduler, answers.by_worker, answers.missing, departed)
 
 
+def _refuse_other_versions(answers: Answers) -> None:
+    for address, answer in list(answers.by_worker.items()):
+        if answer.get("version") != VERSION:
+            del answers.by_worker[address]
+            reason = "its arena is of another version than the client's; install the same one everywhere"
+            answers.missing.append(Missing(str(answer.get("name", "")), address, reason))
+
+
+def buckets_for(workers: int) -> int:
+    """How detailed each timeline is: a cluster of a thousand workers sends no more than one of sixteen.
+
+    >>> buckets_for(8), buckets_for(100), buckets_for(1000)
+    (200, 32, 10)
+    """
+    return min(200, max(10, 3200 // max(workers, 1)))
+
+
 async def _trim(client: Any, compact: bool, timeout: float) -> Trimmed:
-    answers = await ask_workers(client, answer_with_trimmed, timeout, compact=compact)
+    answers = await ask_workers(client, answer_with_trimmed, timeout, lambda many: {"compact": compact})
     return Trimmed(answers.by_worker, answers.missing)

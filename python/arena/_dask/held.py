@@ -44,6 +44,7 @@ _lock = threading.RLock()
 def hold(worker: Any, settings: Settings, seat: Seat) -> Held:
     """Give a worker the arena of a device with these settings: the existing one, a changed one, or a new one."""
     with _lock:
+        _check_can_leave(worker, seat.device)
         found = _held.get(seat.device)
         if found is not None and found.pool._core is None:  # a task closed it
             found = _held.pop(seat.device)
@@ -129,7 +130,7 @@ def _differs(name: str, found: Held, settings: Settings) -> bool:
 
 def _check_unused(found: Held, changed: list[str]) -> None:
     what = ", ".join(f"{name}=" for name in changed)
-    how = "call client.restart(), or change only cap= and raise reserve="
+    how = "or call client.restart(); cap= can change, and reserve= can grow, at any time"
     live = found.pool.stats().live
     if live:
         raise UsageError(
@@ -137,7 +138,14 @@ def _check_unused(found: Held, changed: list[str]) -> None:
             f"data; free it first, {how}"
         )
     if keeper := who_keeps_arenas():
-        raise UsageError(f"{what} cannot change because {keeper} keeps the arena that it uses; {how}")
+        raise UsageError(f"{what} cannot change because {keeper} keeps the arena that it uses; leave it {how}")
+
+
+def _check_can_leave(worker: Any, device: int) -> None:
+    """Check that a worker can move to a device. What it leaves behind would be under no cap."""
+    for number, found in _held.items():
+        if number != device and set(found.workers) == {id(worker)} and found.pool._core is not None:
+            _check_unused(found, ["device"])
 
 
 def _set_cap(found: Held, cap: int) -> None:

@@ -60,11 +60,16 @@ class Ledger(SchedulerPlugin):  # type: ignore[misc]
             self._announce(seat.card)
         return seat
 
-    def sharing(self, card: str, but: str = "") -> int:
-        """How many processes use a card, without that of the worker ``but``."""
-        mine = self.seats.get(but)
-        processes = {seat.process for seat in self.seats.values() if seat.card == card}
-        return len(processes - {mine.process} if mine is not None and mine.card == card else processes)
+    def pick(self, address: str, cards: list[str]) -> int:
+        """The device that a worker has, or the one that the fewest processes use."""
+        mine = self.seats.get(address)
+        if mine is not None and mine.card in cards:
+            return cards.index(mine.card)
+        return min(range(len(cards)), key=lambda number: (self.sharing(cards[number]), number))
+
+    def sharing(self, card: str) -> int:
+        """How many processes use a card."""
+        return len({seat.process for seat in self.seats.values() if seat.card == card})
 
     def _announce(self, card: str, but: str = "") -> dict[str, Any]:
         """Tell all on a card how many processes share it. Versions are for messages that overtake each other."""
@@ -119,7 +124,7 @@ def join(
     the one that the fewest processes use."""
     ledger = ledger_of(dask_scheduler)
     if device is None:
-        device = min(range(len(cards)), key=lambda number: (ledger.sharing(cards[number], but=address), number))
+        device = ledger.pick(address, cards)
     news = ledger.join(Seat(address, name, host, process, cards[device]))
     return {"device": device, **news}
 

@@ -109,7 +109,7 @@ class ClusterReport(Shown):
     departed: list[Departed]
     """The workers that left since the cluster was started or restarted, most recent first."""
     account: dict[str, int]
-    """The sums over all arenas: the reasons, ``live``, ``reserved``, ``compactable``, ``cap``, ``headroom``."""
+    """Sums over all arenas of the reasons, ``live``, ``reserved``, ``compactable``, ``cap`` and ``headroom``."""
     counts: dict[str, int]
     lines: list[ClusterLine]
     """By bytes in the whole cluster, largest first; empty if lines were not traced."""

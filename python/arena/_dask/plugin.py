@@ -12,7 +12,7 @@ from distributed import Status, WorkerPlugin
 from .._inspect.lines import trace_lines
 from .._pool.oom import name_place
 from .._util.sizes import Size
-from ..errors import UsageError
+from ..errors import OutOfMemoryError, UsageError
 from .frameworks import give_arenas
 from .held import all_held, change_share, hold, release
 from .ledger import SHARE
@@ -93,6 +93,9 @@ class ArenaPlugin(WorkerPlugin):  # type: ignore[misc]
         """Called by the worker when it gets the plugin."""
         try:
             await _attach(worker, self.settings)
+        except OutOfMemoryError as error:  # there is no room for reserve=
+            error._add_holders([f"On Dask worker {worker_text(worker.name, worker.address)}, which sets up its arena"])
+            raise
         except UsageError as error:
             raise UsageError(f"Dask worker {worker_text(worker.name, worker.address)}: {error}") from error
 
