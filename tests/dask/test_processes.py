@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from distributed import Client, wait
 import arena
 from arena.dask import ArenaPlugin
 
+from ..programs import ROOT, run
 from . import tasks
 from .conftest import open_cluster
 from .tasks import MIB
@@ -193,3 +195,10 @@ def test_a_restart_gives_every_worker_a_new_arena(monkeypatch: pytest.MonkeyPatc
         assert {seat["process"] for seat in after.values()} & before == set()
         assert {seat["live"] for seat in after.values()} == {0}
         assert arena.dask.report(client).departed == []  # that was on purpose
+
+
+def test_the_program_in_the_guide_runs() -> None:
+    (program,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/dask.md").read_text(), re.M | re.S)
+    done = run(program, ARENA_DRIVER="sim", check=True)
+    assert "2 arenas on 1 card: 0 B live, 0 B of 4 GiB reserved." in done.stdout
+    assert done.stderr == ""

@@ -163,6 +163,8 @@ def _sum_over_time(all_samples: list[Samples]) -> Samples | None:
         if points and points[-1][0] == at:  # at the same moment: what counts is the sum after all of them
             points.pop()
         points.append((at, SimpleNamespace(**total)))
+    if not any(account.reserved for _, account in points):
+        return None
     return _timeline.make(_timeline.thin(points), "s")
 
 

@@ -23,7 +23,7 @@ FAINTEST = 0.12  # so that a little is not nothing
 def heat_map(report: ClusterReport) -> str:
     """The section of the page; empty without samples."""
     timed = [(one, one.timeline) for one in report.arenas if one.timeline is not None]
-    if not timed:
+    if not timed or report.timeline is None:  # or nothing was ever reserved
         return ""
     length = max(samples.at[-1] for _, samples in timed) or 1.0
     rows = "".join(_row(one, samples, length) for one, samples in timed[:MOST])
