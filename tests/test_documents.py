@@ -296,7 +296,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 def test_pictures_come_in_light_and_dark_and_stay_small() -> None:
     pictures = sorted((ROOT / "docs/pictures").glob("*.png"))
     names = {path.stem.rsplit("-", 1)[0] for path in pictures}
-    assert names == {"report", "map", "timeline", "comparison", "terminal"}
+    assert names == {"report", "map", "timeline", "comparison", "cluster", "terminal"}
     assert {path.stem for path in pictures} == {f"{name}-{mode}" for name in names for mode in ("light", "dark")}
     assert [path.name for path in pictures if path.stat().st_size >= 300_000] == []
 
