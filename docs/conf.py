@@ -27,12 +27,12 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
 # Inherited ones too, such as Arena.allocate, but not what every object, exception or shown thing has.
-autodoc_default_options = {"members": True, "inherited-members": "BaseException,pybind11_object,object,Shown"}
+autodoc_default_options = {"members": True, "inherited-members": "BaseException,pybind11_object,object,dict,Shown"}
 autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
-autodoc_mock_imports = ["numba", "cuda", "rmm"]  # for the modules of the same names; the site needs none of them
+autodoc_mock_imports = ["numba", "cuda", "rmm", "distributed"]  # for modules of frameworks; the site needs none of them
 
 html_theme = "furo"
 html_title = f"arena {release}"

@@ -263,7 +263,7 @@ def test_the_table_of_variables_matches_those_that_the_code_reads() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     listed = set(re.findall(r"^\.\. auto\w+:: arena\.(\w+)", (ROOT / "docs/reference/api.md").read_text(), re.M))
-    modules = {"cuda_core", "numba", "rmm", "sim", "torch"}  # each has a page of its own, or a section of one
+    modules = {"cuda_core", "dask", "numba", "rmm", "sim", "torch"}  # each has a page of its own, or a section of one
     assert listed == set(arena.__all__) - {"__version__", "errors"} - modules
     frameworks = (ROOT / "docs/reference/frameworks.md").read_text()
     assert [name for name in modules - {"sim"} if f"arena.{name}" not in frameworks] == []
@@ -296,7 +296,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 def test_pictures_come_in_light_and_dark_and_stay_small() -> None:
     pictures = sorted((ROOT / "docs/pictures").glob("*.png"))
     names = {path.stem.rsplit("-", 1)[0] for path in pictures}
-    assert names == {"report", "map", "timeline", "comparison", "terminal"}
+    assert names == {"report", "map", "timeline", "comparison", "cluster", "terminal"}
     assert {path.stem for path in pictures} == {f"{name}-{mode}" for name in names for mode in ("light", "dark")}
     assert [path.name for path in pictures if path.stat().st_size >= 300_000] == []
 

@@ -48,6 +48,7 @@ PRINTED = {
     "out_of_memory": ["768 MiB asked, cap reached; 312 MiB would have passed", "a batch of 104 takes 312 MiB"],
     "budgets": ["large: refused: budget of scope large reached, 200 of 300 MiB used", "0 bytes are left behind"],
     "pressure": ["24 of 100 entries are cached, in 144 MiB", "trim() returned 234 MiB"],
+    "dask_cluster": ["cap reached: On Dask worker ", "2 arenas on 1 card: 1.22 GiB live", "1,248 MiB  dask_cluster."],
     "fault_injection": ["the driver refused: device full", "nothing was left behind"],
     "simulated_device": ["CUDA_ERROR_ILLEGAL_ADDRESS", "is not ordered after"],
 }

@@ -39,6 +39,8 @@ LAYERS = (
     "cuda_core",
     "rmm",
     "_frameworks",
+    "_dask",
+    "dask",
     "_analysis",
     "_show",
     "_demo",

@@ -1,7 +1,8 @@
 """Make the pictures of the documents from real output, in light and dark: `make pictures`, into docs/pictures.
 
 Runs a program of examples/ with the arena on the simulated driver, and takes screenshots of its report, of a comparison
-of two caps, and of what the commands print, in a headless browser. Each picture must stay below 300 KB.
+of two caps, of a Dask cluster, and of what the commands print, in a headless browser. Each picture must stay below
+300 KB. With names as arguments, it makes only these pictures.
 """
 
 from __future__ import annotations
@@ -32,6 +33,37 @@ b {{ font-weight: 600; color: light-dark(#0550ae, #79c0ff); }}
 </style><html data-drawn><body><pre>{text}</pre></body></html>"""
 
 
+CLUSTER = """
+import logging, random, time
+import arena.dask
+from distributed import Client, LocalCluster, wait
+
+def load(mib):
+    return arena.dask.get_arena().allocate(mib << 20)
+
+def merge(part, mib):
+    scratch = arena.dask.get_arena().allocate(mib << 20)
+    time.sleep(0.03)
+    return arena.dask.get_arena().allocate(mib << 19)
+
+if __name__ == "__main__":
+    chance = random.Random(2)
+    options = {"n_workers": 8, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        client.register_plugin(arena.dask.ArenaPlugin(cap="40%", device="round-robin", lines=True))
+        workers = list(client.run(lambda: 0))
+        kept = []
+        for step in range(12):
+            many = [chance.choices(workers, range(3, 11))[0] for _ in range(12)]
+            parts = [client.submit(load, chance.randrange(8, 40), workers=[at], pure=False) for at in many]
+            merged = [client.submit(merge, part, 24, workers=[at], pure=False) for part, at in zip(parts, many)]
+            wait(merged)
+            kept += merged[::2] + parts[::3]
+            del merged, parts
+        arena.dask.report(client).save("cluster.html")
+"""
+
+
 def arena(folder: Path, *arguments: str) -> str:
     """Run a command, and return what a terminal would show: the command line and its output."""
     done = subprocess.run(
@@ -53,6 +85,12 @@ def make_pages(folder: Path) -> None:
     fit = arena(folder, "fit", "train.arena")
     arena(folder, "replay", "train.arena", "--cap", "456MiB", "--cap", "544MiB", "--save", "compare.html")
     (folder / "terminal.html").write_text(TERMINAL.format(text=f"{run}\n{fit}"))
+
+
+def make_cluster_page(folder: Path) -> None:
+    (folder / "pipeline.py").write_text(CLUSTER)
+    machine = {"ARENA_DRIVER": "sim", "CUDASIM_DEVICES": "2"}
+    subprocess.run([sys.executable, "pipeline.py"], cwd=folder, env={**os.environ, **machine}, check=True)
 
 
 @contextmanager
@@ -99,6 +137,14 @@ def of_zoomed_map(page: Any, path: str) -> None:
     of_section("map-title")(page, path)
 
 
+def of_cluster(page: Any, path: str) -> None:
+    """The overview, the workers, and memory over time."""
+    page.add_style_tag(content=f"{LEFT_OUT} .workers .address {{ display: none }}")
+    box = page.locator(".heat").bounding_box()
+    clip = {"x": 0, "y": 0, "width": page.viewport_size["width"], "height": box["y"] + box["height"] + 12}
+    page.screenshot(path=path, clip=clip, full_page=True)
+
+
 def of_body(page: Any, path: str) -> None:
     page.locator("body").screenshot(path=path)
 
@@ -112,6 +158,7 @@ PICTURES: dict[str, tuple[str, Callable[[Any, str], None]]] = {
     "map": ("train.html", of_zoomed_map),
     "timeline": ("train.html", of_section("timeline-title")),
     "comparison": ("compare.html", of_comparison),
+    "cluster": ("cluster.html", of_cluster),
     "terminal": ("terminal.html", of_body),
 }
 
@@ -121,8 +168,12 @@ def main() -> None:
     too_large = []
     with tempfile.TemporaryDirectory() as name, browser() as opened:
         folder = Path(name)
-        make_pages(folder)
-        for picture, (page_name, shoot) in PICTURES.items():
+        wanted = {name: PICTURES[name] for name in sys.argv[1:] or PICTURES}
+        if set(wanted) - {"cluster"}:
+            make_pages(folder)
+        if "cluster" in wanted:
+            make_cluster_page(folder)
+        for picture, (page_name, shoot) in wanted.items():
             for mode in ("light", "dark"):
                 context = opened.new_context(color_scheme=mode, viewport={"width": 1000, "height": 900})
                 page = context.new_page()

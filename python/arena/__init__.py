@@ -31,7 +31,7 @@ from .errors import (
 # Not typing.TYPE_CHECKING: importing typing would make `import arena` half as slow again. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import cuda_core, numba, rmm, sim, torch
+    from . import cuda_core, dask, numba, rmm, sim, torch
     from ._analysis.batch import LargestBatch, largest_batch
     from ._analysis.compare import Comparison, compare
     from ._analysis.fit.answer import Fit, fit
@@ -79,6 +79,7 @@ __all__ = [
     "compare",
     "configure",
     "cuda_core",
+    "dask",
     "default_arena",
     "driver",
     "errors",
@@ -117,7 +118,7 @@ _LAZY = {
     "trace_lines": "_inspect.lines",
 }
 
-_MODULES = ("cuda_core", "numba", "rmm", "sim", "torch")  # imported on first use
+_MODULES = ("cuda_core", "dask", "numba", "rmm", "sim", "torch")  # imported on first use
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from .._dask.model import FORMAT as CLUSTER
+from .._dask.model import ClusterReport
 from .._inspect.snapshot import FORMAT as SNAPSHOT
 from .._inspect.snapshot import Snapshot, no_collection
 from .._report import Report
@@ -17,13 +19,13 @@ from ..errors import UsageError
 __all__ = ["load"]
 
 
-def load(path: str | Path) -> Report | Snapshot:
-    """Return the report or snapshot saved in a ``.json`` file."""
+def load(path: str | Path) -> Report | Snapshot | ClusterReport:
+    """Return the report or snapshot saved in a ``.json`` file; also the report of a Dask cluster."""
     with no_collection():  # throughout: a collection in between would traverse everything read so far
         return _load(path)
 
 
-def _load(path: str | Path) -> Report | Snapshot:
+def _load(path: str | Path) -> Report | Snapshot | ClusterReport:
     content = to_read(path).read_bytes()
     if is_trace(content):
         raise UsageError(
@@ -39,6 +41,8 @@ def _load(path: str | Path) -> Report | Snapshot:
     kind = data.get("format") if isinstance(data, dict) else None
     if kind == REPORT:
         return Report.from_dict(data)
+    if kind == CLUSTER:
+        return ClusterReport.from_dict(data)
     if kind == SNAPSHOT:
         return Snapshot._from_dict(data)
     raise UsageError(f"{path} is neither a report nor a snapshot from arena")

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 
 from .._analysis.load import load
+from .._dask import text as _cluster
+from .._dask.model import ClusterReport
 from .._report import Report
 from .._report.text import renderables
 from .._util.files import REPORTS, check
@@ -33,14 +35,14 @@ def report(
       arena report snapshot.json --save snapshot.html
     """
     found = load(file)
-    made = found if isinstance(found, Report) else Report.of(found)
+    made = found if isinstance(found, (Report, ClusterReport)) else Report.of(found)
     if save is not None:
         check(save, overwrite=force, endings=REPORTS)
     if as_json:
         print(json.dumps(made.to_dict(), indent=1))
     elif save is None:
         console = Console(highlight=False, markup=False, width=80)
-        for part in renderables(made):
+        for part in renderables(made) if isinstance(made, Report) else _cluster.renderables(made):
             console.print(part)
         console.print(f"Next: {arena_command('report', file, '--save', 'report.html')}", soft_wrap=True)
     if save is not None:

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from .arena import Arena, metrics_of
 from .registry import open_arenas
 
-__all__ = ["default_arena", "malloc_by_python", "metrics", "report", "safe_point"]
+__all__ = ["default_arena", "malloc_by_python", "metrics", "replace_default", "report", "safe_point"]
 
 
 def safe_point(*, budget: str | float = BUDGET) -> int:
@@ -65,6 +65,15 @@ def default_arena(device: int = 0) -> Arena:
             _defaults[device] = Arena(device=device)
             _core.set_default(device, _defaults[device])
         return _defaults[device]
+
+
+def replace_default(pool: Arena) -> Arena | None:
+    """Make an arena the default of its device, until it is closed. Returns the previous one, which stays open."""
+    with _defaults_lock:
+        previous = _defaults.get(pool.device)
+        _core.set_default(pool.device, pool)
+        _defaults[pool.device] = pool
+        return previous if previous is not None and previous._core is not None else None
 
 
 def metrics(**labels: str | int) -> str:

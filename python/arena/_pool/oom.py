@@ -25,7 +25,7 @@ from ..errors import ArenaError, OutOfMemoryError
 if TYPE_CHECKING:
     from .arena import Arena
 
-__all__ = ["build_error", "keep_reports", "snapshot_of"]
+__all__ = ["build_error", "keep_reports", "name_place", "snapshot_of"]
 
 MOST_SAVED = 10  # reports per process: a program may catch the error and go on for days
 _numbers = list(range(MOST_SAVED, 0, -1))  # numbers that are still free: only one thread can pop each
@@ -39,6 +39,15 @@ def keep_reports(function: Callable[[Report], list[str]] | None) -> None:
     _keep = function
 
 
+_place: Callable[[], str] | None = None
+
+
+def name_place(function: Callable[[], str] | None) -> None:
+    """Add a line to each error from now on: where this thread runs, if the function knows it (not empty)."""
+    global _place
+    _place = function
+
+
 def build_error(pool: Arena, failure: _core.Failure, moving: str) -> OutOfMemoryError:
     """Build the error of a failed request, with its largest holders; save the report if ``ARENA_OOM_DIR`` is set."""
     snapshot, line = None, ""
@@ -47,7 +56,7 @@ def build_error(pool: Arena, failure: _core.Failure, moving: str) -> OutOfMemory
         snapshot = snapshot_of(pool, failure, moving)
         if snapshot is not None:
             held, line = who_held(snapshot, failure.in_scope), requesting_line()
-        holders = tuple(held_in_words(held, failure.scope))
+        holders = (*_here(), *held_in_words(held, failure.scope))
     except Exception:  # whatever it is, such as the recursion limit: the error itself matters more
         return failure.error(moving=moving)
     error = failure.error(moving=moving, line=line, holders=holders)
@@ -57,6 +66,12 @@ def build_error(pool: Arena, failure: _core.Failure, moving: str) -> OutOfMemory
     except Exception:  # as above
         return error
     return error
+
+
+def _here() -> list[str]:
+    name = _place  # once: another thread may change it
+    place = name() if name is not None else ""
+    return [place] if place else []
 
 
 def _save_report(pool: Arena, error: OutOfMemoryError, snapshot: Snapshot, held: Sequence[Holder]) -> None:

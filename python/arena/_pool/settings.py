@@ -13,7 +13,17 @@ from .._util.sizes import Size, parse_size
 from .._words.format import counted
 from ..errors import UsageError
 
-__all__ = ["SETTINGS", "check", "check_peers", "configure", "find_device", "resolve", "source_of", "validates"]
+__all__ = [
+    "SETTINGS",
+    "check",
+    "check_peers",
+    "configure",
+    "find_device",
+    "process_setting",
+    "resolve",
+    "source_of",
+    "validates",
+]
 
 SETTINGS = ("cap", "reserve", "headroom", "growth")
 _configured: dict[str, Size] = {}
@@ -60,6 +70,16 @@ def source_of(name: str) -> str:
         return "arena.configure()"
     variables = [f"ARENA_{name.upper()}", *(["CUPY_GPU_MEMORY_LIMIT"] if name == "cap" else [])]
     return next((variable for variable in variables if os.environ.get(variable)), "default")
+
+
+def process_setting(name: str) -> Size | None:
+    """The value that the process has for a setting, as it was written; None for the built-in default."""
+    source = source_of(name)
+    if source == "default":
+        return None
+    if source == "CUPY_GPU_MEMORY_LIMIT" and not parse_size(os.environ[source], 1 << 40, source):
+        return None
+    return _configured[name] if name in _configured else os.environ[source]
 
 
 def limit_of(cap: Size | None, total: int) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .._report.model import Samples
     from .arena import Arena
 
-__all__ = ["Watched", "end_watching", "watch_all", "watch_if_enabled", "watched"]
+__all__ = ["Watched", "end_watching", "unwatch", "watch", "watch_all", "watch_if_enabled", "watched"]
 
 
 class Watched:
@@ -66,6 +66,19 @@ class Watched:
             points.append((self._core.now / 1e9, SimpleNamespace(**now.stats)))
         return _timeline.make(_timeline.thin(points), "s")
 
+    def history(self) -> tuple[float, list[_timeline.Point]]:
+        """For how many seconds the arena has been watched, and the samples since: seconds, and the account."""
+        pool = self._pool()
+        with contextlib.suppress(UsageError):  # closed
+            if pool is not None:
+                pool._open.update_watch()
+        return self._core.now / 1e9, [(at / 1e9, stats) for at, stats in self._core.samples]
+
+    def peak(self) -> Snapshot | None:
+        """The state at, or close to, the peak of live bytes; None if nothing was ever live."""
+        found = self._core.peak
+        return self._snapshot(found[1]) if found is not None else None
+
     def _report_now(self, place: str) -> Report | None:
         pool = self._pool()
         if pool is None:
@@ -88,6 +101,20 @@ class Watched:
             highest = max(highest, pool._open.highest()[0] if pool is not None else 0)
         place = "At the peak" if live == highest else f"Close to the peak of {format_size(highest)}"
         return f"{place}, {_timeline.seconds(seconds)} into the run: {format_size(live)} live."
+
+
+def watch(pool: Arena) -> Watched:
+    """Watch an arena from now on, unless it is watched already."""
+    if pool._watched is None:
+        pool._watched = Watched(pool)
+    return pool._watched
+
+
+def unwatch(pool: Arena) -> None:
+    """Watch an arena no more, unless all are watched."""
+    if pool._watched is not None and pool._watched not in (_all or ()):
+        pool._watched = None
+        pool._open.watch(None)
 
 
 _all: list[Watched] | None = None  # None if arenas are not watched

@@ -6,7 +6,6 @@ untrusted: they all go through ``text``, and the page's policy allows scripts on
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from .._words.account import REASONS, STATES
@@ -32,7 +31,7 @@ from .parts import (
     tiles,
     verdict,
 )
-from .timeline_html import inline_timeline, shown_sample, timeline_part
+from .timeline_html import chart_data, inline_timeline, shown_sample, timeline_part
 
 __all__ = ["render", "render_inline"]
 
@@ -48,7 +47,7 @@ def _render(report: Report, peak: Report, end: Report | None, name: str, other: 
     """The page of the moment called ``name``, with links to both moments."""
     return fill(
         file_of(__package__, "page.html"),
-        {name: file_of(__package__, f"{name}.js") for name in ("moments", "map", "timeline")},
+        {name: file_of(__package__, f"{name}.js") for name in ("moments", "tools", "map", "timeline")},
         _chart_data(report, is_end=name == WAITING),
         other=other,
         title=text(f"arena: {report.device['name'] or 'device'} {report.made}"),
@@ -117,4 +116,4 @@ def _timeline(report: Report, *, is_end: bool) -> dict[str, Any] | None:
     if report.timeline is None:
         return None
     shown = shown_sample(report, report.timeline, is_end=is_end)
-    return {**dataclasses.asdict(report.timeline), "failed": bool(report.verdict), "shown": shown}
+    return chart_data(report.timeline, shown, failed=bool(report.verdict))

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from .build import ACCOUNT, COUNTS
 from .model import FIGURES, FORMAT, VERSION, Block, Report, Samples
 
-__all__ = ["read", "render"]
+__all__ = ["check_timeline", "read", "render"]
 
 
 CELLS = (*STATES, "hole")
@@ -32,7 +32,7 @@ def read(data: Any) -> Report:
     fields = {name: value for name, value in data.items() if name not in ("format", "version", "end", "blocks")}
     report: Report = _upgrade_device(_upgrade_reasons(make(Report, fields, "report")))
     _check(report)
-    _check_timeline(report.timeline)
+    check_timeline(report.timeline)
     blocks = make(list[Block], data.get("blocks"), "report.blocks")
     return dataclasses.replace(report, _end=_end_of(data), _pieces=blocks)
 
@@ -109,7 +109,7 @@ def _check(report: Report) -> None:
             raise UsageError(f"the segment at {segment.address:#x} has more than {MOST_GRANULES} granules")
 
 
-def _check_timeline(timeline: Samples | None) -> None:
+def check_timeline(timeline: Samples | None) -> None:
     if timeline is None:
         return
     lengths = {name: len(timeline.figures.get(name, ())) for name in FIGURES}

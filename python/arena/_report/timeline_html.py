@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from .._util.sizes import format_size
 from .._words.account import REASONS
@@ -10,7 +12,7 @@ from .model import FIGURES, Report, Samples
 from .parts import TONES, swatch, table, text
 from .timeline import instant, squeeze, thin_indices, words
 
-__all__ = ["inline_timeline", "picture", "shown_sample", "timeline_part"]
+__all__ = ["chart_data", "inline_timeline", "picture", "section", "shown_sample", "timeline_part"]
 
 TITLE = "Reserved bytes over time, by reason"
 BUCKETS = 20  # of the table
@@ -23,15 +25,19 @@ def shown_sample(report: Report, samples: Samples, *, is_end: bool) -> int:
 
 
 def timeline_part(report: Report, *, is_end: bool) -> str:
-    """The section of the page. Its script fills in the figures of the selected sample."""
+    """The section of the page."""
     samples = report.timeline
     if samples is None:
         return ""
-    shown = shown_sample(report, samples, is_end=is_end)
+    return section(samples, shown_sample(report, samples, is_end=is_end), failed=bool(report.verdict))
+
+
+def section(samples: Samples, shown: int, *, failed: bool = False) -> str:
+    """The section with a chart of samples. Its script fills in the figures of the selected one."""
     entries = "".join(figure(samples, name, shown) for name in FIGURES)
     return f"""<section aria-labelledby="timeline-title">
 <h2 id="timeline-title">Over time</h2>
-<p id="timeline-about">{text(words(samples, failed=bool(report.verdict)))}</p>
+<p id="timeline-about">{text(words(samples, failed=failed))}</p>
 <div id="timeline" tabindex="0" role="application" aria-label="{TITLE}" aria-describedby="timeline-help">
   <canvas aria-hidden="true"></canvas>
 </div>
@@ -45,6 +51,11 @@ twenty samples, <kbd>Home</kbd> <kbd>End</kbd> first or last sample, <kbd>p</kbd
 <details><summary>As a table</summary><div class="wide">{timeline_table(samples)}</div></details>
 </section>
 """
+
+
+def chart_data(samples: Samples, shown: int, *, failed: bool = False) -> dict[str, Any]:
+    """What the script draws."""
+    return {**dataclasses.asdict(samples), "failed": failed, "shown": shown}
 
 
 def figure(samples: Samples, name: str, index: int) -> str:

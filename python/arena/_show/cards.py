@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from .. import _core
+from .._dask.model import ClusterReport
 from .._inspect.holders import Holder, by_line
 from .._inspect.since import Since
 from .._inspect.snapshot import Snapshot
@@ -128,6 +129,13 @@ def _report(report: Report) -> Card:
 @card_of.register
 def _reports(reports: Reports) -> Card:
     return Card(f"arena.Reports of {counted(len(reports), 'arena')}")
+
+
+@card_of.register
+def _cluster_report(report: ClusterReport) -> Card:
+    missing = f", {counted(len(report.missing), 'worker')} missing" if report.missing else ""
+    line = f"arena.dask.ClusterReport of {counted(len(report.arenas), 'arena')}: {account(report.account)}{missing}"
+    return Card(line)
 
 
 @card_of.register

@@ -15,7 +15,7 @@ from typing import SupportsIndex
 from .._words.format import UNITS, format_size
 from ..errors import UsageError
 
-__all__ = ["FORMS", "UNITS", "Size", "format_size", "parse_size"]
+__all__ = ["FORMS", "UNITS", "Size", "format_size", "is_share", "parse_size"]
 
 Size = int | float | str
 
@@ -47,6 +47,15 @@ def parse_size(value: Size, total: int | None, name: str) -> int:
         forms = FORMS if total is None else f"{FORMS}, or {SHARES}"
         raise UsageError(f"{name}={value!r} is not a size; write {forms}")
     return int(bytes_)
+
+
+def is_share(value: Size) -> bool:
+    """Whether a valid size is a share of something, and not a number of bytes.
+
+    >>> is_share("80%"), is_share(0.5), is_share("4GiB"), is_share(1)
+    (True, True, False, False)
+    """
+    return _read(value, None) is None
 
 
 def _read(value: object, total: int | None) -> float | int | None:

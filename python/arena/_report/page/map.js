@@ -2,8 +2,8 @@
 // It is drawn on a canvas column by column, so thousands of blocks cost no more than the columns of a screen.
 "use strict";
 
-const arenaPage = (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+(() => {
+  const { data, size, last, pattern } = arenaPage;
   const { blocks, names, granule } = data;
   const WORDS = data.states, STATES = Object.keys(WORDS); // from the bottom of a column to its top
   const each = (value) => STATES.map(() => value);
@@ -40,13 +40,6 @@ const arenaPage = (() => {
 
   // --- formatting
 
-  function size(bytes, digits = 2) {
-    for (const [unit, scale] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
-      if (bytes >= scale) return `${Number((bytes / scale).toFixed(digits))} ${unit}`;
-    }
-    return `${bytes} B`;
-  }
-
   function age(seconds) {
     if (seconds === null) return "unknown";
     if (seconds < 0.01) return "under 0.01 s";
@@ -58,16 +51,6 @@ const arenaPage = (() => {
   const hex = (address) => `0x${address.toString(16)}`;
 
   // --- where things are
-
-  function last(list, value) { // the last index whose entry is at most value
-    let low = 0, high = list.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (list[middle] <= value) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
-  }
 
   const begins = segments.map((segment) => segment.place);
   const end = (i) => places[i] + blocks.size[i];
@@ -100,52 +83,6 @@ const arenaPage = (() => {
     fills.live = colour("requested");
     const stripe = colour("stripe");
     for (const state of STATES.slice(1)) fills[state] = pattern(state, colour(state), stripe);
-  }
-
-  function pattern(state, colour, stripe) { // as in the legend
-    const scale = devicePixelRatio || 1, side = 8;
-    const tile = document.createElement("canvas");
-    tile.width = tile.height = side * scale;
-    const ink = tile.getContext("2d");
-    ink.scale(tile.width / side, tile.width / side);
-    ink.fillStyle = colour;
-    ink.fillRect(0, 0, side, side);
-    ink.fillStyle = ink.strokeStyle = stripe;
-    ink.lineWidth = 2;
-    ink.beginPath();
-    if (state === "stranded") {
-      for (const shift of [-side, 0, side]) {
-        ink.moveTo(shift - 1, side + 1);
-        ink.lineTo(shift + side + 1, -1);
-      }
-      ink.stroke();
-    } else if (state === "pending") {
-      ink.arc(2, 2, 1.3, 0, 7);
-      ink.moveTo(6, 6);
-      ink.arc(6, 6, 1.3, 0, 7);
-      ink.fill();
-    } else if (state === "captured") {
-      ink.fillRect(0, 1.5, side, 1);
-      ink.fillRect(0, 5.5, side, 1);
-      ink.fillRect(1.5, 0, 1, side);
-      ink.fillRect(5.5, 0, 1, side);
-    } else if (state === "spare") {
-      ink.lineWidth = 1;
-      for (const shift of [-side, -side / 2, 0, side / 2, side]) {
-        ink.moveTo(shift - 1, -1);
-        ink.lineTo(shift + side + 1, side + 1);
-      }
-      ink.stroke();
-    } else if (state === "rounding") {
-      ink.fillRect(0, 0, 1, side);
-      ink.fillRect(4, 0, 1, side);
-    } else {
-      ink.fillRect(0, 2, side, 1.5);
-      ink.fillRect(0, 6, side, 1.5);
-    }
-    const made = pen.createPattern(tile, "repeat");
-    made.setTransform(new DOMMatrix().scale(side / tile.width));
-    return made;
   }
 
   function shares() { // for each column, the share of each state
@@ -489,9 +426,5 @@ const arenaPage = (() => {
     const [strip] = strips(places[i], end(i)), rect = canvas.getBoundingClientRect();
     return strip && { x: rect.left + strip.x + strip.width / 2, y: rect.top + strip.y + HEIGHT / 2, width: strip.width };
   };
-  // After all scripts: how long the page took to open, in milliseconds, for the tests.
-  document.addEventListener("DOMContentLoaded", () => {
-    document.documentElement.dataset.drawn = Math.round(performance.now());
-  });
-  return { data, size, age, last, pattern, placeOf };
+  Object.assign(arenaPage, { placeOf }); // for the tests
 })();
