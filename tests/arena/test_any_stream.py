@@ -1,4 +1,4 @@
-"""Memory for clients that do not say which streams use it: it is ready for all streams, and all of them have to pass."""
+"""Memory for clients that do not say which streams use it: it is ready for all of them, and waits for all of them."""
 
 from __future__ import annotations
 
