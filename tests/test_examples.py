@@ -43,6 +43,11 @@ def test_the_documents_name_the_safe_point_examples(name: str) -> None:
 # A part of what each prints. The safe-point examples are above; "report" is in test_documents.py.
 PRINTED = {
     "quickstart": ["137.5 MiB live, 192 MiB of 1 GiB reserved", "77,070,336  quickstart.py:17 in <module>"],
+    "quickstart_rmm": [
+        "190 MiB live",
+        "out of memory: 100 MiB requested, cap reached",
+        "104,857,600  quickstart_rmm.py:",
+    ],
     "find_a_leak": ["step 2: 16,781,312 bytes at its peak, 4,198,400 outlived it", "4 KiB        1  find_a_leak.py:"],
     "will_it_fit": ["80 MiB is the smallest cap", "72MiB: out of memory: ", "96MiB: fits"],
     "out_of_memory": ["768 MiB asked, cap reached; 312 MiB would have passed", "a batch of 104 takes 312 MiB"],
@@ -56,6 +61,8 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
+    if name == "quickstart_rmm":
+        pytest.importorskip("rmm", reason="RMM needs Python 3.11")
     code = f"import runpy; runpy.run_path('examples/{name}.py', run_name='__main__')"
     done = run(code, str(tmp_path), ARENA_DRIVER="sim", check=True)
     assert [text for text in PRINTED[name] if text not in done.stdout] == []
