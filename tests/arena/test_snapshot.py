@@ -52,7 +52,7 @@ def test_a_block_describes_itself(make: MakeArena, cu: Cu) -> None:
         buffer = pool.allocate(1000, stream)
     pool.pin(buffer)
     (piece,) = pool.snapshot().live
-    assert piece == (buffer.ptr, 1024, "live", 1000, stream, 1, "outer/inner", True, (), None)
+    assert piece == (buffer.ptr, 1024, "live", 1000, stream, 1, "outer/inner", True, (), None, "")
 
 
 def test_a_snapshot_queries_what_the_streams_have_done(make: MakeArena, cu: Cu, work: Work) -> None:

@@ -165,7 +165,7 @@ def test_the_programs_own_arena_in_cupy_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(DEMO)
     done = run_arena("run", "--json", tmp_path / "program.py")
     facts = json.loads(done.stderr.splitlines()[-1])
-    assert (facts["cupy"], facts["arenas"][0]["cap"]) == ("arena", 1 << 30)
+    assert (facts["frameworks"]["cupy"], facts["arenas"][0]["cap"]) == ("arena", 1 << 30)
 
 
 def test_shell_completion_works_however_the_command_was_started() -> None:
