@@ -19,7 +19,6 @@ def run_in_worker(name: str) -> dict[str, str]:
     return run_checks(name, skip=LAST)
 
 
-@pytest.mark.slow
 def test_adapters_conform_in_workers(two_cards: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDASIM_RACES", "1")
     with open_cluster(len(LIBRARIES), processes=True) as client:
