@@ -11,6 +11,10 @@
 Numba does not say which streams use an array. So the memory of one that is gone is not reused before all streams of the
 device have done the work that they had then. Drivers before CUDA 12.5 cannot say when that is: with them, dropping an
 array waits for the device, as it does with Numba's own memory manager.
+
+Do not drop arrays while another library captures a graph, unless the stream it captures has used memory of the same
+arena: the driver would invalidate the capture. Numba's own memory manager has the same effect in captures of the usual,
+global, mode.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import pytest
@@ -107,4 +108,20 @@ def test_it_outlives_a_closed_arena(make: MakeArena, cu: Cu, work: Work) -> None
 def test_the_stream_may_be_left_out_or_named(make: MakeArena, given: tuple[Any, ...]) -> None:
     pool = make(cap="8MiB")
     pool._allocate_for("Numba", *(given or (1000,))).free()
+    assert pool.stats().live == 0
+
+
+def test_a_free_during_the_capture_of_a_stream_that_the_arena_keeps_leaves_the_capture_alone(
+    make: MakeArena, cu: Cu
+) -> None:
+    pool = make(cap="8MiB")
+    stream = cu.owned_stream()  # non-blocking: the legacy stream does not show its capture
+    pool.allocate(1000, stream).free()
+    buffer = allocate(pool, 1000)
+    graph = ctypes.c_void_p()
+    cu.ok("cuStreamBeginCapture_v2", stream.ptr, 0)
+    buffer.free()
+    cu.ok("cuStreamEndCapture", stream.ptr, ctypes.byref(graph))
+    cu.ok("cuGraphDestroy", graph)
+    allocate(pool, 1000).free()
     assert pool.stats().live == 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["GPT", "Decoder", "Recurrent", "ResNet50", "train", "transformer", "vgg16"]
+__all__ = ["GPT", "Decoder", "Recurrent", "ResNet50", "captured_training_step", "train", "transformer", "vgg16"]
 
 
 def transformer(width: int = 256, layers: int = 4, heads: int = 4) -> nn.Module:
@@ -134,3 +134,25 @@ def train(
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
+
+
+def captured_training_step() -> tuple[torch.cuda.CUDAGraph, object]:
+    """A graph of a training step, and what it needs to stay alive."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.zeros(16, 64, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph, (model, optimizer, x)

@@ -9,6 +9,7 @@ import torch
 
 import arena
 
+from .models import captured_training_step
 from .tensors import MIB, mebibytes
 
 
@@ -31,23 +32,7 @@ def test_a_graph_keeps_what_it_uses_until_it_is_reset(pool: arena.Arena) -> None
 
 
 def test_a_training_step_is_captured_and_replayed(pool: arena.Arena) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x = torch.zeros(16, 64, device="cuda")
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        model(x).square().mean().backward()
-        optimizer.step()
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    graph, _kept = captured_training_step()
     before = pool.stats().live
     for _ in range(3):
         graph.replay()

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from arena import sim
 
 from ..programs import run
+from .models import captured_training_step
 
 MIB = 1 << 20
 
@@ -160,23 +161,7 @@ def test_a_captured_graph_is_replayed() -> None:
 
 
 def test_a_training_step_is_captured_and_replayed() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x = torch.zeros(16, 64, device="cuda")
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        model(x).square().mean().backward()
-        optimizer.step()
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    graph, _kept = captured_training_step()
     before = torch.cuda.memory_allocated()
     for _ in range(3):
         graph.replay()
