@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from arena._dryrun.cupy import tools
+from arena._dryrun import tools
 from tests.programs import ROOT
 
 from .dry_process import needs_cupy, run_dry

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from ..._core import __version__
 from ...errors import ArenaError
+from .. import tools
 from ..libraries import FOLDER as LIBRARIES
-from . import recipe, tools
+from . import recipe
 from .installed import Installed, find_cupy
 from .progress import progress
 
@@ -37,9 +38,7 @@ Advance = Callable[[str], None]
 
 def cache_folder() -> Path:
     """Where everything is kept that is built for CuPy."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "arena" / "cupy"
+    return tools.cache() / "cupy"
 
 
 def module_file(folder: Path, name: str) -> Path:

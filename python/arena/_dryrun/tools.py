@@ -14,29 +14,37 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...errors import ArenaError
+from ..errors import ArenaError
 
-__all__ = ["cannot_build", "check_headers", "compiler", "disk_is_full", "download", "install", "run"]
+__all__ = ["cache", "cannot_build", "check_headers", "compiler", "disk_is_full", "download", "install", "run"]
 
 _FULL = os.strerror(errno.ENOSPC)
+CUPY = "CuPy"  # what is built, if nothing else is named
 
 
-def cannot_build(reason: str, next_step: str = "") -> ArenaError:
+def cache() -> Path:
+    """Where everything is kept that is built for dry runs: ``$XDG_CACHE_HOME/arena`` or ``~/.cache/arena``."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "arena"
+
+
+def cannot_build(reason: str, next_step: str = "", what: str = CUPY) -> ArenaError:
     """The error that says so in one sentence."""
-    return ArenaError(f"CuPy cannot be built for dry runs: {reason}{'. Next: ' if next_step else ''}{next_step}")
+    return ArenaError(f"{what} cannot be built for dry runs: {reason}{'. Next: ' if next_step else ''}{next_step}")
 
 
-def disk_is_full() -> ArenaError:
-    return cannot_build("the disk is full", "make room, or set XDG_CACHE_HOME and TMPDIR to folders with 300 MB")
+def disk_is_full(what: str = CUPY) -> ArenaError:
+    return cannot_build("the disk is full", "make room, or set XDG_CACHE_HOME and TMPDIR to folders with 300 MB", what)
 
 
-def compiler() -> str:
+def compiler(what: str = CUPY) -> str:
     """The command of a C++ compiler: ``CXX``, the one that built Python, or the first that is there."""
     candidates = [os.environ.get("CXX", ""), sysconfig.get_config_var("CXX") or "", "c++", "g++", "clang++"]
     for command in map(shlex.split, candidates):
         if command and shutil.which(command[0]):
             return command[0]
-    raise cannot_build("there is no C++ compiler", "install one (Debian: apt install g++), or set CXX")
+    raise cannot_build("there is no C++ compiler", "install one (Debian: apt install g++), or set CXX", what)
 
 
 def check_headers() -> None:
@@ -48,12 +56,17 @@ def check_headers() -> None:
 
 
 def run(
-    command: Sequence[str], doing: str, *, folder: Path | None = None, more: Mapping[str, str] | None = None
+    command: Sequence[str],
+    doing: str,
+    *,
+    folder: Path | None = None,
+    more: Mapping[str, str] | None = None,
+    what: str = CUPY,
 ) -> str:
     """Run a program and return what it prints. Raises an error with the reason if it fails."""
     done = _run(command, doing, folder, more or {})
     if done.returncode != 0:
-        raise explain(doing, done.stdout + done.stderr)
+        raise explain(doing, done.stdout + done.stderr, what)
     return done.stdout
 
 
@@ -77,13 +90,13 @@ def _run(
         raise cannot_build(f"{doing}: {command[0]}: {error.strerror}") from None
 
 
-def explain(doing: str, output: str) -> ArenaError:
+def explain(doing: str, output: str, what: str = CUPY) -> ArenaError:
     """Why a program failed, from what it printed."""
     if _FULL in output:
-        return disk_is_full()
+        return disk_is_full(what)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     wrong = next((line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)), lines[-1] if lines else "")
-    return cannot_build(f"{doing} failed: {wrong[:300]}")
+    return cannot_build(f"{doing} failed: {wrong[:300]}", what=what)
 
 
 def pip() -> list[str]:

@@ -1,0 +1,19 @@
+// What Python calls, through ctypes.
+#include "marks.hpp"
+#include "notes.hpp"
+#include "wrap.hpp"
+
+#define ARENA_EXPORT extern "C" __attribute__((visibility("default")))
+
+using namespace arena::values;
+
+// Returns the number of operators that compute on the host from now on, or -1 without a simulated driver.
+ARENA_EXPORT int arena_values_begin(int all, const Listener* given) {
+  if (!find_marks()) return -1;
+  mode = all != 0 ? Mode::kAll : Mode::kControl;
+  if (given != nullptr) listener = *given;
+  return wrap_all();
+}
+
+// Whether the calling thread is in a copy to the host that is noted already.
+ARENA_EXPORT int arena_values_reading() { return Reading::is_on() ? 1 : 0; }

@@ -1,0 +1,100 @@
+#include "notes.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+#include "memory.hpp"
+
+namespace arena::values {
+
+Listener listener{};
+thread_local int Quiet::depth = 0;
+
+namespace {
+
+struct Sized {
+  std::int64_t id, count, most;
+};
+
+// By the address of the memory. Never destroyed: the allocator's calls end with the process.
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, Sized> known;
+  std::atomic<std::size_t> size{0};
+};
+Table& table() {
+  static Table& only = *new Table;
+  return only;
+}
+
+std::uint64_t address_of(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uint64_t>(tensor.storage().data());
+}
+
+// With what number of elements a size goes along: itself or, for no element at all, any that is empty.
+bool follows(const at::Tensor& tensor, std::int64_t count) {
+  return std::any_of(tensor.sizes().begin(), tensor.sizes().end(),
+                     [&](std::int64_t size) { return count > 0 ? size > 0 && size % count == 0 : size == 0; });
+}
+
+std::int64_t bytes_at(const at::Tensor& tensor, std::int64_t count, std::int64_t most) {
+  if (count > 0) return static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) / count * most);
+  std::int64_t rest = static_cast<std::int64_t>(tensor.element_size());
+  for (const std::int64_t size : tensor.sizes()) rest *= size > 0 ? size : 1;
+  return rest * most;
+}
+
+}  // namespace
+
+std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_t& id) {
+  long long given = -1;
+  const long long count = listener.count != nullptr ? listener.count(operation, most, &given) : most;
+  id = given;
+  return std::clamp<std::int64_t>(count, 0, most);
+}
+
+void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, std::int64_t most) {
+  if (listener.sized != nullptr) listener.sized(id, static_cast<long long>(result.nbytes()), bytes_at(result, count, most));
+  if (result.storage().nbytes() == 0) return;  // no address: what follows from an empty tensor is not seen
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  t.known[address_of(result)] = {id, count, most};
+  t.size = t.known.size();
+}
+
+bool has_sized() { return table().size.load(std::memory_order_relaxed) > 0; }
+
+void note_following(const c10::OperatorHandle& op, const Stack& arguments, const Stack& results) {
+  Table& t = table();
+  std::optional<Sized> found;
+  std::vector<std::uint64_t> inputs;
+  for (const IValue& one : arguments) {
+    each_tensor(one, [&](const at::Tensor& tensor) {
+      if (!is_plain(tensor)) return;
+      inputs.push_back(address_of(tensor));
+      const std::lock_guard lock(t.mutex);
+      const auto it = t.known.find(inputs.back());
+      if (it != t.known.end() && follows(tensor, it->second.count)) found = it->second;
+    });
+  }
+  if (!found) return;
+  for (const IValue& one : results) {
+    each_tensor(one, [&](const at::Tensor& tensor) {
+      if (!is_plain(tensor) || !follows(tensor, found->count)) return;
+      if (std::find(inputs.begin(), inputs.end(), address_of(tensor)) != inputs.end()) return;
+      note_result(tensor, found->id, found->count, found->most);
+    });
+  }
+}
+
+void forget_memory(std::uint64_t address) {
+  Table& t = table();
+  if (t.size.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(t.mutex);
+  t.known.erase(address);
+  t.size = t.known.size();
+}
+
+}  // namespace arena::values

@@ -1,0 +1,42 @@
+// What reaches the program of values that were never computed: asks Python what to assume, and lets it note the line.
+#pragma once
+
+#include <cstdint>
+
+#include "host.hpp"
+
+namespace arena::values {
+
+// Functions of Python (ctypes). Null until Python sets them.
+struct Listener {
+  // The program reads `unknown` elements of a type on the host. Returns whether `*assumed` should take their place.
+  int (*read)(const char* type, long long unknown, double* assumed);
+  // The number of elements of a result is not known; `most` at most. Returns what to take, and an id for `sized`.
+  long long (*count)(const char* operation, long long most, long long* id);
+  // An allocation has that size because of a number that is not known; with the most that it could be.
+  void (*sized)(long long id, long long bytes, long long most);
+};
+extern Listener listener;
+
+// A number of elements that is assumed, and tensors that have this size because of it.
+std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_t& id);
+void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, std::int64_t most);
+// Results that are as large as they are because an argument is.
+void note_following(const c10::OperatorHandle& op, const Stack& arguments, const Stack& results);
+bool has_sized();
+void forget_memory(std::uint64_t address);  // it was freed
+
+// Reads the program makes while one lives are part of an operation, whose result is known anyway.
+class Quiet {
+ public:
+  Quiet() { ++depth; }
+  ~Quiet() { --depth; }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  static bool is_on() { return depth > 0; }
+
+ private:
+  static thread_local int depth;
+};
+
+}  // namespace arena::values
