@@ -1,4 +1,5 @@
 // What Python calls, through ctypes.
+#include "blocks.hpp"
 #include "marks.hpp"
 #include "notes.hpp"
 #include "wrap.hpp"
@@ -17,3 +18,6 @@ ARENA_EXPORT int arena_values_begin(int all, const Listener* given) {
 
 // Whether the calling thread is in a copy to the host that is noted already.
 ARENA_EXPORT int arena_values_reading() { return Reading::is_on() ? 1 : 0; }
+
+// Follows PyTorch's own allocator, once it is there: from PyTorch's first use of the device on.
+ARENA_EXPORT void arena_values_follow() { follow_allocator(); }

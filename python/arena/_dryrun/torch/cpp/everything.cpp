@@ -1,6 +1,8 @@
 // One translation unit: PyTorch's headers are read once.
 #include "marks.cpp"
 #include "memory.cpp"
+#include "kernels.cpp"
+#include "blocks.cpp"
 #include "operators.cpp"
 #include "flags.cpp"
 #include "host.cpp"

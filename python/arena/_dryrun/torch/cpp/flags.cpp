@@ -9,6 +9,7 @@
 #include <array>
 #include <string_view>
 
+#include "kernels.hpp"
 #include "memory.hpp"
 
 namespace arena::values {
@@ -107,7 +108,7 @@ std::optional<at::Tensor> moved(const c10::OperatorHandle& op, const Traits& tra
       }
     }
   }
-  op.callBoxedForDispatchKey(c10::DispatchKey::CPU, flags);
+  call_cpu(op, flags);
   return flags.empty() || !flags[0].isTensor() ? std::nullopt : std::optional(flags[0].toTensor());
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "flags.hpp"
+#include "kernels.hpp"
 #include "memory.hpp"
 
 namespace arena::values {
@@ -123,12 +124,13 @@ class Randomness {
 
 bool call_host(const c10::OperatorHandle& op, const Traits& traits, Stack& stack, at::ScalarType type) {
   try {
-    op.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack);
+    call_cpu(op, stack);
     return true;
   } catch (const c10::IndexError&) {  // these arguments only
   } catch (const c10::ValueError&) {
   } catch (const std::exception& error) {
     const std::string_view text = error.what();
+    if (getenv("VDEBUG")) fprintf(stderr, "REFUSED %s: %.300s\n", traits.name.c_str(), error.what());
     if (text.find("not implemented") != text.npos || text.find("not support") != text.npos ||
         text.find("Could not run") != text.npos) {
       refusals().add(traits, type);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host.hpp"
+#include "kernels.hpp"
 #include "memory.hpp"
 #include "notes.hpp"
 #include "wrap.hpp"
@@ -390,14 +391,6 @@ class Wrapped final : public c10::OperatorKernel {
 
 thread_local std::int64_t Wrapped::Hint::current = -1;
 
-// OperatorHandle has no way to its entry, which alone can say which kernel is in the table.
-template <auto Member>
-struct Access {
-  friend auto& entry_of(const c10::OperatorHandle& op) { return (op.*Member)->op; }
-};
-auto& entry_of(const c10::OperatorHandle& op);
-template struct Access<&c10::OperatorHandle::operatorDef_>;
-
 }  // namespace
 
 thread_local int Reading::depth = 0;
@@ -409,7 +402,7 @@ int wrap_all() {
   const auto wrap = [&](const c10::OperatorName& name) {
     const auto op = dispatcher.findOp(name);
     if (!op || !is_wrapped(*op)) return;
-    const c10::KernelFunction original = entry_of(*op).lookup(c10::DispatchKeySet(c10::DispatchKey::CUDA));
+    const c10::KernelFunction original = kernel_of(*op, c10::DispatchKey::CUDA);
     if (original.isFallthrough()) return;
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Wrapped>(*op, original));
     registrations.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, std::move(kernel), std::nullopt, nullptr,

@@ -26,6 +26,11 @@ typedef enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4
 } cudaMemcpyKind;
+typedef struct CUuserObject_st* cudaUserObject_t;
+typedef struct CUgraphNode_st* cudaGraphNode_t;
+typedef void (*cudaHostFn_t)(void* data);
+typedef enum cudaUserObjectFlags { cudaUserObjectNoDestructorSync = 1 } cudaUserObjectFlags;
+typedef enum cudaUserObjectRetainFlags { cudaGraphUserObjectMove = 1 } cudaUserObjectRetainFlags;
 struct cudaIpcMemHandle_st;
 struct cudaDeviceProp;
 
@@ -40,6 +45,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id
+#ifdef __cplusplus
+                                        = nullptr, cudaGraph_t* graph = nullptr,
+                                        const cudaGraphNode_t** dependencies = nullptr, size_t* count = nullptr
+#endif
+);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id);
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy, unsigned int count,
+                                 unsigned int flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count);
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned int count, unsigned int flags);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 #ifdef __cplusplus
 }
