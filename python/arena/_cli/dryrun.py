@@ -7,6 +7,7 @@ import dataclasses
 import json
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,25 +17,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .._cards import Card, find_card
+from .._dryrun.assume import FORMS, RANGE, Assumptions
 from .._dryrun.batches import Found, OtherEndError, Span, check, find_batch, steps, with_batch
 from .._dryrun.compare import Row, compare
+from .._dryrun.ends import Stop
 from .._dryrun.environment import Device
 from .._dryrun.outputs import Outputs
-from .._dryrun.run import Outcome, Plan, run_dry
-from .._dryrun.verdict import LIMITS, Verdict, in_words, judge
+from .._dryrun.qualified import Unknown, suspect
+from .._dryrun.run import Outcome, Plan
+from .._dryrun.trials import settle, tried_with_arena
+from .._dryrun.verdict import Verdict, in_words, limits_of
 from .._frameworks import parse_keys
 from .._pool.settings import is_simulated, simulated_size
 from .._run.program import check_script
 from .._util.next_step import arena_command, next_after
 from .._util.sizes import format_size as size
+from .._words.format import counted
 from ..errors import UsageError
-from .codes import EXIT_MISFIT
+from .codes import EXIT_MISFIT, EXIT_UNSURE
 from .options import ONLY
 from .program import CONTEXT, Command, checked_depth, variables_of
 
 __all__ = ["CONTEXT", "Command", "dryrun"]
 
 CARD = "rtx4090"  # if none is named
+VALUES = ("control", "none", "all")
 INTERRUPTED = 130
 LONGEST = 200  # of an error in the summary: the whole of it is above
 
@@ -51,10 +58,27 @@ def dryrun(
     device: Annotated[
         str | None, typer.Option(help='A device of that size: "sim:24GiB"; with --card, its size.')
     ] = None,
-    cap: Annotated[str | None, typer.Option(help='The cap of the arena: "4GiB", "80%".')] = None,
+    cap: Annotated[str | None, typer.Option(help='Use the arena, with that cap: "4GiB", "80%".')] = None,
     allocator: Annotated[
-        str, typer.Option(metavar="arena|native", help="Whose memory: the arena's, or the framework's own.")
-    ] = "arena",
+        str | None,
+        typer.Option(metavar="native|arena", help="Whose memory: the framework's own (default), or the arena's."),
+    ] = None,
+    values: Annotated[
+        str, typer.Option(metavar="control|none|all", help="Which values are computed: those that control flow needs.")
+    ] = "control",
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT=VALUE",
+            help="What unknown values are: nonzero=all, half, none or range; boxes.py:258=1000. May be repeated.",
+        ),
+    ] = None,
+    no_second_run: Annotated[
+        bool, typer.Option("--no-second-run", help="Run it once, also where a second run could settle the verdict.")
+    ] = False,
+    stop_after: Annotated[
+        str | None, typer.Option("--stop-after", metavar="5m|200steps", help="End it then, with a verdict so far.")
+    ] = None,
     compare_both: Annotated[bool, typer.Option("--compare", help="Run it under both allocators.")] = False,
     span: Annotated[
         str | None, typer.Option("--find-batch", metavar="LOW:HIGH", help="Find the largest {} that fits.")
@@ -71,8 +95,9 @@ def dryrun(
     """Run a program on a simulated GPU, and say whether its memory fits.
 
     Every allocation, copy, stream and event is real; kernels are skipped. Options
-    of arena come before the program. The exit code is the program's; with
-    --find-batch 3 if not even the smallest batch fits.
+    of arena come before the program. The exit code is the program's, or 4 if the
+    program ended well and the verdict is unsure; with --find-batch 3 if not even
+    the smallest batch fits.
 
     \b
     Examples:
@@ -83,10 +108,7 @@ def dryrun(
     given = arguments or []
     if not module:
         check_script(program, given, "dryrun")
-    if allocator not in ("arena", "native"):
-        raise UsageError(f"--allocator {allocator} is not accepted; write arena or native")
-    if allocator == "native" and only is not None:
-        raise UsageError("--only names frameworks that get arena, and --allocator native gives it to none; omit one")
+    spread, assumptions = assumed(assume or [])
     outputs = Outputs(report=report, record=record, force=force)
     depth = checked_depth(lines)
     plan = Plan(
@@ -94,7 +116,11 @@ def dryrun(
         program=program,
         arguments=tuple(given),
         is_module=module,
-        allocator=allocator,
+        allocator=chosen_allocator(allocator, cap, only),
+        values=checked_values(values),
+        assume=assumptions,
+        spread=spread,
+        stop=None if stop_after is None else Stop.parse(stop_after),
         only=None if only is None else parse_keys(only),
         settings={**variables_of({"cap": cap}), "ARENA_LINES": str(depth)},
         history=depth > 0 or record is not None or report is not None or compare_both,
@@ -103,12 +129,46 @@ def dryrun(
         force=force,
     )
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    if span is None:
-        done = run_once(plan, outputs, compare_both, quiet=False)
-    else:
-        done = search(plan, Span.parse(span), outputs, compare_both, console)
+    ask = Asked(plan, outputs, compare_both, second_run=not no_second_run)
+    done = run_once(ask, quiet=False) if span is None else search(ask, Span.parse(span), console)
     done.say(console, as_json)
     raise typer.Exit(done.exit)
+
+
+def chosen_allocator(allocator: str | None, cap: str | None, only: str | None) -> str:
+    """The framework's own, unless the user says something about the arena."""
+    if allocator not in (None, "arena", "native"):
+        raise UsageError(f"--allocator {allocator} is not accepted; write arena or native")
+    if allocator == "native" and only is not None:
+        raise UsageError("--only names frameworks that get arena, and --allocator native gives it to none; omit one")
+    return allocator or ("native" if cap is None and only is None else "arena")
+
+
+def checked_values(values: str) -> str:
+    if values not in VALUES:
+        raise UsageError(f"--values {values} is not accepted; write {', '.join(VALUES[:-1])} or {VALUES[-1]}")
+    return values
+
+
+def assumed(items: list[str]) -> tuple[bool, Assumptions]:
+    """Whether both ends of ``nonzero`` are tried, and what else is assumed."""
+    internal = [item for item in items if item.strip().startswith("reads=")]
+    if internal:
+        raise UsageError(f"--assume {internal[0]} is not accepted; {FORMS}")
+    spread = RANGE in items
+    if spread and any(item.startswith("nonzero=") and item != RANGE for item in items):
+        raise UsageError(f"--assume {RANGE} tries nonzero=all and nonzero=none; omit the other assumption of nonzero")
+    return spread, Assumptions.of(item for item in items if item != RANGE)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user wants done with a program."""
+
+    plan: Plan
+    outputs: Outputs
+    compare_both: bool
+    second_run: bool
 
 
 def chosen_device(card: str | None, device: str | None) -> Device:
@@ -136,9 +196,13 @@ class Done:
 
     @property
     def exit(self) -> int:
+        if self.found is not None and self.found.batch is not None:
+            return 0
         if self.found is not None:
-            return 0 if self.found.batch is not None else EXIT_MISFIT
+            return EXIT_UNSURE if self.verdict.word == "unsure" else EXIT_MISFIT
         code = self.verdict.outcome.exit
+        if code == 0 and self.verdict.word == "unsure":
+            return EXIT_UNSURE
         return 128 - code if code < 0 else code  # as a shell says it
 
     def say(self, console: Console, as_json: bool) -> None:
@@ -151,15 +215,20 @@ class Done:
             console.print(comparison(self.rows))
         for line in self.about_files():
             console.print(line)
-        for text in LIMITS if self.verdict.peak is not None else ():
+        for text in self.limits if self.verdict.peak is not None else ():
             console.print(f"Note: {text}")
         console.print(f"Next: {self.next()}")
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        return limits_of(self.verdict.outcome.plan.values)
 
     def words(self) -> Iterator[str]:
         if self.found is not None and self.span is not None:
             yield from batch_in_words(self.found, self.span)
         yield from in_words(self.verdict)
         yield from about_frameworks(self.verdict.outcome)
+        yield from about_arena(self.verdict)
 
     def about_files(self) -> Iterator[str]:
         for path, what in self.written["files"].items():
@@ -171,12 +240,19 @@ class Done:
         verdict = self.verdict
         plan = verdict.outcome.plan
         return {
+            "verdict": verdict.word,
             "fits": verdict.fits,
+            "because": verdict.because or None,
+            "unknown": [unknown_facts(one) for one in verdict.unknown],
+            "range": [verdict.low, verdict.high] if verdict.low is not None else None,
+            "until": (verdict.outcome.facts or {}).get("until") or None,
+            "with_arena": verdict.with_arena,
             "exit": self.exit,
             "card": plan.device.card.key if plan.device.card else None,
             "memory": verdict.memory,
             "context": verdict.context,
             "allocator": plan.allocator,
+            "values": plan.values,
             "peak": verdict.peak,
             "accounts": [dataclasses.asdict(account) for account in verdict.accounts],
             "moment": verdict.moment,
@@ -186,7 +262,7 @@ class Done:
             "compare": [dataclasses.asdict(row) for row in self.rows] if self.rows is not None else None,
             "batch": batch_facts(self.found) if self.found is not None else None,
             **self.written,
-            "limits": LIMITS,
+            "limits": self.limits,
             "run": verdict.outcome.facts,
         }
 
@@ -194,18 +270,24 @@ class Done:
         return next_step(self)
 
 
-def run_once(plan: Plan, outputs: Outputs, compare_both: bool, *, quiet: bool) -> Done:
-    outcome = run_dry(plan, quiet=quiet)
-    verdict = judge(outcome)
-    written = outputs.write(outcome)
-    return Done(verdict, written, compare(plan, verdict) if compare_both else None)
+def unknown_facts(one: Unknown) -> dict[str, Any]:
+    names = ("line", "what", "count", "kind", "dtype", "sized", "assumed", "given")
+    return {name: getattr(one, name) for name in names}
 
 
-def search(plan: Plan, span: Span, outputs: Outputs, compare_both: bool, console: Console) -> Done:
-    check(plan)
+def run_once(ask: Asked, *, quiet: bool) -> Done:
+    verdict = settle(ask.plan, quiet=quiet, again=ask.second_run)
+    if ask.second_run:
+        verdict = tried_with_arena(verdict)
+    written = ask.outputs.write(verdict.outcome)
+    return Done(verdict, written, compare(ask.plan, verdict) if ask.compare_both else None)
+
+
+def search(ask: Asked, span: Span, console: Console) -> Done:
+    check(ask.plan)
     try:
         with shown_progress(console, steps(span)) as progress:
-            found = find_batch(plan, span, progress)
+            found = find_batch(ask.plan, span, progress, again=ask.second_run)
     except KeyboardInterrupt:
         typer.echo("arena: interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -215,7 +297,7 @@ def search(plan: Plan, span: Span, outputs: Outputs, compare_both: bool, console
         raise
     # Once more, for what costs more than a yes or a no: the lines, the report, the recording, the other allocator.
     batch = found.batch if found.batch is not None else span.low
-    done = run_once(with_batch(plan, batch), outputs, compare_both, quiet=True)
+    done = run_once(dataclasses.replace(ask, plan=with_batch(ask.plan, batch)), quiet=True)
     return Done(done.verdict, done.written, done.rows, found, span)
 
 
@@ -241,12 +323,13 @@ def shown_progress(console: Console, total: int) -> Iterator[Callable[[int, Verd
 
 def trial_in_words(batch: int, verdict: Verdict) -> str:
     peak = f", at most {size(verdict.peak)} in use" if verdict.peak is not None and verdict.fits else ""
-    return f"batch {batch}: {'fits' if verdict.fits else 'does not fit'}{peak}"
+    return f"batch {batch}: {verdict.word}{peak}"
 
 
 def batch_in_words(found: Found, span: Span) -> Iterator[str]:
     if found.batch is None:
-        yield f"arena: not even batch {span.low} fits"
+        sure = "surely " if found.best.word == "unsure" else ""
+        yield f"arena: not even batch {span.low} {sure}fits"
     elif found.batch == span.high:
         yield f"arena: batch {found.batch} fits, the largest that was asked about"
     else:
@@ -254,7 +337,10 @@ def batch_in_words(found: Found, span: Span) -> Iterator[str]:
 
 
 def batch_facts(found: Found) -> dict[str, Any]:
-    tried = {str(batch): {"fits": one.fits, "peak": one.peak} for batch, one in sorted(found.tried.items())}
+    tried = {
+        str(batch): {"verdict": one.word, "fits": one.fits, "peak": one.peak}
+        for batch, one in sorted(found.tried.items())
+    }
     return {"largest": found.batch, "tried": tried}
 
 
@@ -270,8 +356,22 @@ def about_frameworks(outcome: Outcome) -> Iterator[str]:
         yield "arena: the program gave CuPy another allocator"
     if outcome.problem:
         yield f"arena: no lines are known: {outcome.problem}"
+    stop = outcome.plan.stop
+    if stop is not None and stop.steps is not None and not facts.get("until") and facts.get("steps", 0) < stop.steps:
+        seen = counted(facts.get("steps", 0), "step")
+        yield f"arena: --stop-after {stop.text} did not end the program: PyTorch's optimizers took {seen}"
     if facts.get("error") and not facts.get("ended_by"):
         yield f"arena: the program ended with {textwrap.shorten(facts['error'], LONGEST, placeholder=' ...')}"
+
+
+def about_arena(verdict: Verdict) -> Iterator[str]:
+    """What the arena would change."""
+    how = {"PyTorch": "`arena.torch.use()`", "CuPy": "`cupy.cuda.set_allocator(arena.malloc)`"}
+    call = how.get((verdict.failure or {}).get("framework", ""), "")
+    if verdict.with_arena and call:
+        yield f"arena: fits with the arena: {call}, one line; see it with --allocator arena"
+    elif verdict.with_arena is False:
+        yield "arena: with the arena it does not fit either (--allocator arena)"
 
 
 def comparison(rows: list[Row]) -> Table:
@@ -280,7 +380,7 @@ def comparison(rows: list[Row]) -> Table:
         table.add_column(title, justify="left" if title in ("allocator", "") else "right", no_wrap=True)
     for row in rows:
         figures = [size(value) if value is not None else "?" for value in (row.live, row.reserved, row.peak)]
-        word = {True: "fits", False: "does not fit", None: "not known"}[row.fits]
+        word = row.word or "not known"
         table.add_row(row.who, *figures, word)
     return table
 
@@ -291,12 +391,16 @@ def next_step(done: Done) -> str:
         return str(explained)
     if done.found is not None and done.span is not None and done.found.batch == done.span.high:
         return f"larger ones: --find-batch {done.span.high}:{4 * done.span.high}"
+    if verdict.with_arena:
+        return again(plan, *device_options(plan), "--allocator", "arena")
     if verdict.fits is False:
         larger = (card.key for card, word in verdict.cards() if word != "no" and card.memory > verdict.memory)
         if (key := next(larger, None)) is not None:
             return again(plan, "--card", key)
         return "a smaller batch: --find-batch 1:64, with {} in its place among the arguments"
-    if verdict.fits is None and (verdict.outcome.facts or {}).get("error"):
+    if (cause := suspected(verdict)) is not None:
+        return again(plan, *device_options(plan), "--assume", f"{cause.place}=1")
+    if verdict.word is None and (verdict.outcome.facts or {}).get("error"):
         if plan.device.card is None:  # a device without the properties of a real one, such as its shared memory
             return again(plan, "--card", CARD)
         return "see the program's own error above: until it runs to its end, its memory is not known"
@@ -305,8 +409,18 @@ def next_step(done: Done) -> str:
         return arena_command("fit", recording)
     if files:
         return next_after(Path(next(iter(files))))
-    card = ("--card", plan.device.card.key) if plan.device.card else ("--device", plan.device.label)
-    return again(plan, *card, "--report", "report.html")
+    return again(plan, *device_options(plan), "--report", "report.html")
+
+
+def device_options(plan: Plan) -> tuple[str, str]:
+    return ("--card", plan.device.card.key) if plan.device.card else ("--device", plan.device.label)
+
+
+def suspected(verdict: Verdict) -> Unknown | None:
+    """The value that may have caused the error that ended the program."""
+    if verdict.word != "unsure" or verdict.ran is not None:
+        return None
+    return suspect(verdict.unknown, (verdict.outcome.facts or {}).get("error_line", ""))
 
 
 def again(plan: Plan, *options: str) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from .._util.arguments import is_number
 from ..errors import ArenaError, UsageError
-from .run import Plan, run_dry
-from .verdict import Verdict, judge
+from .run import Plan
+from .trials import settle
+from .verdict import Verdict
 
 __all__ = ["MARK", "Found", "OtherEndError", "Span", "check", "find_batch", "steps", "with_batch"]
 
@@ -67,10 +68,13 @@ def steps(span: Span) -> int:
     return 1 + (span.high - span.low).bit_length() + (span.high > span.low)
 
 
-def find_batch(plan: Plan, span: Span, progress: Callable[[int, Verdict | None], object]) -> Found:
+def find_batch(
+    plan: Plan, span: Span, progress: Callable[[int, Verdict | None], object], *, again: bool = True
+) -> Found:
     """Try the smallest, the largest, and then halves. A larger batch is taken to need more.
 
-    ``progress`` is called with each batch, before (without a verdict) and after it was tried.
+    ``progress`` is called with each batch, before (without a verdict) and after it was tried. Where the verdict is
+    unsure, the batch counts as too large. Without ``again``, each is run once.
     """
     check(plan)
     plan = dataclasses.replace(plan, report=None, record=None, history=False)
@@ -78,7 +82,7 @@ def find_batch(plan: Plan, span: Span, progress: Callable[[int, Verdict | None],
 
     def fits(batch: int) -> bool:
         progress(batch, None)
-        tried[batch] = verdict = judge(run_dry(with_batch(plan, batch), quiet=True))
+        tried[batch] = verdict = settle(with_batch(plan, batch), quiet=True, again=again)
         refuse_other_ends(batch, verdict)
         progress(batch, verdict)
         return verdict.fits is True
@@ -97,7 +101,7 @@ def find_batch(plan: Plan, span: Span, progress: Callable[[int, Verdict | None],
 
 def refuse_other_ends(batch: int, verdict: Verdict) -> None:
     """A search makes sense only as long as nothing but memory decides."""
-    if verdict.fits is not None:
+    if verdict.ran is not None:
         return
     if verdict.outcome.exit in (130, -2):
         raise KeyboardInterrupt

@@ -1,13 +1,14 @@
 """The process in which a program runs dry: ``arena run`` with the libraries of :mod:`libraries` preloaded.
 
-Started by :mod:`run` as ``python -m arena._dryrun.child``, with what to do as JSON. What it found is left in a file: a
-pipe would be held open by processes that the program forks. Only this process reports.
+Started by :mod:`run` as ``python -m arena._dryrun.child``, with the name of a file that says what to do, as JSON. What
+it found is left in a file, too: processes that the program forks would hold a pipe open. Only this process reports.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,11 @@ from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
 from . import cupy as dry_cupy
-from .frameworks import WatchedTorch, cupy_facts, failure_of
+from . import reads, unknown
+from .cupy_pool import WatchedCuPy
+from .endless import Clockwork, Sample
+from .ends import StepCounter, Stop, watch_exits
+from .frameworks import WatchedTorch, failure_of, line_of
 
 __all__ = ["FACTS", "HISTORY", "main"]
 
@@ -39,17 +44,56 @@ class DrySession(Session):
         super().__init__(report=report, record=record, force=spec["force"], as_json=True, only=spec["only"])
         self.folder = Path(spec["folder"])
         self.torch = WatchedTorch(self.installation, keeps_history=spec["history"])
+        self.cupy = WatchedCuPy()
         self.began = time.monotonic()
         self.ended_by: dict[str, Any] | None = None
-        self.error = ""
+        self.error = self.error_line = ""
+        self.until = ""
+        stop = Stop(**spec["stop"]) if spec["stop"] else None
+        self.steps = StepCounter(self, stop)
+        self.clockwork = Clockwork(self, stop, spec["patience"], self.sample)
 
     def begin(self) -> None:
         super().begin()
         self.torch.wait()
+        self.cupy.wait()
+        self.steps.wait()
         dry_cupy.enable()
+        watch_exits(self)
+        if values() != "none":
+            reads.begin()
+        self.clockwork.start()
+
+    def cancel(self) -> None:
+        self.clockwork.done.set()
+        super().cancel()
+
+    def sample(self) -> Sample | None:
+        found = driver_facts()
+        return Sample(found["calls"], found["used"], self.steps.steps) if found is not None else None
+
+    def end_early(self, how: str) -> bool:
+        with self.lock:
+            if self.is_over:
+                return False
+            self.until = how
+            self.conclude(f"At the end, by {how}")
+        return True
+
+    def go_on(self) -> None:
+        self.is_over, self.until = False, ""
+
+    def finish(self) -> None:
+        super().finish()
+        self.clockwork.done.set()
+        if os.getpid() == self.process and values() != "none":
+            reads.end()
 
     def note(self, error: BaseException) -> None:
         super().note(error)
+        if isinstance(error, KeyboardInterrupt):
+            self.until = "Ctrl-C"
+        self.error_line = line_of(error)
         self.error = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
         self.ended_by = failure_of(error)
 
@@ -58,17 +102,21 @@ class DrySession(Session):
         return {
             **super().facts(),
             "seconds": seconds,
+            "until": self.signal or self.until,
+            "steps": self.steps.steps,
             "driver": driver_facts(),
             "torch": self.torch.facts(self.folder),
-            "cupy_pool": cupy_facts(),
+            "cupy_pool": self.cupy.facts(),
+            "unknown": unknown.facts(),
             "error": self.error,
+            "error_line": self.error_line,
             "ended_by": self.ended_by,
             "peaks": [peak_of(report) for report in self.reports_of_peaks()],
             "next": self.explained.next if self.explained else None,
         }
 
     def reports_of_peaks(self) -> list[Report]:
-        if self.failure is not None:
+        if self.failure is not None and (self.ended_by or self.exit):  # otherwise the program handled it
             return [self.failure]
         if self.peaks:
             return self.peaks
@@ -77,6 +125,11 @@ class DrySession(Session):
     def emit(self, facts: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the folder is gone: nobody waits for it any more
             files.write(self.folder / FACTS, [json.dumps(facts).encode()])
+
+
+def values() -> str:
+    """Which values are computed: ``control``, ``none`` or ``all``."""
+    return os.environ.get("ARENA_VALUES") or "none"
 
 
 def driver_facts() -> dict[str, int] | None:
@@ -93,7 +146,7 @@ def peak_of(report: Report) -> dict[str, Any]:
 
 
 def main() -> None:
-    spec = json.loads(sys.argv[1])
+    spec = json.loads(Path(sys.argv[1]).read_bytes())
     session = DrySession(spec)
     session.begin()
     try:

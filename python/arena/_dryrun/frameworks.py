@@ -1,4 +1,4 @@
-"""What a dry run knows of PyTorch and CuPy: what they took, and their errors.
+"""What a dry run knows of PyTorch, and of the errors of frameworks. :mod:`cupy_pool` is about CuPy's memory.
 
 Runs in the program's own process. Imports neither: what the program does not import is not there.
 """
@@ -25,7 +25,7 @@ from .._util.imports import after_import
 from .._util.sizes import UNITS
 from ..errors import OutOfMemoryError
 
-__all__ = ["WatchedTorch", "cupy_facts", "failure_of"]
+__all__ = ["WatchedTorch", "failure_of", "line_of"]
 
 MOST_ENTRIES = 1_000_000  # of PyTorch's history; each takes some kilobytes at worst
 
@@ -119,18 +119,6 @@ def shorten_stacks(snapshot: dict[str, Any]) -> None:
                     own = [frame for frame in frames if is_own(frame["filename"])]
                     known[id(frames)] = own[:depth] if depth else []
                 entry["frames"] = known[id(frames)]
-
-
-def cupy_facts() -> dict[str, Any] | None:
-    """What CuPy's own pool holds; none if CuPy is not imported."""
-    cupy: Any = sys.modules.get("cupy")
-    if not isinstance(cupy, ModuleType):
-        return None
-    try:
-        pool = cupy.get_default_memory_pool()
-        return {"version": str(cupy.__version__), "used": pool.used_bytes(), "total": pool.total_bytes()}
-    except Exception:  # it asks the CUDA runtime for the device, which may be what failed
-        return None
 
 
 def failure_of(error: BaseException) -> dict[str, Any] | None:

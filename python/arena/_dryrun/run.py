@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,11 +18,16 @@ from typing import Any
 
 from .._trace import Trace
 from ..errors import ArenaError, UsageError
+from .assume import NAME as ASSUMED
+from .assume import Assumptions
 from .child import FACTS, HISTORY
+from .ends import Stop
 from .environment import Device, prepared
 
 __all__ = ["Outcome", "Plan", "run_dry"]
 
+SPEC = "spec.json"
+TAIL_BYTES = 1 << 16
 TAIL = 12  # lines of a program's output that are shown if it fails while nobody watches
 
 
@@ -31,13 +39,23 @@ class Plan:
     program: str
     arguments: tuple[str, ...]
     is_module: bool = False
-    allocator: str = "arena"
+    allocator: str = "native"
     only: tuple[str, ...] | None = None
     """The frameworks that get the arena, by key; None: all."""
     settings: dict[str, str] = field(default_factory=dict)
     """Environment variables."""
     history: bool = True
     """Whether PyTorch's own allocator keeps a history, from which lines are known."""
+    values: str = "control"
+    """Which values are computed: ``control``, ``none`` or ``all``."""
+    assume: Assumptions = field(default_factory=Assumptions)
+    """What unknown values are taken to be."""
+    spread: bool = False
+    """Whether both ends of ``nonzero`` are tried."""
+    stop: Stop | None = None
+    """When the program is ended, if not by itself."""
+    patience: float = 60
+    """Seconds after which a program that goes on and on is said to."""
     report: Path | None = None
     record: Path | None = None
     force: bool = False
@@ -59,28 +77,50 @@ class Outcome:
     output: str
     """The end of what the program printed, if that was not shown."""
 
+    @property
+    def unknown(self) -> list[dict[str, Any]]:
+        """The values that were never computed and reached the program, by line."""
+        found: list[dict[str, Any]] = (self.facts or {}).get("unknown", [])
+        return found
 
-def run_dry(plan: Plan, *, quiet: bool = False) -> Outcome:
-    """Run the program in a new process, with the same Python. ``quiet`` keeps what it prints from the user."""
-    with prepared(plan.device, plan.settings) as made:
-        spec = {
-            "program": plan.program,
-            "arguments": list(plan.arguments),
-            "is_module": plan.is_module,
-            "only": [] if plan.allocator == "native" else plan.only,
-            "history": plan.history,
-            "report": str(plan.report) if plan.report else None,
-            "record": str(plan.record) if plan.record else None,
-            "force": plan.force,
-            "folder": str(made.folder),
-        }
-        command = [sys.executable, *interpreter_flags(), "-m", f"{__package__}.child", json.dumps(spec)]
-        code, output = start(command, made.variables, quiet=quiet)
+
+def run_dry(plan: Plan, *, quiet: bool = False, limit: float | None = None) -> Outcome:
+    """Run the program in a new process, with the same Python. ``quiet`` keeps what it prints from the user.
+
+    A quiet run that takes longer than ``limit`` seconds is killed.
+    """
+    with prepared(plan.device, {**plan.settings, **variables_of(plan)}) as made:
+        spec = made.folder / SPEC  # not an argument, which the system limits to 128 KiB
+        spec.write_text(json.dumps(spec_of(plan, made.folder)))
+        command = [sys.executable, *interpreter_flags(), "-m", f"{__package__}.child", str(spec)]
+        code, output = start(command, made.variables, quiet=quiet, limit=limit)
         facts = read_facts(made.folder / FACTS)
         if facts and "no_program" in facts:
             raise UsageError(facts["no_program"])
         trace, problem = read_history(made.folder / HISTORY, facts)
     return Outcome(plan, code, facts, trace, problem, output)
+
+
+def variables_of(plan: Plan) -> dict[str, str]:
+    """The environment variables that say what is computed, and what is assumed of the rest."""
+    assumed = plan.assume.text()
+    return {"ARENA_VALUES": plan.values, ASSUMED: assumed}
+
+
+def spec_of(plan: Plan, folder: Path) -> dict[str, Any]:
+    return {
+        "program": plan.program,
+        "arguments": list(plan.arguments),
+        "is_module": plan.is_module,
+        "only": [] if plan.allocator == "native" else plan.only,
+        "history": plan.history,
+        "report": str(plan.report) if plan.report else None,
+        "record": str(plan.record) if plan.record else None,
+        "force": plan.force,
+        "stop": dataclasses.asdict(plan.stop) if plan.stop else None,
+        "patience": plan.patience,
+        "folder": str(folder),
+    }
 
 
 def interpreter_flags() -> list[str]:
@@ -89,19 +129,27 @@ def interpreter_flags() -> list[str]:
     return flags
 
 
-def start(command: list[str], variables: dict[str, str], *, quiet: bool) -> tuple[int, str]:
+def start(command: list[str], variables: dict[str, str], *, quiet: bool, limit: float | None = None) -> tuple[int, str]:
     if not quiet:
         with signals_passed_on() as pass_to:
             process = subprocess.Popen(command, env=variables)
             pass_to(process)
             return process.wait(), ""
-    with signals_passed_on() as pass_to:
+    with signals_passed_on() as pass_to, tempfile.TemporaryFile() as printed:
+        # A file: processes that outlive the program would hold a pipe open.
         process = subprocess.Popen(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT
         )
         pass_to(process)
-        printed = process.communicate()[0].decode(errors="replace")
-    return process.returncode, "\n".join(printed.splitlines()[-TAIL:])
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        size = printed.seek(0, os.SEEK_END)
+        printed.seek(max(0, size - TAIL_BYTES))
+        text = printed.read().decode(errors="replace")
+    return process.returncode, "\n".join(text.splitlines()[-TAIL:])
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import signal
 from collections.abc import Sequence
@@ -15,14 +16,18 @@ from .._inspect.holders import Holder
 from .._report.timeline import seconds
 from .._util.sizes import format_size
 from .._words.format import counted, format_share
+from .qualified import Unknown, control_reads, span_of, suspect, unknown_in_words, unknown_of
 from .run import Outcome
 
-__all__ = ["LIMITS", "Account", "Verdict", "cards_in_words", "in_words", "judge", "replayed"]
+__all__ = ["READS", "SIZES", "Account", "Verdict", "cards_in_words", "in_words", "judge", "limits_of", "replayed"]
 
-LIMITS = (
-    "Nothing is computed: values are zero or left over, so shapes and branches that depend on data may differ.",
-    "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates.",
-)
+UNCOMPUTED = {
+    "none": "Nothing is computed: values are zero or left over, so shapes and branches that depend on data may differ.",
+    "control": "Large tensors and raw kernels are not computed. Where the program reads them, they are zero.",
+    "all": "Raw kernels, and what has no CPU version, are not computed. Where the program reads them, they are zero.",
+}
+ESTIMATES = "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates."
+SIZES, READS = "sizes", "reads"  # what a verdict may depend on
 MOST_LINES = 5
 
 
@@ -41,8 +46,10 @@ class Verdict:
     """What is known after a dry run. Sizes are in bytes."""
 
     outcome: Outcome
-    fits: bool | None
-    """None if that is not known: the program ended for another reason, or never used the device."""
+    word: str | None
+    """``fits``, ``does not fit`` or ``unsure``; none if the program ended for another reason or used no device."""
+    ran: bool | None
+    """What this run alone says, with the values that it assumed."""
     memory: int
     """What the device has."""
     context: int
@@ -56,6 +63,23 @@ class Verdict:
     """The lines that held the most at the peak or, if a request failed, then."""
     failure: dict[str, Any] | None
     """The request that ended the program, if one did."""
+    unknown: tuple[Unknown, ...] = ()
+    """The values that were never computed and reached the program."""
+    low: int | None = None
+    high: int | None = None
+    """The peak with the smallest and the largest sizes that unknown values could have."""
+    doubts: tuple[str, ...] = ()
+    """What another run could settle: ``sizes``, ``reads``."""
+    because: str = ""
+    """Why it is unsure."""
+    settled: bool = False
+    """Whether another run has shown that the values read do not matter."""
+    with_arena: bool | None = None
+    """Whether it fits with the arena, if that was tried because it does not with the framework's own allocator."""
+
+    @property
+    def fits(self) -> bool | None:
+        return {"fits": True, "does not fit": False}.get(self.word or "")
 
     @property
     def live(self) -> int | None:
@@ -80,11 +104,13 @@ class Verdict:
             return []
         least = self.need if self.failure or self.live is None else min(self.need, self.live)
         enough = "yes" if self.fits else "maybe"  # what comes after the end of the program is not known
-        if self.failure:  # this device was not enough
+        most = self.need + max(0, (self.high or 0) - (self.peak or 0))
+        least = max(0, least - ((self.peak or 0) - self.low)) if self.low is not None else least
+        if self.failure and not self.doubts:  # this device was not enough
             least = max(least, self.memory - self.context + 1)
         found = []
         for card in read_cards():
-            word = "no" if card.usable < least else enough if self.need <= card.usable else "maybe"
+            word = "no" if card.usable < least else enough if most <= card.usable else "maybe"
             found.append((card, word))
         return found
 
@@ -98,22 +124,62 @@ def judge(outcome: Outcome) -> Verdict:
     failures = sum(account.failures for account in accounts)
     memory = outcome.plan.device.memory or (card.memory if card is not None else 0)
     moment, holders = holders_of(outcome)
-    return Verdict(
-        outcome=outcome,
-        fits=does_fit(outcome, failure, failures, is_used=bool(driver and driver["peak"])),
-        memory=memory,
-        context=card.context if card is not None else 0,
-        peak=driver["peak"] if driver and driver["peak"] else None,
-        accounts=accounts,
-        moment=moment,
-        holders=tuple(holders[:MOST_LINES]),
-        failure=failure,
+    peak = driver["peak"] if driver and driver["peak"] else None
+    ran = does_fit(outcome, failure, failures, is_used=peak is not None)
+    return qualify(
+        Verdict(
+            outcome=outcome,
+            word={True: "fits", False: "does not fit", None: None}[ran],
+            ran=ran,
+            memory=memory,
+            context=card.context if card is not None else 0,
+            peak=peak,
+            accounts=accounts,
+            moment=moment,
+            holders=tuple(holders[:MOST_LINES]),
+            failure=failure,
+            unknown=unknown_of(outcome.unknown),
+        )
     )
 
 
+def qualify(verdict: Verdict) -> Verdict:
+    """What the values that were never computed make of the verdict of one run."""
+    if not verdict.unknown or verdict.peak is None:
+        return verdict
+    if verdict.ran is None:
+        facts = verdict.outcome.facts or {}
+        cause = suspect(verdict.unknown, facts.get("error_line", ""))
+        if cause is None or not facts.get("error") or facts.get("until"):
+            return verdict
+        because = (
+            f"{cause.name}, which was never computed, may have caused the error. Say what it is with --assume "
+            f"{cause.place}=1, or have more computed with --values all"
+        )
+        return dataclasses.replace(verdict, word="unsure", because=because)
+    taken, most = span_of(verdict.unknown)
+    low, high = max(verdict.context, verdict.peak - taken), verdict.peak + most - taken
+    doubts = [SIZES] if (most and not verdict.ran) or (verdict.ran and high > verdict.memory > 0) else []
+    doubts += [READS] if (reads := control_reads(verdict.unknown)) else []
+    because = ""
+    if SIZES in doubts:
+        because = (
+            f"with the largest sizes possible, {format_share(high, verdict.memory)} would be in use"
+            if verdict.ran
+            else "sizes that were never computed took part of the memory"
+        )
+    elif reads:
+        because = f"what follows may depend on {reads[0].name}, which was never computed"
+    word = "unsure" if doubts else verdict.word
+    return dataclasses.replace(verdict, word=word, low=low, high=high, doubts=tuple(doubts), because=because)
+
+
 def does_fit(outcome: Outcome, failure: dict[str, Any] | None, failures: int, *, is_used: bool) -> bool | None:
-    if failure or (failures and outcome.exit):
+    until = (outcome.facts or {}).get("until", "")
+    if failure or (failures and outcome.exit and not until):
         return False
+    if until.startswith("exec"):
+        return None
     if outcome.exit or outcome.facts is None or not is_used:
         return None
     return True
@@ -130,7 +196,7 @@ def accounts_of(facts: dict[str, Any]) -> list[Account]:
     elif torch is not None and torch["allocator"] == "another":
         found.append(Account("an allocator that the program gave PyTorch", None, None, 0))
     if cupy is not None and (cupy["total"] or facts.get("cupy") == "another"):
-        found.append(Account("CuPy's pool", None, cupy["total"] or None, 0))
+        found.append(Account("CuPy's pool", cupy["live"] if cupy["total"] else None, cupy["total"] or None, 0))
     return found
 
 
@@ -142,9 +208,17 @@ def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
             return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
     done = replayed(outcome)
     if done is None:
-        return "", ()
+        return holders_in_pool((outcome.facts or {}).get("cupy_pool") or {})
     moment = f"At the peak, {seconds(done.peak.time)} into the run: {format_size(done.peak.live)} live"
     return moment, done.report.lines
+
+
+def holders_in_pool(cupy: dict[str, Any]) -> tuple[str, Sequence[Holder]]:
+    """The same for CuPy's own pool."""
+    if not cupy.get("lines") or cupy["live"] is None:
+        return "", ()
+    moment = f"At the peak, {seconds(cupy['at'])} into the run: {format_size(cupy['live'])} live"
+    return moment, [Holder(one["line"], one["bytes"], 0) for one in cupy["lines"]]
 
 
 def replayed(outcome: Outcome) -> Replayed | None:
@@ -152,6 +226,11 @@ def replayed(outcome: Outcome) -> Replayed | None:
     if outcome.trace is None or not any(event.kind == "allocate" for event in outcome.trace):
         return None
     return outcome.trace.replay(device="sim:1TiB")
+
+
+def limits_of(values: str) -> tuple[str, ...]:
+    """What the figures are subject to."""
+    return UNCOMPUTED[values], ESTIMATES
 
 
 def cards_in_words(verdict: Verdict) -> str:
@@ -178,6 +257,7 @@ def in_words(verdict: Verdict) -> list[str]:
     return [
         f"arena: {headline(verdict, device)}",
         *(f"  {account_in_words(account)}" for account in verdict.accounts),
+        *(f"arena: {line}" for line in unknown_in_words(verdict.unknown, settled=verdict.settled)),
         *holders_in_words(verdict),
         *([text] if (text := cards_in_words(verdict)) else []),
     ]
@@ -185,20 +265,60 @@ def in_words(verdict: Verdict) -> list[str]:
 
 def headline(verdict: Verdict, device: str) -> str:
     if verdict.outcome.facts is None:
-        return f"the program was killed ({ended(verdict.outcome.exit)}), and nothing is known of its memory"
+        return without_facts(verdict.outcome.exit)
     if verdict.peak is None:
         return "the program used no GPU: neither PyTorch nor CuPy asked the simulated device for anything"
     part = format_share(verdict.peak, verdict.memory) if verdict.memory else format_size(verdict.peak)
-    if verdict.fits is None:
-        return f"whether it fits on {device} is not known: the program ended early. Up to then {part} were in use"
+    until = verdict.outcome.facts.get("until", "")
+    if verdict.word == "unsure":
+        return f"unsure whether it fits on {device}: {verdict.because}. {in_this_run(verdict, part)}"
+    if verdict.ran is None:
+        early = early_end(until)
+        return f"whether it fits on {device} is not known: {early}. Up to then {part} were in use"
     if verdict.fits:
         context = f", {format_size(verdict.context)} of it for the CUDA context" if verdict.context else ""
         note = f"; {counted(verdict.failures, 'request')} failed, and the program went on" if verdict.failures else ""
-        return f"fits on {device}: at most {part} in use{context}{note}"
+        seen = f" for what was seen until {until}" if until.startswith("--stop-after") else ""
+        return f"fits on {device}{seen}: at most {most_in_words(verdict, part)} in use{context}{note}"
+    return f"does not fit on {device}: {request_in_words(verdict)}, with {part} in use at the peak"
+
+
+def without_facts(code: int) -> str:
+    """What is said of a process that left nothing."""
+    if code < 0:
+        return f"the program was killed ({ended(code)}), and nothing is known of its memory"
+    return (
+        f"the program ended with {ended(code)} and left no report, so nothing is known of its memory: something "
+        "outside of Python called exit or _exit, or another program took its place"
+    )
+
+
+def early_end(until: str) -> str:
+    if until.startswith("exec: "):
+        other = until.removeprefix("exec: ")
+        return f"the program replaced itself by another ({other}), whose memory is not counted"
+    return f"the program ended early{f' ({until})' if until else ''}"
+
+
+def most_in_words(verdict: Verdict, part: str) -> str:
+    """The peak; from the smallest to the largest, if sizes are unknown."""
+    if verdict.low is None or verdict.high is None or verdict.low == verdict.high:
+        return part
+    return f"{format_size(verdict.low)} to {format_share(verdict.high, verdict.memory)}"
+
+
+def in_this_run(verdict: Verdict, part: str) -> str:
+    if verdict.ran:
+        return f"In this run it fits, with at most {part} in use"
+    if verdict.ran is None:
+        return f"Up to the error {part} were in use"
+    return f"In this run {request_in_words(verdict)}, with {part} in use at the peak"
+
+
+def request_in_words(verdict: Verdict) -> str:
     failure = verdict.failure or {}
     size = f"a request for {format_size(failure['requested'])} failed" if failure.get("requested") else "memory ran out"
-    line = f" at {failure['line']}" if failure.get("line") else ""
-    return f"does not fit on {device}: {size}{line}, with {part} in use at the peak"
+    return f"{size} at {failure['line']}" if failure.get("line") else size
 
 
 def ended(code: int) -> str:

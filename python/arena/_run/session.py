@@ -39,7 +39,7 @@ class Session:
     known.
     """
 
-    watches = False  # arenas are watched for their peak, also without a report
+    watches = False  # arenas are watched for their peak, and SIGTERM is heard, also without a report
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Session:
         _record.follow_plan(self.plan)
         if self.report is not None or self.watches:
             watch.watch_all()
-        if self.report is not None or self.plan is not None:
+        if self.report is not None or self.plan is not None or self.watches:
             signals.listen([signals.ENDING, *([signals.WRITING] if self.report else [])], self.hear)
         self.installation.begin()
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 __all__ = ["KNOWN", "unknown_variables", "warn_of_unknown"]
 
 KNOWN = (
+    "ARENA_ASSUME",
     "ARENA_CAP",
     "ARENA_DEBUG",
     "ARENA_DRIVER",
@@ -23,6 +24,7 @@ KNOWN = (
     "ARENA_RECORD",
     "ARENA_RESERVE",
     "ARENA_VALIDATE",
+    "ARENA_VALUES",
 )
 # Read by arena's own tests and tools.
 _TEST_VARIABLES = ("FAULTS", "LOAD_SECONDS", "MEMORY_VIZ", "PROMISE", "RACES", "STEPS", "TEST_DRIVER", "TEST_INSIDE")

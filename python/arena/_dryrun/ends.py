@@ -1,0 +1,151 @@
+"""How a program's run ends, if not at the end of the program: ``--stop-after``, ``os._exit`` and ``exec``.
+
+Runs in the program's own process. Each of these leaves the report first. Processes that the program forks are not
+affected: only the program itself reports.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from .._util.imports import after_import
+from ..errors import UsageError
+
+__all__ = ["EndingSession", "StepCounter", "Stop", "leave", "watch_exits"]
+
+LONGEST = 80  # of a command line that is shown
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+FORMS = "write a duration or a number of optimizer steps: 90s, 5m, 1h, 200steps"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends, if the program does not."""
+
+    text: str
+    seconds: float | None = None
+    steps: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Stop:
+        """Read ``--stop-after``.
+
+        >>> Stop.parse("5m").seconds, Stop.parse("200steps").steps
+        (300.0, 200)
+        """
+        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|m|h|steps?)", text.strip())
+        if found is None or float(found[1]) <= 0:
+            raise UsageError(f"--stop-after {text} is not accepted; {FORMS}")
+        if found[2] in UNITS:
+            return cls(text, seconds=float(found[1]) * UNITS[found[2]])
+        if not found[1].isdigit():
+            raise UsageError(f"--stop-after {text} is not accepted: steps are whole; {FORMS}")
+        return cls(text, steps=int(found[1]))
+
+
+class EndingSession(Protocol):
+    """What is needed of the session."""
+
+    process: int
+    exit: int
+    is_over: bool
+    errors: Any
+
+    def end_early(self, how: str) -> bool:
+        """Leave the report; false if that was done before."""
+        ...
+
+    def go_on(self) -> None:
+        """The program did not end after all."""
+        ...
+
+
+def leave(session: EndingSession, how: str) -> None:
+    """End the process, with a report of what was seen."""
+    if session.end_early(how):
+        for stream in (sys.stdout, sys.stderr):
+            flush(stream)
+        _leave(0)
+
+
+def flush(stream: Any) -> None:
+    try:
+        stream.flush()
+    except (OSError, ValueError, AttributeError, RuntimeError):  # closed, or none, or in use by this thread
+        return
+
+
+_leave: Callable[[int], NoReturn] = os._exit
+
+
+def watch_exits(session: EndingSession) -> None:
+    """Leave a report before ``os._exit`` and ``exec`` end the program."""
+    exit_at_once, execv, execve = os._exit, os.execv, os.execve
+
+    @functools.wraps(exit_at_once)
+    def leave_first(status: int) -> NoReturn:
+        if os.getpid() == session.process and isinstance(status, int):
+            session.exit = session.exit if session.is_over else status & 0xFF
+            session.end_early(f"os._exit({status})")
+        exit_at_once(status)
+
+    def replaced(path: Any, arguments: Any, execute: Callable[[], NoReturn]) -> NoReturn:
+        is_program = os.getpid() == session.process and (isinstance(path, int) or os.access(path, os.X_OK))
+        if not is_program:
+            execute()
+        session.end_early(f"exec: {shown(path, arguments)}")
+        try:
+            execute()
+        except BaseException:
+            session.go_on()
+            raise
+
+    @functools.wraps(execv)
+    def execv_after_report(path: Any, argv: Any, /) -> NoReturn:
+        replaced(path, argv, lambda: execv(path, argv))
+
+    @functools.wraps(execve)
+    def execve_after_report(path: Any, argv: Any, env: Any) -> NoReturn:
+        replaced(path, argv, lambda: execve(path, argv, env))
+
+    # The other functions of the os module call these.
+    os._exit, os.execv, os.execve = leave_first, execv_after_report, execve_after_report
+
+
+def shown(path: Any, arguments: Any) -> str:
+    try:
+        words = [os.fsdecode(word) for word in arguments]
+    except TypeError:  # exec will refuse it
+        words = [str(path)]
+    return textwrap.shorten(shlex.join(words), LONGEST, placeholder=" ...")
+
+
+class StepCounter:
+    """Counts the steps of PyTorch's optimizers, and ends the program after some."""
+
+    def __init__(self, session: EndingSession, stop: Stop | None) -> None:
+        self.session, self.stop, self.steps = session, stop, 0
+
+    def wait(self) -> None:
+        after_import("torch", self.imported)
+
+    def imported(self, torch: Any) -> None:
+        try:
+            torch.optim.optimizer.register_optimizer_step_post_hook(self.stepped)
+        except AttributeError:  # before PyTorch 2.1
+            return
+
+    def stepped(self, *_: Any) -> None:
+        if os.getpid() != self.session.process:
+            return
+        self.steps += 1
+        if self.stop is not None and self.stop.steps is not None and self.steps >= self.stop.steps:
+            leave(self.session, f"--stop-after {self.stop.text}")

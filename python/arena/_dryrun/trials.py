@@ -1,0 +1,112 @@
+"""A verdict from more than one run: where values that were never computed could change it, both ends are tried.
+
+The further runs are quiet, and write no files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .assume import Assumptions
+from .qualified import control_reads, is_flipped
+from .run import Plan, run_dry
+from .verdict import READS, SIZES, Verdict, judge
+
+__all__ = ["settle", "tried_with_arena"]
+
+AT_LEAST, TIMES = 60.0, 2.0  # how long another run may take, in seconds, and by the time of the first
+
+
+def settle(plan: Plan, *, quiet: bool = False, again: bool = True) -> Verdict:
+    """Run the program, and again where that can settle what is open, unless not ``again``."""
+    if plan.spread:
+        return both_ends(plan, quiet=quiet)
+    return settled(judge(run_dry(plan, quiet=quiet)), again=again)
+
+
+def settled(verdict: Verdict, *, again: bool = True) -> Verdict:
+    if not again or verdict.ran is None:
+        return verdict
+    if SIZES in verdict.doubts and not verdict.ran:
+        verdict = with_nothing_found(verdict)
+    if READS in verdict.doubts and SIZES not in verdict.doubts:
+        verdict = with_reads_flipped(verdict)
+    return verdict
+
+
+def both_ends(plan: Plan, *, quiet: bool) -> Verdict:
+    """``nonzero=range``: with as many elements as possible, and with none."""
+    first = settled(judge(run_dry(with_nonzero(plan, "all"), quiet=quiet)))
+    if first.ran is None:
+        return first
+    second = settled(another(first, with_nonzero(plan, "none")))
+    low = min(one.low if one.low is not None else one.peak or 0 for one in (first, second))
+    high = max(one.high if one.high is not None else one.peak or 0 for one in (first, second))
+    found = dataclasses.replace(first, low=low, high=high)
+    if first.word == second.word:
+        return found
+    because = f"with nonzero=all it {named(first)}, with nonzero=none it {named(second)}"
+    return dataclasses.replace(found, word="unsure", because=because, doubts=(SIZES,))
+
+
+def with_nothing_found(verdict: Verdict) -> Verdict:
+    """The run did not fit, with as many elements as assumed: try none."""
+    plan = verdict.outcome.plan
+    other = another(verdict, with_nonzero(plan, "none"))
+    if other.ran is False:
+        return without(verdict, SIZES)
+    ended = "it fits" if other.ran else "it ends for another reason"
+    return dataclasses.replace(verdict, because=f"with nonzero=none {ended}")
+
+
+def with_reads_flipped(verdict: Verdict) -> Verdict:
+    """Integers and bools that were never computed were 0: try 1."""
+    plan = verdict.outcome.plan
+    other = another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1)))
+    names = ", ".join(one.name for one in control_reads(verdict.unknown)[:3])
+    if not is_flipped(verdict.unknown, other.unknown):
+        because = f"what follows may depend on {names}, never computed, and 1 could not be tried instead of 0"
+    elif other.ran is None:
+        because = f"with 1 instead of 0 for {names}, which was never computed, it ends for another reason"
+    elif other.ran is not verdict.ran or SIZES in other.doubts:
+        because = f"with 1 instead of 0 for {names}, which was never computed, it {named(other)}"
+    else:
+        high = max(verdict.high or 0, other.high or 0)
+        return dataclasses.replace(without(verdict, READS), settled=True, high=high)
+    return dataclasses.replace(verdict, because=because)
+
+
+def tried_with_arena(verdict: Verdict) -> Verdict:
+    """Whether the arena changes a verdict of the framework's own allocator, if the live data alone would fit."""
+    plan, failure = verdict.outcome.plan, verdict.failure or {}
+    if verdict.fits is not False or plan.allocator != "native" or verdict.live is None:
+        return verdict
+    if failure.get("framework") not in ("PyTorch", "CuPy") or not failure.get("requested"):
+        return verdict
+    if verdict.live + failure["requested"] > verdict.memory - verdict.context:
+        return verdict
+    other = another(verdict, dataclasses.replace(plan, allocator="arena"))
+    return dataclasses.replace(verdict, with_arena=other.ran)
+
+
+def another(verdict: Verdict, plan: Plan) -> Verdict:
+    """A quiet run, which may take longer than the first, but not for ever: a loop may depend on what was changed."""
+    limit = AT_LEAST + TIMES * (verdict.outcome.facts or {}).get("seconds", 0)
+    plan = dataclasses.replace(plan, report=None, record=None, spread=False)
+    return judge(run_dry(plan, quiet=True, limit=limit))
+
+
+def with_nonzero(plan: Plan, share: str) -> Plan:
+    assume = Assumptions.of([*plan.assume.text().splitlines(), f"nonzero={share}"])
+    return dataclasses.replace(plan, assume=assume, spread=False)
+
+
+def without(verdict: Verdict, doubt: str) -> Verdict:
+    """A doubt less: if none is left, the verdict is what the run said."""
+    doubts = tuple(one for one in verdict.doubts if one != doubt)
+    word = "unsure" if doubts else "fits" if verdict.ran else "does not fit"
+    return dataclasses.replace(verdict, doubts=doubts, word=word)
+
+
+def named(verdict: Verdict) -> str:
+    return {True: "fits", False: "does not fit", None: "is unsure"}[verdict.fits]
