@@ -27,6 +27,7 @@ from .cupy_pool import WatchedCuPy
 from .endless import Clockwork, Sample
 from .ends import StepCounter, Stop, watch_exits
 from .frameworks import WatchedTorch, failure_of, line_of
+from .torch import values as torch_values
 
 __all__ = ["FACTS", "HISTORY", "main"]
 
@@ -62,6 +63,7 @@ class DrySession(Session):
         watch_exits(self)
         if values() != "none":
             reads.begin()
+            torch_values.enable(values())
         self.clockwork.start()
 
     def cancel(self) -> None:
@@ -99,6 +101,7 @@ class DrySession(Session):
 
     def facts(self) -> dict[str, Any]:
         seconds = time.monotonic() - self.began
+        torch_values.sized_facts()
         return {
             **super().facts(),
             "seconds": seconds,

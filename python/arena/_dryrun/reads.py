@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 from .._sim.library import load
 from .unknown import note_read_here
 
-__all__ = ["begin", "end"]
+__all__ = ["begin", "end", "pass_over"]
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_ulonglong, ctypes.c_ulonglong, ctypes.c_ulonglong)
 
 
+_passed_over: list[Callable[[], bool]] = []
+
+
+def pass_over(is_noted: Callable[[], bool]) -> None:
+    """Do not note copies of a thread for which that is true: somebody else does, who knows more of them."""
+    _passed_over.append(is_noted)
+
+
 def _on_read(address: int, size: int, unknown: int) -> None:
     try:
-        note_read_here("", unknown)
+        if not any(is_noted() for is_noted in _passed_over):
+            note_read_here("", unknown)
     except Exception:  # nobody could catch it: the caller is the driver
         return
 

@@ -104,7 +104,8 @@ def run_dry(plan: Plan, *, quiet: bool = False, limit: float | None = None) -> O
 def variables_of(plan: Plan) -> dict[str, str]:
     """The environment variables that say what is computed, and what is assumed of the rest."""
     assumed = plan.assume.text()
-    return {"ARENA_VALUES": plan.values, ASSUMED: assumed}
+    tracked = {} if plan.values == "none" else {"CUDASIM_VALUES": "1"}
+    return {"ARENA_VALUES": plan.values, ASSUMED: assumed, **tracked}
 
 
 def spec_of(plan: Plan, folder: Path) -> dict[str, Any]:

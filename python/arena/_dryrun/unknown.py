@@ -18,7 +18,7 @@ from .assume import Assumptions, Value
 from .source import Place, here, text_at
 
 __all__ = ["NONZERO", "Collector", "describing", "facts", "note_freed", "note_read", "note_read_here", "note_size"]
-__all__ += ["note_sized", "reset"]
+__all__ += ["note_read_at", "note_sized", "note_totals", "reset"]
 
 NONZERO = "the number of elements of nonzero()"
 MOST_ENTRIES = 1000  # lines: more than any program has, unless it makes up file names
@@ -125,6 +125,12 @@ class Collector:
             sized.allocations += not freed
             sized.change(sign * taken, sign * max(taken, most))
 
+    def total(self, number: int, allocations: int, taken: int, most: int) -> None:
+        with self.lock:
+            sized = self.numbered[number - 1].sized if 0 < number <= len(self.numbered) else None
+            if sized is not None:
+                sized.allocations, sized.bytes, sized.most = allocations, taken, max(taken, most)
+
     def entry(self, place: Place, what: str, kind: str, dtype: str) -> Entry | None:
         """The entry of a line, counted once more; none if there are too many."""
         key = (place.file, place.line, what, dtype)
@@ -173,6 +179,11 @@ def note_read(
     collector().read(Place(file, line, function), dtype, unknown_bytes, assumed)
 
 
+def note_read_at(place: Place, dtype: str, unknown_bytes: int, *, assumed: Value | None = None) -> None:
+    """The same, at a place that is known already."""
+    collector().read(place, dtype, unknown_bytes, assumed)
+
+
 def note_read_here(dtype: str, unknown_bytes: int, *, assumed: Value | None = None) -> None:
     """The same, at the program's current line in this thread."""
     if (place := here()) is not None:
@@ -207,6 +218,11 @@ def note_sized(number: int, bytes_as_allocated: int, bytes_at_most: int) -> None
 def note_freed(number: int, bytes_as_allocated: int, bytes_at_most: int) -> None:
     """An allocation that :func:`note_sized` noted is free again. Without this it counts as held until the end."""
     collector().sized(number, bytes_as_allocated, bytes_at_most, freed=True)
+
+
+def note_totals(number: int, allocations: int, bytes_live: int, bytes_at_most: int) -> None:
+    """All allocations of the size with that id, counted by somebody else: how many, and what they held at a time."""
+    collector().total(number, allocations, bytes_live, bytes_at_most)
 
 
 def facts() -> list[dict[str, Any]]:

@@ -15,14 +15,37 @@ thread_local int Quiet::depth = 0;
 namespace {
 
 struct Sized {
-  std::int64_t id, count, most;
+  std::int64_t id, count, most;  // the number that is not known
+  std::int64_t bytes = 0, most_bytes = 0;
+};
+struct Running {
+  SizedTotals totals;
+  std::int64_t live = 0, live_most = 0;
 };
 
-// By the address of the memory. Never destroyed: the allocator's calls end with the process.
+// Never destroyed: the allocator's calls end with the process.
 struct Table {
   std::mutex mutex;
-  std::unordered_map<std::uint64_t, Sized> known;
-  std::atomic<std::size_t> size{0};
+  std::unordered_map<std::uint64_t, Sized> known;  // by the address of the memory
+  std::unordered_map<std::int64_t, Running> sums;  // by id
+  std::atomic<std::size_t> size{0};                // of `known`
+
+  void drop(std::uint64_t address) {
+    const auto it = known.find(address);
+    if (it == known.end()) return;
+    Running& sum = sums[it->second.id];
+    sum.live -= it->second.bytes;
+    sum.live_most -= it->second.most_bytes;
+    known.erase(it);
+  }
+  void add(std::uint64_t address, const Sized& one) {
+    drop(address);
+    Running& sum = sums[one.id];
+    ++sum.totals.allocations;
+    sum.totals.bytes = std::max<long long>(sum.totals.bytes, sum.live += one.bytes);
+    sum.totals.most = std::max<long long>(sum.totals.most, sum.live_most += one.most_bytes);
+    if (address != 0) known[address] = one;
+  }
 };
 Table& table() {
   static Table& only = *new Table;
@@ -56,11 +79,13 @@ std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_
 }
 
 void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, std::int64_t most) {
-  if (listener.sized != nullptr) listener.sized(id, static_cast<long long>(result.nbytes()), bytes_at(result, count, most));
-  if (result.storage().nbytes() == 0) return;  // no address: what follows from an empty tensor is not seen
   Table& t = table();
   const std::lock_guard lock(t.mutex);
-  t.known[address_of(result)] = {id, count, most};
+  t.add(address_of(result), {.id = id,
+                             .count = count,
+                             .most = most,
+                             .bytes = static_cast<std::int64_t>(result.nbytes()),
+                             .most_bytes = bytes_at(result, count, most)});
   t.size = t.known.size();
 }
 
@@ -93,8 +118,20 @@ void forget_memory(std::uint64_t address) {
   Table& t = table();
   if (t.size.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(t.mutex);
-  t.known.erase(address);
+  t.drop(address);
   t.size = t.known.size();
+}
+
+int sized_totals(SizedTotals* totals, int room) {
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  int count = 0;
+  for (auto& [id, sum] : t.sums) {
+    if (count == room) break;
+    sum.totals.id = id;
+    totals[count++] = sum.totals;
+  }
+  return count;
 }
 
 }  // namespace arena::values

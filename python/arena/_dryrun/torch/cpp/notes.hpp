@@ -9,14 +9,21 @@ namespace arena::values {
 
 // Functions of Python (ctypes). Null until Python sets them.
 struct Listener {
-  // The program reads `unknown` elements of a type on the host. Returns whether `*assumed` should take their place.
+  // The program reads `unknown` bytes of a type on the host. Returns whether `*assumed` should take their place.
   int (*read)(const char* type, long long unknown, double* assumed);
   // The number of elements of a result is not known; `most` at most. Returns what to take, and an id for `sized`.
   long long (*count)(const char* operation, long long most, long long* id);
-  // An allocation has that size because of a number that is not known; with the most that it could be.
-  void (*sized)(long long id, long long bytes, long long most);
 };
 extern Listener listener;
+
+// What was allocated with sizes that follow from one number which is not known.
+struct SizedTotals {
+  long long id = 0, allocations = 0;
+  long long bytes = 0;  // live at a time, at most
+  long long most = 0;   // the same, had the number been the largest possible
+};
+// Fills in up to `room` of them; returns how many.
+int sized_totals(SizedTotals* totals, int room);
 
 // A number of elements that is assumed, and tensors that have this size because of it.
 std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_t& id);

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "host.hpp"
@@ -217,11 +219,10 @@ class Wrapped final : public c10::OperatorKernel {
     if (Expecting::current >= 0 || !is_plain(self) || knowledge(self) == Knowledge::kAll || !drain(self.device().index())) {
       return call(op, keys, stack);
     }
-    const std::int64_t unknown = 1;
     call_quietly(op, keys, stack);
     double assumed = 0;
     if (Quiet::is_on() || listener.read == nullptr ||
-        listener.read(c10::toString(self.scalar_type()), unknown, &assumed) == 0) {
+        listener.read(c10::toString(self.scalar_type()), self.element_size(), &assumed) == 0) {
       return;
     }
     IValue& result = stack.back();
@@ -282,7 +283,8 @@ class Wrapped final : public c10::OperatorKernel {
     if (all || Quiet::is_on() || listener.read == nullptr) return;
     const std::int64_t unknown = flags.defined() ? source.numel() - flags.sum().item<std::int64_t>() : source.numel();
     double assumed = 0;
-    if (listener.read(c10::toString(source.scalar_type()), unknown, &assumed) == 0) return;
+    const auto bytes = unknown * static_cast<std::int64_t>(source.element_size());
+    if (listener.read(c10::toString(source.scalar_type()), bytes, &assumed) == 0) return;
     if (flags.defined()) target.masked_fill_(flags.logical_not().expand(target.sizes()), assumed);
     if (!flags.defined() && known == Knowledge::kNone) target.fill_(assumed);
   }
@@ -397,13 +399,14 @@ thread_local int Reading::depth = 0;
 
 int wrap_all() {
   static auto& registrations = *new std::deque<c10::RegistrationHandleRAII>;
+  static auto& known = *new std::unordered_set<std::string>;  // a library may bring more kernels later
   int wrapped = 0;
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto wrap = [&](const c10::OperatorName& name) {
     const auto op = dispatcher.findOp(name);
     if (!op || !is_wrapped(*op)) return;
     const c10::KernelFunction original = kernel_of(*op, c10::DispatchKey::CUDA);
-    if (original.isFallthrough()) return;
+    if (original.isFallthrough() || !known.insert(c10::toString(name)).second) return;
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Wrapped>(*op, original));
     registrations.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, std::move(kernel), std::nullopt, nullptr,
                                                     "arena: values in dry runs"));
