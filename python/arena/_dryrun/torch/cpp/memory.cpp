@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::int64_t kMostRows = 4096;
 
+// Of the first element. Strides are never negative.
+std::uint64_t address_of(const at::Tensor& tensor) { return reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()); }
+
 // Rows of bytes that follow each other without a gap, `count` of them.
 struct Rows {
   std::uint64_t first = 0;  // address
@@ -23,7 +26,7 @@ struct Rows {
 
 Rows rows_of(const at::Tensor& tensor) {
   Rows rows;
-  rows.first = reinterpret_cast<std::uint64_t>(tensor.const_data_ptr());
+  rows.first = address_of(tensor);
   rows.size = tensor.element_size();
   rows.span = rows.size;
   struct Dimension {
@@ -82,6 +85,9 @@ at::Tensor alias(const at::Tensor& tensor) {
 }
 
 Knowledge knowledge(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) {
+    return tensor.numel() == 0 ? Knowledge::kAll : static_cast<Knowledge>(marks.query(address_of(tensor), tensor.nbytes()));
+  }
   const Rows rows = rows_of(tensor);
   if (rows.size == 0) return Knowledge::kAll;
   if (rows.count == 1) return static_cast<Knowledge>(marks.query(rows.first, rows.size));
@@ -97,6 +103,10 @@ Knowledge knowledge(const at::Tensor& tensor) {
 }
 
 void mark(const at::Tensor& tensor, State state) {
+  if (tensor.is_non_overlapping_and_dense()) {
+    if (tensor.numel() > 0) marks.mark(address_of(tensor), tensor.nbytes(), static_cast<int>(state));
+    return;
+  }
   const Rows rows = rows_of(tensor);
   if (rows.size == 0) return;
   if (rows.count > kMostRows && state == State::kUnknown) {
@@ -112,7 +122,7 @@ at::Tensor known_elements(const at::Tensor& tensor) {
   auto* out = static_cast<bool*>(known.mutable_data_ptr());
   const auto width = static_cast<std::uint64_t>(tensor.element_size());
   std::vector<unsigned char> bytes;
-  const auto base = reinterpret_cast<std::uint64_t>(tensor.const_data_ptr());
+  const auto base = address_of(tensor);
   if (tensor.is_contiguous()) {
     bytes.resize(static_cast<std::size_t>(tensor.numel()) * width);
     if (!bytes.empty()) marks.read(base, bytes.size(), bytes.data());
@@ -135,7 +145,7 @@ void mark_elements(const at::Tensor& tensor, const at::Tensor& known) {
   const at::Tensor flags = known.expand(tensor.sizes()).contiguous();
   const auto* in = static_cast<const bool*>(flags.const_data_ptr());
   const auto width = static_cast<std::uint64_t>(tensor.element_size());
-  const auto base = reinterpret_cast<std::uint64_t>(tensor.const_data_ptr());
+  const auto base = address_of(tensor);
   if (tensor.is_contiguous()) {
     std::vector<unsigned char> bytes(static_cast<std::size_t>(tensor.numel()) * width);
     for (std::int64_t i = 0; i < tensor.numel(); ++i) std::memset(&bytes[i * width], in[i] ? 1 : 0, width);
@@ -153,6 +163,10 @@ void mark_elements(const at::Tensor& tensor, const at::Tensor& known) {
 }
 
 void settle(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) {
+    if (tensor.numel() > 0) marks.settle(address_of(tensor), tensor.nbytes());
+    return;
+  }
   const Rows rows = rows_of(tensor);
   if (rows.size > 0) marks.settle(rows.first, rows.span);
 }

@@ -52,7 +52,7 @@ Table& table() {
   return only;
 }
 
-std::uint64_t address_of(const at::Tensor& tensor) {
+std::uint64_t memory_of(const at::Tensor& tensor) {
   return reinterpret_cast<std::uint64_t>(tensor.storage().data());
 }
 
@@ -81,7 +81,7 @@ std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_
 void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, std::int64_t most) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
-  t.add(address_of(result), {.id = id,
+  t.add(memory_of(result), {.id = id,
                              .count = count,
                              .most = most,
                              .bytes = static_cast<std::int64_t>(result.nbytes()),
@@ -98,7 +98,7 @@ void note_following(const c10::OperatorHandle& op, const Stack& arguments, const
   for (const IValue& one : arguments) {
     each_tensor(one, [&](const at::Tensor& tensor) {
       if (!is_plain(tensor)) return;
-      inputs.push_back(address_of(tensor));
+      inputs.push_back(memory_of(tensor));
       const std::lock_guard lock(t.mutex);
       const auto it = t.known.find(inputs.back());
       if (it != t.known.end() && follows(tensor, it->second.count)) found = it->second;
@@ -108,7 +108,7 @@ void note_following(const c10::OperatorHandle& op, const Stack& arguments, const
   for (const IValue& one : results) {
     each_tensor(one, [&](const at::Tensor& tensor) {
       if (!is_plain(tensor) || !follows(tensor, found->count)) return;
-      if (std::find(inputs.begin(), inputs.end(), address_of(tensor)) != inputs.end()) return;
+      if (std::find(inputs.begin(), inputs.end(), memory_of(tensor)) != inputs.end()) return;
       note_result(tensor, found->id, found->count, found->most);
     });
   }

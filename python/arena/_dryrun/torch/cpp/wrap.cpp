@@ -60,7 +60,14 @@ bool is_affordable(const Traits& traits, const Glance& seen, const Stack& stack,
 class Wrapped final : public c10::OperatorKernel {
  public:
   Wrapped(const c10::OperatorHandle& op, c10::KernelFunction original)
-      : traits_(traits_of(op)), original_(std::move(original)), count_(op.schema().arguments().size()) {}
+      : traits_(traits_of(op)), original_(std::move(original)), count_(op.schema().arguments().size()) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (traits_.is_written[i]) written_.push_back(i);
+    }
+    for (std::size_t i = 0; i < traits_.return_aliases.size(); ++i) {
+      if (traits_.return_aliases[i] < 0) made_.push_back(i);
+    }
+  }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) const {
     switch (traits_.role) {
@@ -92,22 +99,9 @@ class Wrapped final : public c10::OperatorKernel {
     return Stack(values.begin(), values.end());
   }
 
-  // The tensors that the operation wrote, and those that it made.
-  template <typename Visit>
-  void each_written(const Stack& before, const Stack& stack, const Visit& visit) const {
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (traits_.is_written[i]) each_tensor(before[i], visit);
-    }
-    const auto results = torch::jit::last(stack, traits_.return_aliases.size());
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      if (traits_.return_aliases[i] < 0) each_tensor(results[i], visit);
-    }
-  }
-
   void mark_unknown(const Stack& before, const Stack& stack) const {
-    each_written(before, stack, [](const at::Tensor& tensor) {
-      if (is_plain(tensor)) mark(tensor, State::kUnknown);
-    });
+    for (const std::size_t i : written_) each_tensor(before[i], forget);
+    for (const std::size_t i : made_) each_tensor(torch::jit::peek(stack, i, traits_.return_aliases.size()), forget);
   }
 
   void follow(const Op& op, const Stack& before, const Stack& stack) const {
@@ -118,24 +112,34 @@ class Wrapped final : public c10::OperatorKernel {
 
   void computed(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
     const Glance seen = glance(op, stack);
+    if (seen.tensors == 0 || !is_affordable(traits_, seen, stack, count_) || !drain(seen.device)) {
+      return skipped(op, keys, stack);
+    }
+    std::optional<HostResults> results = compute(op, traits_, stack);
+    if (!results) return skipped(op, keys, stack);
     const Stack before = arguments(stack);
-    std::optional<HostResults> results;
-    if (seen.tensors > 0 && is_affordable(traits_, seen, stack, count_) && drain(seen.device)) {
-      results = compute(op, traits_, stack);
-    }
-    if (!results) {
+    {
+      std::optional<Quiet> quiet;
+      if (results->is_known) quiet.emplace();
+      const Hint hint(hint_of(op, *results));
       call(op, keys, stack);
-      mark_unknown(before, stack);
-    } else {
-      {
-        std::optional<Quiet> quiet;
-        if (results->is_known) quiet.emplace();
-        const Hint hint(hint_of(op, *results));
-        call(op, keys, stack);
-      }
-      store_all(before, stack, *results);
     }
+    store_all(before, stack, *results);
     follow(op, before, stack);
+  }
+
+  // Most operations on large tensors: the arguments are not kept longer than the operation keeps them, but for those that
+  // it writes.
+  void skipped(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
+    Stack before;
+    if (!written_.empty() || has_sized()) before = arguments(stack);
+    call(op, keys, stack);
+    mark_unknown(before, stack);
+    if (!before.empty()) follow(op, before, stack);
+  }
+
+  static void forget(const at::Tensor& tensor) {
+    if (is_plain(tensor)) mark(tensor, State::kUnknown);
   }
 
   // For an operator whose result has another size than its arguments: the number of elements, for what it calls.
@@ -197,9 +201,7 @@ class Wrapped final : public c10::OperatorKernel {
     const Stack before = arguments(stack);
     const Glance seen = glance(op, stack);
     const std::uint64_t seed = traits_.is_random ? seed_of(op, stack, seen.device) : 0;
-    each_written(before, Stack(), [](const at::Tensor& tensor) {
-      if (is_plain(tensor)) mark(tensor, State::kUnknown);  // a memset makes it known
-    });
+    for (const std::size_t i : written_) each_tensor(before[i], forget);  // a memset makes it known
     call(op, keys, stack);
     for (std::size_t i = 0; i < count_; ++i) {
       if (!traits_.is_written[i] || !before[i].isTensor()) continue;
@@ -389,6 +391,8 @@ class Wrapped final : public c10::OperatorKernel {
   const Traits traits_;
   const c10::KernelFunction original_;
   const std::size_t count_;
+  std::vector<std::size_t> written_;  // arguments
+  std::vector<std::size_t> made_;     // results that are no argument
 };
 
 thread_local std::int64_t Wrapped::Hint::current = -1;
