@@ -10,6 +10,7 @@ from arena import sim
 
 from .. import findings
 from .cu import Cu
+from .values import Values
 
 DEFAULTS = {
     "card": "",
@@ -70,3 +71,13 @@ def two_devices(machine: None) -> tuple[Cu, int, int]:
     second = driver.start(1)
     first = driver.start(0)
     return driver, first, second
+
+
+@pytest.fixture
+def values(cu: Cu) -> Iterator[Values]:
+    """The driver of the fixture ``cu``, with values tracked."""
+    sim.configure(values=True)
+    found = Values()
+    yield found
+    found.lib.cudasimValuesOnRead(None)
+    found.forget()

@@ -68,9 +68,15 @@ Copy described_copy(Call& call, const cu::Memcpy3D& given);
 // Checks a fill: alignment, and that it ends within all addresses. Throws Refusal.
 void check_fill(const Fill& fill);
 
+// What one row of a side touches, `offset` bytes from its beginning, and what one row of a fill does.
+Effect row_effect(const Copy& copy, const Side& side, bool write, std::uint64_t offset);
+Effect row_effect(const Fill& fill, std::uint64_t row, const std::shared_ptr<const ContextState>& context);
+
+// Runs on a worker, or on the calling thread after it let go of the machine.
+Result run_copy(const Copy& copy);
+
 // Pageable memory is not staged here: it is read when the work runs.
 Work copy_work(std::string_view name, Copy copy, const ContextRef& context);
-Result run_copy(const Copy& copy);
 Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context);
 
 // Whole calls: queue, and wait as NVIDIA documents.

@@ -111,7 +111,8 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
     pool->kept.erase(pool->kept.begin() + static_cast<std::ptrdiff_t>(index));
     range->freed = false;
     range->size = wanted;
-    if (m.values.on()) m.values.forget_around(*m.space, range->address);
+    const std::uint64_t extent = m.space->mapping_at(range->address)->size;
+    if (m.values.on()) m.values.mark(*m.space, range->address, extent, Content::kUnknown);
   } else {
     range = &allocate_new(call, *pool, wanted);
   }

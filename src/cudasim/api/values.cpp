@@ -29,42 +29,41 @@ void tracked(const Body& body) {
   }
 }
 
-// The stream of a handle. Null if there is no such stream, or a default stream that nothing was ever queued in; `none`
-// says which.
-StreamState* find_stream(Machine& m, cu::Stream handle, ContextRef& context, bool& none) {
-  none = true;
+enum { kDone = 0, kCapturing = 1, kNoStream = 2 };  // what cudasimValuesDrain returns
+
+// What is queued in a stream and not done. Unlike a call, it neither creates a stream nor reports a handle.
+int pending_work(Machine& m, cu::Stream handle, std::vector<Mark>& pending) {
+  const auto add = [&](StreamState* stream) {
+    if (stream != nullptr && !stream->idle()) pending.push_back(stream->last());
+  };
   if (!is_default_stream(handle)) {
     StreamState* stream = m.streams.peek(handle);
-    none = stream == nullptr || !stream->context->alive;
-    return none ? nullptr : stream;
+    if (stream == nullptr || !stream->context->alive) return kNoStream;
+    add(stream);
+    return stream->capture ? kCapturing : kDone;
   }
-  context = current_context(m);
-  none = !context || !context->alive;
-  if (none) return nullptr;
-  if (handle != cu::per_thread_stream()) return context->legacy.get();
-  const auto own = context->per_thread.find(this_thread());
-  return own == context->per_thread.end() ? nullptr : own->second.stream.get();
+  const ContextRef context = current_context(m);
+  if (!context || !context->alive) return kNoStream;
+  if (handle == cu::per_thread_stream()) {
+    const auto own = context->per_thread.find(this_thread());
+    if (own == context->per_thread.end()) return kDone;
+    add(own->second.stream.get());
+    return own->second.stream->capture ? kCapturing : kDone;
+  }
+  add(context->legacy.get());  // which cannot be captured
+  each_with_legacy(*context, [&](const StreamRef& other) { add(other.get()); });
+  return kDone;
 }
 
 int drain(cu::Stream handle) {
-  constexpr int kDone = 0, kCapturing = 1, kNoStream = 2;
   Machine& m = machine();
   if (forked() || in_host_function()) return kNoStream;
   std::vector<Mark> pending;
   {
     const std::lock_guard lock(m.mutex);
     if (!m.initialised || m.ending) return kNoStream;
-    ContextRef context;
-    bool none = false;
-    StreamState* stream = find_stream(m, handle, context, none);
-    if (none) return kNoStream;
-    if (stream != nullptr && stream->capture) return kCapturing;
-    if (stream != nullptr && !stream->idle()) pending.push_back(stream->last());
-    if (context && handle != cu::per_thread_stream()) {
-      each_with_legacy(*context, [&](const StreamRef& other) {
-        if (!other->idle()) pending.push_back(other->last());
-      });
-    }
+    const int found = pending_work(m, handle, pending);
+    if (found != kDone) return found;
   }
   for (const Mark& mark : pending) mark.wait();
   return kDone;
