@@ -93,6 +93,7 @@ def configure(
     other: int | str | None = None,
     prices: str | os.PathLike[str] | None = None,
     races: bool | str | None = None,
+    values: bool | None = None,
     peers: str | Sequence[tuple[int, int]] | None = None,
     integrated: bool | None = None,
     rdma: bool | str | None = None,
@@ -145,6 +146,8 @@ def configure(
       file that ``arena measure`` wrote, which is read now [``CUDASIM_PRICES``, a100]
     - ``races``: the race checker: on, off, or ``"print"`` to write each race to standard error as well
       [``CUDASIM_RACES``, 0]
+    - ``values``: whether to track which bytes of device memory are known: copies to the host then deliver zeros in
+      place of what a kernel should have written [``CUDASIM_VALUES``, 0]
 
     Plan failures with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR[:TIMES],...``].
 
@@ -166,6 +169,7 @@ def configure(
         "other": other,
         "prices": prices,
         "races": races,
+        "values": values,
         "peers": peers,
         "integrated": integrated,
         "rdma": rdma,
@@ -206,6 +210,7 @@ def settings() -> Settings:
         sync_unmap=get("sync_unmap") == "1",
         reuse=get("reuse") == "1",
         dead=get("dead"),
+        values=get("values") == "1",
     )
 
 
@@ -217,6 +222,7 @@ def temporarily(
     other: int | str | None = None,
     prices: str | os.PathLike[str] | None = None,
     races: bool | str | None = None,
+    values: bool | None = None,
     page_cache: int | str | None = None,
     address_space: int | str | None = None,
     exclusive: str | Sequence[int] | None = None,
@@ -231,6 +237,7 @@ def temporarily(
         "other": other,
         "prices": prices,
         "races": races,
+        "values": values,
         "page_cache": page_cache,
         "address_space": address_space,
         "exclusive": exclusive,

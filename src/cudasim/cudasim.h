@@ -38,6 +38,7 @@ extern "C" {
  *   dead           report   when a dead handle is used: report a finding, also print it, or print it and abort
  *   prices         a100     price table of the virtual clock: a100, small, free, or the path of a file (docs/prices.md)
  *   races          0        the race checker: 1 turns it on, print also writes each report to standard error
+ *   values         0        1 if the driver tracks which bytes of device memory are known (cudasimValues*, below)
  *   fail           none     planned failures, FUNCTION:NTH:ERROR or FUNCTION:NTH:ERROR:TIMES with commas; reading it returns
  *                           those still to come
  *
@@ -102,6 +103,61 @@ CUDASIM_API void cudasimClearFindings(void);
 CUDASIM_API unsigned long long cudasimRaceCount(void);
 CUDASIM_API size_t cudasimRaces(char* text, size_t size);
 CUDASIM_API void cudasimClearRaces(void);
+
+/* Known and unknown memory. No kernel runs here, so memory that one should have written holds leftovers. With the setting
+ * `values`, every byte of device memory has a mark. All other memory (of the host, managed, of another process) is known.
+ *
+ *   UNKNOWN  it was not computed: fresh memory, and what a kernel may have written. Copies to the host deliver zeros
+ *   KNOWN    it holds what a GPU would have put there
+ *   ZERO     it was not computed either, but its bytes are to be read as they are: zeros, or what was computed from
+ *            unknown bytes
+ *
+ * Marks change when work is queued, in the order of the program's calls, and not while it is captured. Copies from the
+ * host and fills make memory known, copies on the device move marks, and a launch makes unknown every allocation that an
+ * aligned word of its parameters points into. Work of a graph does this at each launch of the graph.
+ * Marks belong to physical memory: they follow a handle to where it is mapped next. cudasimReset clears them.
+ *
+ * These functions do nothing while values are not tracked, and everything is known then. They accept any address and
+ * size, and ignore what is not device memory. They are not calls of the program: nothing is counted, priced or checked
+ * for races. */
+#define CUDASIM_UNKNOWN 0
+#define CUDASIM_KNOWN 1
+#define CUDASIM_ZERO 2
+
+/* The same as the setting. What was written before it was turned on is unknown. */
+CUDASIM_API void cudasimValuesEnable(int on);
+CUDASIM_API int cudasimValuesEnabled(void);
+
+CUDASIM_API void cudasimValuesMark(unsigned long long address, unsigned long long size, int state);
+/* 1 if all bytes are known, 0 if none is, 2 if some are. */
+CUDASIM_API int cudasimValuesQuery(unsigned long long address, unsigned long long size);
+/* One byte for each: 1 for known, 0 for unknown. Writing makes bytes KNOWN (not 0) or ZERO (0). */
+CUDASIM_API void cudasimValuesRead(unsigned long long address, unsigned long long size, unsigned char* known);
+CUDASIM_API void cudasimValuesWrite(unsigned long long address, unsigned long long size, const unsigned char* known);
+/* Writes zeros where memory is UNKNOWN, and makes that ZERO: for a caller that will read the memory directly. Queued
+ * work that writes it must be done (cudasimValuesDrain). */
+CUDASIM_API void cudasimValuesSettle(unsigned long long address, unsigned long long size);
+
+/* Waits for everything that was queued in a stream so far; for the legacy stream also for the streams that it waits for.
+ * Default streams are those of the current context; null is the legacy one. Returns 0 when that is done, 1 without
+ * waiting if the stream is being captured, and 2 if there is no such stream or context, or in a host function. */
+CUDASIM_API int cudasimValuesDrain(void* stream);
+
+/* Between these, which nest, launches of kernels by the calling thread change no marks: the caller marks what they would
+ * have written. Launches of graphs do. */
+CUDASIM_API void cudasimValuesEnter(void);
+CUDASIM_API void cudasimValuesLeave(void);
+
+/* Queues a copy of these bytes for the calling thread. Its next copy to the host that has this size and reads bytes that
+ * are not known delivers them, and is not reported. Copies of graphs are not meant. cudasimValuesForget empties the
+ * queue. */
+CUDASIM_API void cudasimValuesExpect(const void* bytes, unsigned long long size);
+CUDASIM_API void cudasimValuesForget(void);
+
+/* Called after a copy to the host that read bytes that are not known: where it began, its size, and how many. Called by
+ * the thread that made the copy or launched its graph, at the end of that call, without a lock. Null for none. */
+typedef void (*cudasimUnknownRead)(unsigned long long address, unsigned long long size, unsigned long long unknown);
+CUDASIM_API void cudasimValuesOnRead(cudasimUnknownRead callback);
 
 #ifdef __cplusplus
 }

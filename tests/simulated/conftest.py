@@ -23,6 +23,7 @@ DEFAULTS = {
     "other": 0,
     "prices": "a100",
     "races": True,
+    "values": False,
     "peers": "all",
     "integrated": False,
     "rdma": True,

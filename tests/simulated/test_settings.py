@@ -37,6 +37,7 @@ INIT = "from tests.simulated.cu import Cu; cu = Cu(); print(cu.cuInit(0))"
         ("CUDASIM_OTHER", "all", "a number of bytes"),
         ("CUDASIM_PRICES", "h100", "a100, small, free, or the path of a file"),
         ("CUDASIM_RACES", "true", "0, 1, or print"),
+        ("CUDASIM_VALUES", "all", "0 or 1"),
         ("CUDASIM_FAIL", "cuMemCreate", "FUNCTION:NTH:ERROR"),
         ("CUDASIM_FAIL", "cuMemCreat:1:2", "the name of a function of the driver"),
         ("CUDASIM_FAIL", "cuMemCreate:1:OOM", "the name or number of an error"),
@@ -115,10 +116,11 @@ def test_variables_are_applied() -> None:
         CUDASIM_SYNC_UNMAP="1",
         CUDASIM_REUSE="0",
         CUDASIM_DEAD="print",
+        CUDASIM_VALUES="1",
     )
     expected = sim.Settings(
         *("", 2, (8 * GIB, 3 * GIB // 2), 64 << 10, False, 12040, 7, 11, MIB, "small", True),
-        *("0-1", True, "broken", 2 * MIB, GIB, (1, 3), True, False, "print"),
+        *("0-1", True, "broken", 2 * MIB, GIB, (1, 3), True, False, "print", True),
     )
     assert done.stdout.strip() == repr(expected)
 

@@ -95,7 +95,7 @@ LOOKS_ONCE = {"numba.cuda.cudadrv.driver", "numba_cuda.numba.cuda.cudadrv.driver
 SETTABLE = (
     *("card", "memory", "devices", "granularity", "vmm", "version", "peers", "integrated", "rdma"),
     *("delay", "seed", "other", "page_cache", "address_space", "exclusive", "sync_unmap", "reuse", "dead"),
-    *("prices", "races"),
+    *("prices", "races", "values"),
 )
 
 

@@ -32,6 +32,7 @@ class Settings(Tabled):
     sync_unmap: bool
     reuse: bool
     dead: str
+    values: bool
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ std::size_t copy_text(const std::string& text, char* out, std::size_t size) {
 
 void apply(Machine& m, std::string_view name) {
   if (name == "races") m.checker.set_mode(m.settings.races);
+  if (name == "values") m.values.turn(m.settings.values);
   if (name != "fail") return;
   m.calls.drop_plans();
   for (const Fault& fault : m.settings.fail) m.calls.plan(fault);

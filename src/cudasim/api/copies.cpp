@@ -12,6 +12,7 @@
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/devices.hpp"
 #include "cudasim/api/graphs.hpp"
+#include "cudasim/api/tracking.hpp"
 #include "cudasim/machine/sparse.hpp"
 
 namespace cudasim {
@@ -29,26 +30,6 @@ bool on_device(Machine& m, std::uint64_t address) {
 bool may_return_early(Machine& m, std::uint64_t address) {
   const Range* range = m.space->find(address);
   return on_device(m, address) && (range == nullptr || !range->sync_memops);
-}
-
-// Calls `function(offset)` with the place of each row on a side.
-template <typename Function>
-void each_row(const Copy& copy, const Side& side, const Function& function) {
-  for (std::uint64_t z = 0; z < copy.depth; ++z) {
-    for (std::uint64_t y = 0; y < copy.height; ++y) function(z * side.slice + y * side.pitch);
-  }
-}
-
-// Rows that follow each other without a gap on both sides are one: most copies are.
-void join_rows(Copy& copy) {
-  const auto joined = [&](const Side& side) { return copy.height == 1 || side.pitch == copy.width; };
-  if (!joined(copy.dst) || !joined(copy.src)) return;
-  copy.width *= copy.height;
-  copy.height = 1;
-  const auto stacked = [&](const Side& side) { return copy.depth == 1 || side.slice == copy.width; };
-  if (!stacked(copy.dst) || !stacked(copy.src)) return;
-  copy.width *= copy.depth;
-  copy.depth = 1;
 }
 
 Effect row_effect(const Copy& copy, const Side& side, bool write, std::uint64_t offset) {
@@ -86,23 +67,27 @@ void check_last_row(Machine& m, const Copy& copy, const Side& side, bool write, 
   require(locate(m, last, nullptr), kIllegalAddress);
 }
 
-// Runs on a worker, or on the calling thread after it let go of the machine.
-Result run_copy(const Copy& copy) {
-  std::vector<Piece> to, from;
-  {
-    const std::lock_guard lock(machine().mutex);
-    if (!machine().initialised) return kSuccess;
-    if (!pieces_of(copy, copy.dst, true, to) || !pieces_of(copy, copy.src, false, from)) return kIllegalAddress;
+// Copies `size` bytes, which are at the place `at` of all bytes of the copy.
+void deliver(const Copy& copy, const Piece& to, const Piece& from, std::uint64_t size, std::uint64_t at) {
+  if (copy.substitute == nullptr) return copy_sparsely(to, from, size);
+  const Substitute& instead = *copy.substitute;
+  if (!instead.bytes.empty()) {
+    std::memcpy(to.data, instead.bytes.data() + at, size);
+    return;
   }
-  for (std::size_t i = 0, j = 0; i < to.size() && j < from.size();) {
-    const std::uint64_t size = std::min(to[i].size, from[j].size);
-    copy_sparsely(to[i], from[j], size);
-    to[i].data += size;
-    from[j].data += size;
-    if ((to[i].size -= size) == 0) ++i;
-    if ((from[j].size -= size) == 0) ++j;
+  const auto part = [](const Piece& piece, std::uint64_t begin, std::uint64_t end) {
+    return Piece{piece.data + begin, end - begin, piece.store};
+  };
+  std::uint64_t done = 0;
+  auto zero = std::upper_bound(instead.zeros.begin(), instead.zeros.end(), at,
+                               [](std::uint64_t place, const auto& zeros) { return place < zeros.second; });
+  for (; zero != instead.zeros.end() && zero->first < at + size; ++zero) {
+    const std::uint64_t begin = std::max(zero->first, at) - at, end = std::min(zero->second - at, size);
+    copy_sparsely(part(to, done, begin), part(from, done, begin), begin - done);
+    fill_sparsely(part(to, begin, end), 0);
+    done = end;
   }
-  return kSuccess;
+  copy_sparsely(part(to, done, size), part(from, done, size), size - done);
 }
 
 // Takes the bytes of a pageable source now, packed: the program may change them as soon as the call returns.
@@ -263,6 +248,38 @@ void check_extent(const Copy& copy) {
 
 }  // namespace
 
+void join_rows(Copy& copy) {
+  const auto joined = [&](const Side& side) { return copy.height == 1 || side.pitch == copy.width; };
+  if (!joined(copy.dst) || !joined(copy.src)) return;
+  copy.width *= copy.height;
+  copy.height = 1;
+  const auto stacked = [&](const Side& side) { return copy.depth == 1 || side.slice == copy.width; };
+  if (!stacked(copy.dst) || !stacked(copy.src)) return;
+  copy.width *= copy.depth;
+  copy.depth = 1;
+}
+
+// Runs on a worker, or on the calling thread after it let go of the machine.
+Result run_copy(const Copy& copy) {
+  std::vector<Piece> to, from;
+  {
+    const std::lock_guard lock(machine().mutex);
+    if (!machine().initialised) return kSuccess;
+    if (!pieces_of(copy, copy.dst, true, to) || !pieces_of(copy, copy.src, false, from)) return kIllegalAddress;
+  }
+  std::uint64_t at = 0;
+  for (std::size_t i = 0, j = 0; i < to.size() && j < from.size();) {
+    const std::uint64_t size = std::min(to[i].size, from[j].size);
+    deliver(copy, to[i], from[j], size, at);
+    at += size;
+    to[i].data += size;
+    from[j].data += size;
+    if ((to[i].size -= size) == 0) ++i;
+    if ((from[j].size -= size) == 0) ++j;
+  }
+  return kSuccess;
+}
+
 Copy unified_copy(Call& call, std::uint64_t dst, std::uint64_t src, std::uint64_t size) {
   Machine& m = call.machine;
   return {.dst = {.address = dst, .managed = is_managed_address(m, dst)},
@@ -358,6 +375,9 @@ Result queue_copy(Call& call, Copy copy, cu::Stream handle, bool synchronous) {
   }
   Work work = copy_work(call.name, copy, stream->context);
   if (captured) work.params = describe(copy);
+  if (captured || m.values.on()) {
+    work.track = copy_tracker(copy, stream->context, captured ? Origin::kGraph : Origin::kCall);
+  }
   submit(call, stream, std::move(work));
   const bool to_pageable = !copy.dst.managed;
   const bool stays =
@@ -378,6 +398,7 @@ Result queue_fill(Call& call, const Fill& given, cu::Stream handle, bool synchro
   require(locate(call.machine, row_effect(fill, fill.rows - 1, stream->context), nullptr), kIllegalAddress);
   Work work = fill_work(call.name, fill, stream->context);
   if (stream->capture) work.params = describe(given);
+  if (stream->capture || call.machine.values.on()) work.track = fill_tracker(fill);
   submit(call, stream, std::move(work));
   if (synchronous && !may_return_early(call.machine, fill.address)) wait_for_stream(call, stream);
   return kSuccess;

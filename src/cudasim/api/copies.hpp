@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cudasim/machine/machine.hpp"
@@ -20,6 +21,12 @@ struct Side {
   std::uint64_t slice = 0;
 };
 
+// What a copy delivers instead of bytes that it must not, by their place in the copied bytes, row after row.
+struct Substitute {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> zeros;  // begin and end, in order
+  std::vector<char> bytes;                                     // if not empty, all that is delivered
+};
+
 struct Copy {
   Side dst{}, src{};
   std::uint64_t width = 0;  // bytes of a row
@@ -28,6 +35,7 @@ struct Copy {
   std::shared_ptr<std::vector<char>> staged{};  // what was in the pageable source when the call was made
   std::shared_ptr<const ContextState> dst_context{};
   std::shared_ptr<const ContextState> src_context{};
+  std::shared_ptr<const Substitute> substitute{};
 
   std::uint64_t size() const { return width * height * depth; }
 };
@@ -42,6 +50,16 @@ struct Fill {
   unsigned unit = 1;  // bytes: 1, 2 or 4
 };
 
+// Rows that follow each other without a gap on both sides are one: most copies are.
+void join_rows(Copy& copy);
+// Calls `function(offset)` with the place of each row on a side.
+template <typename Function>
+void each_row(const Copy& copy, const Side& side, const Function& function) {
+  for (std::uint64_t z = 0; z < copy.depth; ++z) {
+    for (std::uint64_t y = 0; y < copy.height; ++y) function(z * side.slice + y * side.pitch);
+  }
+}
+
 // Sides as their addresses say. `size` is in one row.
 Copy unified_copy(Call& call, std::uint64_t dst, std::uint64_t src, std::uint64_t size);
 // Reads a description of a copy in two or three dimensions. Throws Refusal.
@@ -52,6 +70,7 @@ void check_fill(const Fill& fill);
 
 // Pageable memory is not staged here: it is read when the work runs.
 Work copy_work(std::string_view name, Copy copy, const ContextRef& context);
+Result run_copy(const Copy& copy);
 Work fill_work(std::string_view name, const Fill& fill, const ContextRef& context);
 
 // Whole calls: queue, and wait as NVIDIA documents.

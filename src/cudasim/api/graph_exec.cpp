@@ -73,6 +73,7 @@ void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
   if (const KernelParams* kernel = kernel_in(work); kernel != nullptr && kernel->function->module->unloaded) {
     report_gone(call, exec, "module gone", "kernel " + kernel->function->info.name + " in it was unloaded");
     work.run = [] { return kIllegalInstruction; };
+    work.track = {};
     return;
   }
   for (const Effect& effect : work.effects) {
@@ -81,6 +82,7 @@ void fault_if_gone(Call& call, cu::GraphExec exec, Work& work) {
                 std::string(work.name) + " in it touches [" + hex(effect.address) + ", " +
                     hex(effect.address + effect.size) + "), which is no longer mapped, allocated or accessible");
     work.run = [] { return kIllegalAddress; };
+    work.track = {};
     work.effects.clear();
     return;
   }

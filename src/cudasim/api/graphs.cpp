@@ -7,6 +7,7 @@
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/copies.hpp"
 #include "cudasim/api/events.hpp"
+#include "cudasim/api/tracking.hpp"
 
 namespace cudasim {
 namespace {
@@ -46,6 +47,7 @@ Work kernel_work(Call& call, const cu::KernelNodeParams* params) {
   check_launch(call.machine, *function, launch);
   Work work = launch_work("cuGraphLaunch", *function);
   work.params = kernel_params(function, launch, copy_arguments(*function, launch));
+  work.track = track_kernel_node;
   return work;
 }
 
@@ -287,7 +289,9 @@ CUDASIM_EXPORT Result cuGraphAddMemcpyNode(GraphNode* node, Graph graph, const G
                                            std::size_t count, const cu::Memcpy3D* params, cu::Context context) {
   return build_node("cuGraphAddMemcpyNode", node, graph, dependencies, count, [&](Call& call) {
     require(params != nullptr, kInvalidValue);
-    Work work = copy_work("cuGraphLaunch", described_copy(call, *params), context_of(call, context));
+    const Copy copy = described_copy(call, *params);
+    Work work = copy_work("cuGraphLaunch", copy, context_of(call, context));
+    work.track = copy_tracker(copy, context_of(call, context), Origin::kGraph);
     work.params = described_as(*params);
     return work;
   });
@@ -307,6 +311,7 @@ CUDASIM_EXPORT Result cuGraphAddMemsetNode(GraphNode* node, Graph graph, const G
                     .unit = params->element};
     check_fill(fill);
     Work work = fill_work("cuGraphLaunch", fill, context_of(call, context));
+    work.track = fill_tracker(fill);
     work.params = described_as(*params);
     return work;
   });

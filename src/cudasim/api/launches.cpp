@@ -6,6 +6,7 @@
 #include "cudasim/api/contexts.hpp"
 #include "cudasim/api/events.hpp"
 #include "cudasim/api/graphs.hpp"
+#include "cudasim/api/tracking.hpp"
 
 namespace cudasim {
 namespace {
@@ -89,6 +90,9 @@ StreamRef launch(Call& call, const Launch& wanted, cu::Stream handle) {
   Work work = launch_work(call.name, function);
   if (stream->capture) {
     work.params = kernel_params(call.machine.functions.find(function.handle), wanted, std::move(arguments));
+    work.track = track_kernel_node;
+  } else if (call.machine.values.on() && !is_marking_by_caller()) {
+    work.track = [&](Call& now, Work&) { forget_written(now.machine, function, arguments); };
   }
   const Mark mark = submit(call, stream, std::move(work));
   remember(*function.module, mark);

@@ -72,6 +72,8 @@ void allocate_for_module(Machine& m, ModuleState& module, const std::vector<cons
   if (variables.empty()) return;
   module.memory.push_back(allocate_variables(m, memory == Memory::kManaged ? nullptr : module.context->device,
                                              variables, module.context->handle, module.variables));
+  if (!m.values.on() || module.image->opaque) return;  // loading writes the initial values, if it knows them
+  m.values.mark(*m.space, module.memory.back(), m.space->find_exact(module.memory.back())->size, Content::kKnown);
 }
 
 void free_variables(Machine& m, const std::vector<std::uint64_t>& addresses) {

@@ -111,6 +111,7 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, cu::MemPool po
     pool->kept.erase(pool->kept.begin() + static_cast<std::ptrdiff_t>(index));
     range->freed = false;
     range->size = wanted;
+    if (m.values.on()) m.values.forget_around(*m.space, range->address);
   } else {
     range = &allocate_new(call, *pool, wanted);
   }

@@ -92,6 +92,9 @@ void queue_operation(Call& call, const StreamRef& stream, const cu::StreamMemOp&
     case kWrite32:
     case kWrite64:
       work.run = [operation = checked_operation(call, stream, given)] { return write_value(operation); };
+      work.track = [address = given.address, wide = given.operation == kWrite64](Call& now, Work&) {
+        now.machine.values.mark(*now.machine.space, address, wide ? 8 : 4, Content::kKnown);
+      };
       break;
     case kWait32:
     case kWait64:

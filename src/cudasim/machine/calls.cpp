@@ -122,7 +122,13 @@ void Call::wait_unlocked(const std::vector<Mark>& marks) {
 Result enter(std::string_view name, Need need, Body body) {
   if (forked() && (need != Need::kNothing || name == "cuInit")) return kNotInitialized;
   Machine& m = machine();
-  Call call{.machine = m, .context = nullptr, .name = name, .run_inline = nullptr, .wait = {}, .waited = {}};
+  Call call{.machine = m,
+            .context = nullptr,
+            .name = name,
+            .run_inline = nullptr,
+            .wait = {},
+            .waited = {},
+            .unknown_reads = {}};
   Result result;
   {
     std::unique_lock lock(m.mutex);
@@ -136,7 +142,9 @@ Result enter(std::string_view name, Need need, Body body) {
     result = run_body(call, body);
     if (result == kSuccess) m.calls.charge(m.settings.prices->price(name, call.priced_bytes));
   }
-  return finish(call, result);
+  result = finish(call, result);
+  if (result == kSuccess && !call.unknown_reads.empty()) m.values.report(call.unknown_reads);
+  return result;
 }
 
 PerThreadScope::PerThreadScope() { ++per_thread_depth; }

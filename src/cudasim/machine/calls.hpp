@@ -20,6 +20,7 @@ namespace cudasim {
 
 struct Machine;
 struct ContextState;
+struct UnknownRead;
 using enum cu::Result;
 using cu::Result;
 
@@ -85,6 +86,7 @@ struct Call {
   std::vector<Mark> wait;          // marks that the call waits for before it returns
   Clock waited;                    // what is ordered before the host after that wait
   std::unique_lock<std::mutex>* lock = nullptr;
+  std::vector<UnknownRead> unknown_reads;  // by copies to the host, reported when the call succeeds
 
   void wait_for(const StreamRef& stream);
   // Waits in the middle of a body, without the machine's mutex. Throws Refusal if the machine was reset during the

@@ -32,6 +32,7 @@ Machine* new_machine() {
   try {
     m->settings = from_environment();
     m->checker.set_mode(m->settings.races);
+    m->values.turn(m->settings.values);
     for (const Fault& fault : m->settings.fail) m->calls.plan(fault);
   } catch (const std::invalid_argument& error) {
     m->bad_environment = error.what();
@@ -116,6 +117,7 @@ void Machine::reset() {
   findings.clear();
   checker = Checker(findings);
   checker.set_mode(settings.races);
+  values.forget_all();
   calls.drop_plans();
   calls.reset_counts();
   initialised = ending = false;

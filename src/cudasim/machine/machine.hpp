@@ -19,6 +19,7 @@
 #include "cudasim/machine/space.hpp"
 #include "cudasim/machine/store.hpp"
 #include "cudasim/machine/streams.hpp"
+#include "cudasim/machine/values.hpp"
 #include "cudasim/settings/settings.hpp"
 
 namespace cudasim {
@@ -93,6 +94,7 @@ struct Machine {
   CallLog calls;
   Findings findings;
   Checker checker{findings};
+  Values values;
   std::unique_ptr<Space> space;
   std::unique_ptr<Store> host_store;
   std::vector<std::unique_ptr<DeviceState>> devices;

@@ -171,6 +171,22 @@ std::vector<Mapping*> Space::tiles(std::uint64_t address, std::uint64_t size) {
   return run;
 }
 
+std::pair<std::uint64_t, std::uint64_t> Space::run_around(std::uint64_t address, const Range& reservation) {
+  auto it = mappings_.upper_bound(address);
+  if (it == mappings_.begin() || std::prev(it)->second.end() <= address) return {address, address};
+  const auto inside = std::prev(it);
+  std::uint64_t begin = inside->first, end = inside->second.end();
+  for (; it != mappings_.end() && it->first == end && end < reservation.address + reservation.size; ++it) {
+    end = it->second.end();
+  }
+  for (auto before = inside; before != mappings_.begin() && begin > reservation.address;) {
+    --before;
+    if (before->second.end() != begin) break;
+    begin = before->first;
+  }
+  return {begin, end};
+}
+
 void Space::unmap(const std::vector<Mapping*>& run) {
   if (run.empty()) return;
   const std::uint64_t begin = run.front()->address;

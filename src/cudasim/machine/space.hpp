@@ -2,14 +2,17 @@
 // it. Owns the host mappings, which make accessible addresses readable by the host; accesses to all others fault.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "abi/types.hpp"
 #include "cudasim/machine/advice.hpp"
 #include "cudasim/machine/checker.hpp"
+#include "cudasim/machine/contents.hpp"
 #include "cudasim/machine/store.hpp"
 
 namespace cudasim {
@@ -31,6 +34,7 @@ struct Physical : Placed {
   unsigned handles = 0;              // references that cuMemRelease drops
   cu::MemAllocationProp prop{};
   History history;
+  Contents contents;  // of memory of a device, while values are tracked
 
   char* data(std::uint64_t at) const { return store != nullptr ? store->data(offset + at) : direct + at; }
 };
@@ -93,6 +97,11 @@ class Space {
   Mapping* mapping_at(std::uint64_t address);
   // The mappings that tile [address, address + size) exactly; empty if they do not.
   std::vector<Mapping*> tiles(std::uint64_t address, std::uint64_t size);
+  // The memory of a reservation that is mapped without a gap around the address; empty if none is mapped there.
+  std::pair<std::uint64_t, std::uint64_t> run_around(std::uint64_t address, const Range& reservation);
+  // Calls visit(begin, end, mapping) for each part of [address, end); mapping is null where nothing is mapped.
+  template <typename Visit>
+  void each_part(std::uint64_t address, std::uint64_t end, const Visit& visit) const;
   void unmap(const std::vector<Mapping*>& run);
   // Makes the run visible to the host or hides it, according to its access bits. Throws std::bad_alloc at the host's
   // limits.
@@ -125,5 +134,19 @@ class Space {
   std::map<std::uint64_t, Range> ranges_;
   std::map<std::uint64_t, Mapping> mappings_;
 };
+
+template <typename Visit>
+void Space::each_part(std::uint64_t address, std::uint64_t end, const Visit& visit) const {
+  auto it = mappings_.upper_bound(address);
+  if (it != mappings_.begin() && std::prev(it)->second.end() > address) --it;
+  for (std::uint64_t at = address; at < end;) {
+    const Mapping* mapping = it != mappings_.end() && it->first <= at ? &it->second : nullptr;
+    const std::uint64_t next = mapping != nullptr ? mapping->end() : it != mappings_.end() ? it->first : end;
+    const std::uint64_t stop = std::min(end, next);
+    visit(at, stop, mapping);
+    if (mapping != nullptr) ++it;
+    at = stop;
+  }
+}
 
 }  // namespace cudasim

@@ -25,12 +25,7 @@ std::vector<StreamRef> implicit_predecessors(const StreamRef& stream) {
   const ContextRef& context = stream->context;
   std::vector<StreamRef> found;
   if (stream == context->legacy) {
-    // Not by asking every stream: programs have many, of which few or none are blocking.
-    found = context->blocking;
-    for (const auto& [thread, own] : context->per_thread) found.push_back(own.stream);
-    for (const StreamRef& other : context->destroyed) {
-      if (other->blocking()) found.push_back(other);
-    }
+    each_with_legacy(*context, [&](const StreamRef& other) { found.push_back(other); });
   } else if (stream->blocking() && context->legacy) {
     found.push_back(context->legacy);
   }
@@ -117,6 +112,7 @@ Mark submit(Call& call, const StreamRef& stream, Work work) {
   }
   pass_gates(*stream->context, stream->clock, work);
   if (m.checker.on()) show_to_checker(m, stream, work);
+  if (work.track && m.values.on()) work.track(call, work);
   const std::uint64_t delay = work.delayed ? m.settings.next_delay() : 0;
   // Work without effect in an idle stream is already done.
   if (!work.run && delay == 0 && work.after.empty() && stream->idle()) return stream->last();

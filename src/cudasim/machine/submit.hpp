@@ -43,6 +43,9 @@ struct Work {
   std::shared_ptr<const NodeParams> params{};          // how a graph describes it
   // For work without `run`, which is done at once in an idle stream: what to run if it has to wait.
   std::function<Result()> if_queued{};
+  // Changes the marks of known memory when the work is queued, and not when it is recorded. May replace `run`, for a
+  // copy that must not deliver what it finds. Called only while values are tracked.
+  std::function<void(Call&, Work&)> track{};
 };
 
 // Whether an address belongs to the driver, and not to pageable memory of the program.
@@ -57,6 +60,17 @@ bool is_default_stream(cu::Stream handle);
 
 // The live stream of a handle, or a default stream of the current context. Throws Refusal.
 StreamRef stream_of(Call& call, cu::Stream handle);
+
+// Calls visit(stream) for the streams that the legacy stream of a context waits for, which wait for it.
+template <typename Visit>
+void each_with_legacy(const ContextState& context, const Visit& visit) {
+  // Not by asking every stream: programs have many, of which few or none are blocking.
+  for (const StreamRef& stream : context.blocking) visit(stream);
+  for (const auto& [thread, own] : context.per_thread) visit(own.stream);
+  for (const StreamRef& stream : context.destroyed) {
+    if (stream->blocking()) visit(stream);
+  }
+}
 
 Mark submit(Call& call, const StreamRef& stream, Work work);
 

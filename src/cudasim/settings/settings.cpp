@@ -276,7 +276,7 @@ constexpr Set kSetBytes = [](Settings& s, std::string_view v) { s.*field = parse
 template <auto field>
 constexpr Get kGetNumber = [](const Settings& s) { return std::to_string(s.*field); };
 
-const std::array<Entry, 21> kEntries{{
+const std::array<Entry, 22> kEntries{{
     machine_entry("card", set_card, [](const Settings& s) { return s.card.path; }),
     machine_entry("devices", set_devices, kGetNumber<&Settings::devices>),
     machine_entry("memory", set_memory, get_memory),
@@ -299,6 +299,7 @@ const std::array<Entry, 21> kEntries{{
         "prices", [](Settings& s, std::string_view text) { s.prices = find_prices(text); },
         [](const Settings& s) { return s.prices->name(); }),
     behaviour_entry("races", set_races, get_races),
+    behaviour_entry("values", kSetSwitch<&Settings::values>, kGetSwitch<&Settings::values>),
     behaviour_entry("fail", set_fail, get_fail),
 }};
 

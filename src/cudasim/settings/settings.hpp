@@ -44,6 +44,7 @@ struct Settings {
   std::uint64_t other = 0;
   PriceTableRef prices = find_prices(kDefaultPrices);
   Races races = Races::kOff;
+  bool values = false;  // which bytes of device memory are known is tracked
   Dead dead = Dead::kReport;
   bool reuse = true;                // handles of destroyed objects are reused
   std::uint64_t address_space = 0;  // bytes that can be reserved; 0: no limit
