@@ -13,12 +13,15 @@ import os
 from typing import Any
 
 from .._sim.library import library
+from ..errors import UsageError
 
 __all__ = [
     "KNOWN",
     "MODES",
     "UNKNOWN",
+    "VARIABLE",
     "ZERO",
+    "checked_mode",
     "drain",
     "enable",
     "enter",
@@ -58,7 +61,14 @@ _ANSWERS = frozenset({"Query", "Drain"})
 
 def mode() -> str:
     """Which values a dry run computes: ``none``, ``control`` or ``all``. The environment says it."""
-    return os.environ.get(VARIABLE, "control")
+    return checked_mode(os.environ.get(VARIABLE) or MODES[1], VARIABLE)
+
+
+def checked_mode(value: object, name: str) -> str:
+    """The same mode, if there is one of this name."""
+    if value not in MODES:
+        raise UsageError(f"{name}={value!r} is not accepted; write one of {', '.join(map(repr, MODES))}")
+    return str(value)
 
 
 @functools.cache

@@ -35,9 +35,7 @@ class Computer:
         self.cupy = cupy
         self.array: type = cupy.ndarray
         self.everything = mode == "all"
-        self.stream: Callable[[], int] = cupy.cuda.stream.get_current_stream_ptr if hasattr(
-            cupy.cuda.stream, "get_current_stream_ptr"
-        ) else lambda: int(cupy.cuda.get_current_stream().ptr)
+        self.current_stream: Callable[[], Any] = cupy.cuda.get_current_stream
 
     def arrays(self, *values: Any) -> list[Any]:
         return [one for value in values for one in arrays.arrays_in(value, self.array)]
@@ -64,7 +62,7 @@ class Computer:
 
     def ready(self) -> bool:
         """Wait until memory can be read directly. Not possible while the stream is captured."""
-        return marks.drain(self.stream())
+        return marks.drain(self.current_stream().ptr)
 
     def unknown(self, outputs: Sequence[Any]) -> None:
         for one in outputs:
@@ -76,30 +74,27 @@ class Computer:
         outputs: Sequence[Any],
         evaluate: Callable[[], Any],
         spread: Callable[[list[Any]], Any] | None = None,
-    ) -> None:
+    ) -> bool:
         """Compute ``outputs`` from ``inputs``. ``spread``: from what is known of the inputs to what is of the output."""
-        if not outputs:
-            return
         if not self.wants(inputs, outputs) or not self.ready():
             self.unknown(outputs)
-            return
-        known, states = True, []
-        for one in inputs:
-            state = arrays.known_elements(one)
-            states.append(state)
+            return False
+        states = [arrays.known_elements(one) for one in inputs]
+        known: Any = True
+        for one, state in zip(inputs, states, strict=True):
             if state is not True:
                 known = False
                 arrays.settle(one)
         found = evaluated(evaluate)
-        values = found if isinstance(found, (tuple, list)) and len(outputs) == len(found) > 1 else (found,)
+        values = found if isinstance(found, (tuple, list)) and len(outputs) == len(found) else (found,)
         if found is None or len(values) != len(outputs):
             self.unknown(outputs)
-            return
-        result: Any = known
-        if not known and spread is not None:
-            result = evaluated(lambda: spread(states))
+            return False
+        if known is False and spread is not None:
+            known = evaluated(lambda: spread(states))
         for one, value in zip(outputs, values, strict=True):
-            self.put(one, value, result)
+            self.put(one, value, known)
+        return True
 
     def put(self, output: Any, value: Any, known: Any) -> None:
         """Write one output, and say what is known of it."""
@@ -130,16 +125,22 @@ class Computer:
     ) -> Any:
         """Run CuPy's operation, and compute its results with a function of NumPy that has the same arguments."""
         result = self.run(original, arguments, named)
-        outputs = self.arrays(result)
-        given = self.arrays(arguments, named)
-        inputs = [one for one in given if not any(one is output for output in outputs)]
-        fresh = [one for one in outputs if one is named.get("out") or not any(arrays.overlap(one, i) for i in given)]
-        if fresh:
-            in_memory = {id(one) for one in fresh}
-            written = [one for one in outputs if id(one) in in_memory or any(one is i for i in given)]
-            if len(written) == len(outputs):
-                self.fill(inputs, outputs, lambda: self.call(twin, arguments, named, outputs), spread)
+        self.complete(result, twin, arguments, named, spread)
         return result
+
+    def complete(
+        self,
+        result: Any,
+        twin: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        spread: Callable[..., Any] | None = None,
+    ) -> None:
+        """Compute the results of an operation that ran. Views of its arguments are what they were."""
+        outputs = self.arrays(result)
+        inputs = [one for one in self.arrays(arguments, named) if not any(one is output for output in outputs)]
+        if not any(arrays.overlap(output, one) for output in outputs for one in inputs):
+            self.fill(inputs, outputs, lambda: self.call(twin, arguments, named, outputs), spread)
 
     def call(self, twin: Callable[..., Any], arguments: Any, named: dict[str, Any], outputs: Sequence[Any]) -> Any:
         """A function of NumPy on the memory of CuPy's arrays."""

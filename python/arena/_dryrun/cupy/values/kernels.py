@@ -1,0 +1,106 @@
+"""Kernels: reductions that NumPy has, and those of users, whose results stay unknown.
+
+A kernel of a user changes what its declared outputs hold, or, for a raw kernel, all arrays that it gets. The driver
+would mark the whole memory that they are part of, which is CuPy's pool.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import numpy
+
+from ... import marks
+from . import arrays
+from .compute import Computer, inside
+from .slots import replace
+
+__all__ = ["install"]
+
+_NAMES = re.compile(r"^cupy_(\w+?)(_with_dtype|_complex_dtype|_auto_dtype)?$")
+# Kernels of CuPy itself: the last argument is the output, if it is given.
+_COPIES = frozenset({"cupy_fill"})
+
+
+def install(cupy: Any, computer: Computer) -> None:
+    """Have calls of kernels computed or marked."""
+    from cupy._core import _kernel, _reduction, raw
+
+    install_reductions(_reduction._SimpleReductionKernel, computer)
+    for kind in (_kernel.ElementwiseKernel, _reduction.ReductionKernel):
+        install_declared(kind, computer)
+    install_raw(raw.RawKernel, computer)
+
+
+def install_reductions(kind: type, computer: Computer) -> None:
+    original = kind.__call__  # type: ignore[operator]
+
+    def __call__(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(a, computer.array):
+            return original(self, a, *args, **kwargs)
+        marks.enter()
+        try:
+            result = original(self, a, *args, **kwargs)
+        finally:
+            marks.leave()
+        if isinstance(result, computer.array):
+            computer.fill([a], [result], functools.partial(reduced, self.name, a, result, args, kwargs))
+        return result
+
+    replace(kind, "__call__", __call__)
+
+
+def reduced(name: str, a: Any, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """NumPy's value of a reduction of CuPy, which has the arguments (a, axis, dtype, out, keepdims)."""
+    given = dict(zip(("axis", "dtype", "out", "keepdims"), args, strict=False)) | kwargs
+    found = _NAMES.match(name)
+    twin = getattr(numpy, found[1], None) if found else None
+    if twin is None:
+        return None
+    options: dict[str, Any] = {"axis": given.get("axis"), "keepdims": bool(given.get("keepdims"))}
+    if found and found[1] in ("sum", "prod", "nansum", "nanprod"):
+        options["dtype"] = output.dtype
+    return twin(arrays.alias(a), **options)
+
+
+def install_declared(kind: type, computer: Computer) -> None:
+    original = kind.__call__  # type: ignore[operator]
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        marks.enter()
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            marks.leave()
+        if self.name in _COPIES:
+            copied(args, computer.arrays(result) or computer.arrays(args[1:]))
+        elif not inside.value:
+            computer.unknown(computer.arrays(result, args[self.nin :], kwargs.get("out")))
+        return result
+
+    def copied(args: tuple[Any, ...], outputs: list[Any]) -> None:
+        value = arrays.mapped(args[0], computer.array) if isinstance(args[0], computer.array) else args[0]
+        inputs = computer.arrays(args[:1])
+        computer.fill(inputs, outputs, lambda: numpy.broadcast_to(value, outputs[0].shape))
+
+    replace(kind, "__call__", __call__)
+
+
+def install_raw(kind: type, computer: Computer) -> None:
+    original = kind.__call__  # type: ignore[operator]
+
+    def __call__(self: Any, grid: Any, block: Any, args: Any, **kwargs: Any) -> Any:
+        given = [one for one in args if isinstance(one, computer.array)]
+        if len(given) + sum(isinstance(one, (numpy.generic, float, bool)) for one in args) < len(args):
+            return original(self, grid, block, args, **kwargs)  # may have addresses: the driver finds what they are of
+        marks.enter()
+        try:
+            result = original(self, grid, block, args, **kwargs)
+        finally:
+            marks.leave()
+        computer.unknown(given)
+        return result
+
+    replace(kind, "__call__", __call__)
