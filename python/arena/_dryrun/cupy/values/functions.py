@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy
 
+from ... import marks
+from . import arrays
 from .compute import Computer, inside
 from .indexing import counted
 from .methods import change
@@ -34,7 +36,7 @@ _LEFT_ALONE = frozenset(
     "vectorize who zeros zeros_like put putmask place fill_diagonal apply_along_axis apply_over_axes piecewise "
     "put_along_axis array_repr array_str array2string format_float_positional format_float_scientific".split()
 )
-_LIBRARIES = frozenset("einsum tensordot inner outer vdot kron bincount histogram histogram2d histogramdd".split())
+_LIBRARIES = frozenset("einsum tensordot inner outer vdot kron bincount cumprod cumsum histogram histogram2d histogramdd".split())
 _IN_PLACE = ("fill_diagonal", "place", "putmask", "put_along_axis")
 # Modules that call libraries, and have no counterpart here. They are imported when a program needs them.
 UNSEEN = frozenset({"cupy.cublas", "cupyx.cusolver", "cupyx.cusparse", "cupyx.cutensor", "cupyx.lapack"})
@@ -50,6 +52,7 @@ def install(cupy: Any, computer: Computer) -> None:
                 patch(function, as_a_whole(computer, function, twin) if always else completed(computer, function, twin))
     for name in _IN_PLACE:
         patch(getattr(cupy, name), in_place(computer, getattr(cupy, name), getattr(numpy, name)))
+    install_flat(cupy.flatiter, computer)
     patch(cupy.argwhere, argwhere(computer, cupy.argwhere))
     install_products(cupy, computer)
 
@@ -71,7 +74,11 @@ def patch(function: Any, wrapper: Function) -> None:
 def completed(computer: Computer, original: Function, twin: Function) -> Function:
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+        marks.enter()
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            marks.leave()
         if not inside.value:
             outputs = computer.arrays(result)
             if outputs and not all(computer.is_known(one) for one in outputs):
@@ -113,6 +120,26 @@ def argwhere(computer: Computer, original: Function) -> Function:
             return computer.whole(original, numpy.argwhere, (a,), {})
 
     return function
+
+
+def install_flat(kind: Any, computer: Computer) -> None:
+    """Elements and slices of ``array.flat``."""
+    get, put = kind.__getitem__, kind.__setitem__
+
+    @functools.wraps(get)
+    def __getitem__(self: Any, ind: Any) -> Any:
+        result = computer.run(get, (self, ind), {})
+        computer.fill([self.base], computer.arrays(result), lambda: numpy.asarray(arrays.alias(self.base).flat[ind]))
+        return result
+
+    @functools.wraps(put)
+    def __setitem__(self: Any, ind: Any, value: Any) -> None:
+        computer.run(put, (self, ind, value), {})
+        inputs = [self.base, *computer.arrays(value)]
+        flat = arrays.alias(self.base).flat
+        change(computer, [self.base], inputs, lambda: flat.__setitem__(ind, arrays.mapped(value, computer.array)))
+
+    kind.__getitem__, kind.__setitem__ = __getitem__, __setitem__
 
 
 def install_products(cupy: Any, computer: Computer) -> None:

@@ -52,8 +52,8 @@ def install(cupy: Any, computer: Computer) -> None:
 def evaluated(function: Any, args: Any, writes: bool = True) -> Any:
     """What a function computes of NumPy's arrays, and whether it may write them."""
     for one in args:
-        if isinstance(one, numpy.ndarray):
-            one.setflags(write=writes)
+        if isinstance(one, numpy.ndarray) and not writes:
+            one.setflags(write=False)
     _evaluating.value = True
     try:
         return function(*args)

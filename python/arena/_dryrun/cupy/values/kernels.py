@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -19,9 +20,14 @@ from .slots import replace
 
 __all__ = ["install"]
 
+Function = Callable[..., Any]
+
 _NAMES = re.compile(r"^cupy_(\w+?)(_with_dtype|_complex_dtype|_auto_dtype)?$")
-# Kernels of CuPy itself: the last argument is the output, if it is given.
-_COPIES = frozenset({"cupy_fill"})
+# Kernels of CuPy itself that other operations wait for, as functions of their inputs.
+_OWN: dict[str, Function] = {
+    "cupy_fill": lambda value: value,
+    "first_nonzero": lambda array, size: numpy.flatnonzero(numpy.append(array, True))[0],
+}
 
 
 def install(cupy: Any, computer: Computer) -> None:
@@ -74,16 +80,15 @@ def install_declared(kind: type, computer: Computer) -> None:
             result = original(self, *args, **kwargs)
         finally:
             marks.leave()
-        if self.name in _COPIES:
-            copied(args, computer.arrays(result) or computer.arrays(args[1:]))
+        if self.name in _OWN:
+            own(_OWN[self.name], args[: self.nin], computer.arrays(result) or computer.arrays(args[self.nin :]))
         elif not inside.value:
             computer.unknown(computer.arrays(result, args[self.nin :], kwargs.get("out")))
         return result
 
-    def copied(args: tuple[Any, ...], outputs: list[Any]) -> None:
-        value = arrays.mapped(args[0], computer.array) if isinstance(args[0], computer.array) else args[0]
-        inputs = computer.arrays(args[:1])
-        computer.fill(inputs, outputs, lambda: numpy.broadcast_to(value, outputs[0].shape))
+    def own(twin: Function, given: tuple[Any, ...], outputs: list[Any]) -> None:
+        values = arrays.mapped(given, computer.array)
+        computer.fill(computer.arrays(given), outputs, lambda: numpy.broadcast_to(twin(*values), outputs[0].shape))
 
     replace(kind, "__call__", __call__)
 
