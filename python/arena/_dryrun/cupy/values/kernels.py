@@ -17,6 +17,7 @@ from ... import marks
 from . import arrays
 from .compute import Computer, inside
 from .slots import replace
+from .ufuncs import broadcast
 
 __all__ = ["install"]
 
@@ -26,6 +27,11 @@ _NAMES = re.compile(r"^cupy_(\w+?)(_with_dtype|_complex_dtype|_auto_dtype)?$")
 # Kernels of CuPy itself that other operations wait for, as functions of their inputs.
 _OWN: dict[str, Function] = {
     "cupy_fill": lambda value: value,
+    "cupy_exists_kernel": lambda x, bins, _, invert: numpy.isin(x, bins, invert=bool(invert)),
+    "cupy_exists_and_searchsorted_kernel": lambda x, bins, _, invert: (
+        numpy.isin(x, bins, invert=bool(invert)),
+        numpy.searchsorted(bins, x),
+    ),
     "first_nonzero": lambda array, size: numpy.flatnonzero(numpy.append(array, True))[0],
 }
 
@@ -88,7 +94,7 @@ def install_declared(kind: type, computer: Computer) -> None:
 
     def own(twin: Function, given: tuple[Any, ...], outputs: list[Any]) -> None:
         values = arrays.mapped(given, computer.array)
-        computer.fill(computer.arrays(given), outputs, lambda: numpy.broadcast_to(twin(*values), outputs[0].shape))
+        computer.fill(computer.arrays(given), outputs, lambda: broadcast(twin(*values), outputs))
 
     replace(kind, "__call__", __call__)
 

@@ -15,7 +15,7 @@ from .compute import Computer, evaluated
 from .fusing import is_evaluating
 from .slots import replace
 
-__all__ = ["install", "twin_of"]
+__all__ = ["broadcast", "install", "twin_of"]
 
 Function = Callable[..., Any]
 
