@@ -455,7 +455,9 @@ def card(name: str | os.PathLike[str]) -> Card:
     return find_card(name)
 
 
-def dryrun(card: str | os.PathLike[str] = "rtx4090", memory: Size | None = None) -> AbstractContextManager[Card]:
+def dryrun(
+    card: str | os.PathLike[str] = "rtx4090", memory: Size | None = None, values: str = "control"
+) -> AbstractContextManager[Card]:
     """Give this process a simulated GPU on which PyTorch and CuPy run, for tests: kernels are skipped.
 
     Enter it before anything imports ``torch`` or ``cupy``, and in a test suite once, in ``conftest.py``::
@@ -467,8 +469,9 @@ def dryrun(card: str | os.PathLike[str] = "rtx4090", memory: Size | None = None)
 
     Raises :class:`ArenaError` if NVIDIA's own libraries are loaded already. The device stays simulated afterwards: what
     a framework found it keeps. At the end of the ``with`` block memory that frameworks cached is returned. A process
-    has one card; ``memory`` changes its size. ``docs/dryrun.md`` says what to expect.
+    has one card; ``memory`` changes its size. ``values`` says which results are computed on the host: ``"control"``
+    those of small operations, ``"all"`` all that can be, ``"none"`` none. ``docs/dryrun.md`` says what to expect.
     """
     from ._dryrun.in_process import dryrun as run  # late: _dryrun is above the simulated driver, which it uses
 
-    return run(card, memory)
+    return run(card, memory, values)

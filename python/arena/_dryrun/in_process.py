@@ -17,6 +17,7 @@ from .._sim.library import library
 from .._util.sizes import Size, parse_size
 from ..errors import ArenaError, UsageError
 from . import cupy as dry_cupy
+from . import marks
 from .libraries import foreign_libraries, libraries
 
 __all__ = ["dryrun"]
@@ -26,23 +27,30 @@ _device: tuple[str, int] | None = None  # what this process simulates
 
 
 @contextlib.contextmanager
-def dryrun(card: str | os.PathLike[str] = "rtx4090", memory: Size | None = None) -> Iterator[Card]:
+def dryrun(
+    card: str | os.PathLike[str] = "rtx4090", memory: Size | None = None, values: str = "control"
+) -> Iterator[Card]:
     """See :func:`arena.sim.dryrun`."""
     profile = find_card(card)
     size = profile.memory if memory is None else parse_size(memory, profile.memory, "memory")
     if not size:
         raise UsageError(f"memory={memory!r} leaves nothing; give a size")
-    begin(profile, size)
+    begin(profile, size, marks.checked_mode(values, "values"))
     try:
         yield profile
     finally:
         give_back()
 
 
-def begin(profile: Card, size: int) -> None:
+def begin(profile: Card, size: int, values: str = "control") -> None:
     global _device
     wanted = (str(profile.path), size)
     if _device is not None:
+        if values != marks.mode():
+            raise ArenaError(
+                f"this process computes values={marks.mode()!r} already, and frameworks are imported for that; test "
+                f"with values={values!r} in a process of its own"
+            )
         if _device != wanted:
             raise ArenaError(
                 f"this process simulates {_device[0]} with {_device[1]:,} bytes already, and frameworks keep what they "
@@ -61,6 +69,7 @@ def begin(profile: Card, size: int) -> None:
     for file in files:
         if file != library():
             _open.append(ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL))
+    os.environ[marks.VARIABLE] = values  # for processes that the test starts, too
     dry_cupy.enable()
     _device = wanted
 

@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from ..._util.imports import after_import
 from ...errors import ArenaError
+from .. import marks
 from ..libraries import FOLDER, loaded_libraries
 from .build import built_modules, cache_folder, folder_of, module_file, toolkit
 from .installed import Installed, find_cupy, read_cupy
 from .recipe import MODULES
+from .values import install
 
 __all__ = ["disable", "enable"]
 
@@ -83,8 +86,8 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def enable() -> None:
-    """Have CuPy use the modules for dry runs from now on, if it is imported in this process."""
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+    """Have CuPy use the modules for dry runs from now on, if it is imported in this process, and compute values."""
+    if is_enabled():
         return
     if late := sorted(_NAMES & sys.modules.keys()):
         raise ArenaError(
@@ -93,6 +96,18 @@ def enable() -> None:
     finder = Finder()
     finder.set(_KERNELS, _kernel_cache())
     sys.meta_path.insert(0, finder)
+    after_import("cupy", _compute)
+
+
+def _compute(cupy: ModuleType) -> None:
+    """Have CuPy's values computed, as the environment says."""
+    if (mode := marks.mode()) != "none" and is_enabled():
+        install(cupy, mode)
+
+
+def is_enabled() -> bool:
+    """Whether CuPy is imported for a dry run."""
+    return any(isinstance(finder, Finder) for finder in sys.meta_path)
 
 
 def disable() -> None:

@@ -1,0 +1,146 @@
+"""Indexing with arrays, and results whose size is a value: it is counted before CuPy asks the device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+
+from ... import marks
+from . import arrays
+from .compute import LIMIT, Computer, evaluated
+
+__all__ = ["Indexing", "counted"]
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
+_SCATTERS = {
+    "update": None,
+    "add": numpy.add,
+    "sub": numpy.subtract,
+    "max": numpy.maximum,
+    "min": numpy.minimum,
+    "and": numpy.bitwise_and,
+    "or": numpy.bitwise_or,
+    "xor": numpy.bitwise_xor,
+}
+
+
+def is_basic(index: Any) -> bool:
+    """Whether indexing gives a view."""
+    kind = type(index)
+    if kind is tuple:
+        return all(type(one) in _BASIC or isinstance(one, numpy.integer) for one in index)
+    return kind in _BASIC or isinstance(index, numpy.integer)
+
+
+@contextlib.contextmanager
+def counted(computer: Computer, conditions: list[Any]) -> Iterator[None]:
+    """Tell the driver how many elements are not zero, which CuPy sums on the device and copies to the host."""
+    for one in conditions if computer.ready() else ():
+        if not one.size or not isinstance(one, numpy.ndarray) and not computer.is_known(one):
+            continue
+        held = arrays.alias(one) if isinstance(one, computer.array) else one
+        count = numpy.count_nonzero(held)
+        marks.expect((numpy.int32 if one.size < 1 << 31 else numpy.int64)(count).tobytes())
+    try:
+        yield
+    finally:
+        marks.forget()
+
+
+class Indexing:
+    """``a[index]`` and ``a[index] = value``, where the index has arrays."""
+
+    def __init__(self, computer: Computer, base: Any) -> None:
+        self.computer = computer
+        self.get, self.set, self.scatter = base.__getitem__, base.__setitem__, base._scatter_op
+
+    def conditions(self, index: Any) -> list[Any]:
+        """The masks in an index. All of them, or none if one is not known, so that the line stays in order."""
+        found = []
+        for one in index if type(index) is tuple else (index,):
+            if isinstance(one, self.computer.array):
+                if one.dtype.kind == "b":
+                    found.append(one)
+            elif isinstance(one, (list, tuple, bool, numpy.bool_, numpy.ndarray)):
+                mask = evaluated(functools.partial(numpy.asarray, one))
+                if mask is not None and mask.dtype.kind == "b":
+                    found.append(mask)
+        known = all(isinstance(one, numpy.ndarray) or self.computer.is_known(one) for one in found)
+        return found if known else []
+
+    def mapped(self, index: Any) -> Any:
+        """An index for NumPy, of CuPy's arrays and of lists that CuPy would have copied to the device."""
+        return arrays.mapped(index, self.computer.array)
+
+    def __getitem__(self, array: Any, index: Any) -> Any:
+        if is_basic(index) or array.dtype.fields is not None:
+            return self.get(array, index)
+        computer = self.computer
+        with counted(computer, self.conditions(index)):
+            result = computer.run(self.get, (array, index), {})
+        inputs = [array, *computer.arrays(index)]
+        if not arrays.overlap(array, result):
+            here = functools.partial(numpy.ndarray.__getitem__, arrays.alias(array))
+            computer.fill(inputs, [result], lambda: here(self.mapped(index)), self.spread(array, index))
+        return result
+
+    def spread(self, array: Any, index: Any) -> Callable[[list[Any]], Any]:
+        def known(states: list[Any]) -> Any:
+            if not all(state is True for state in states[1:]):
+                return False
+            return numpy.broadcast_to(states[0], array.shape)[self.mapped(index)]
+
+        return known
+
+    def __setitem__(self, array: Any, index: Any, value: Any) -> None:
+        self.update(array, index, value, "update", functools.partial(self.set, array, index, value))
+
+    def scatter_op(self, array: Any, index: Any, value: Any, op: str) -> None:
+        """``cupy.add.at`` and the like."""
+        self.update(array, index, value, op, functools.partial(self.scatter, array, index, value, op))
+
+    def update(self, array: Any, index: Any, value: Any, op: str, original: Callable[[], Any]) -> None:
+        if is_basic(index) or array.dtype.fields is not None:
+            original()
+            return
+        computer = self.computer
+        with counted(computer, self.conditions(index)):
+            computer.run(original, (), {})
+        given = computer.arrays(index, value)
+        known = self.is_known(array, given)
+        if not (known or computer.wants([array, *given], [array])) or not computer.ready():
+            computer.unknown([array])
+            return
+        before = True if known else arrays.known_elements(array)
+        for one in [] if known else [array, *given]:
+            arrays.settle(one)
+        if evaluated(lambda: self.write(arrays.alias(array), index, value, op)) is None:
+            computer.unknown([array])
+        elif not known:
+            arrays.mark_elements(array, self.after(array, before, index, value))
+
+    def is_known(self, array: Any, given: list[Any]) -> bool:
+        """Whether all is known, and little is to be done."""
+        few = sum(one.size for one in given) <= LIMIT
+        return few and all(self.computer.is_known(one) for one in [array, *given])
+
+    def write(self, target: Any, index: Any, value: Any, op: str) -> bool:
+        place, new = self.mapped(index), self.mapped(value)
+        if _SCATTERS[op] is None:
+            target[place] = new
+        else:
+            _SCATTERS[op].at(target, place, new)  # type: ignore[union-attr]
+        return True
+
+    def after(self, array: Any, before: Any, index: Any, value: Any) -> Any:
+        """What is known of an array whose elements at an index were written."""
+        if not all(self.computer.is_known(one) for one in self.computer.arrays(index)):
+            return False
+        known = numpy.array(numpy.broadcast_to(before, array.shape))
+        new = all(self.computer.is_known(one) for one in self.computer.arrays(value))
+        known[self.mapped(index)] = new
+        return known
