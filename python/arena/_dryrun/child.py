@@ -22,12 +22,12 @@ from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
 from . import cupy as dry_cupy
-from . import reads, unknown
+from . import marks, reads, unknown
+from . import torch as dry_torch
 from .cupy_pool import WatchedCuPy
 from .endless import Clockwork, Sample
 from .ends import StepCounter, Stop, watch_exits
 from .frameworks import WatchedTorch, failure_of, line_of
-from .torch import values as torch_values
 
 __all__ = ["FACTS", "HISTORY", "main"]
 
@@ -61,9 +61,9 @@ class DrySession(Session):
         self.steps.wait()
         dry_cupy.enable()
         watch_exits(self)
-        if values() != "none":
+        if marks.mode() != "none":
             reads.begin()
-            torch_values.enable(values())
+            dry_torch.enable(marks.mode())
         self.clockwork.start()
 
     def cancel(self) -> None:
@@ -88,7 +88,7 @@ class DrySession(Session):
     def finish(self) -> None:
         super().finish()
         self.clockwork.done.set()
-        if os.getpid() == self.process and values() != "none":
+        if os.getpid() == self.process and marks.mode() != "none":
             reads.end()
 
     def note(self, error: BaseException) -> None:
@@ -101,7 +101,7 @@ class DrySession(Session):
 
     def facts(self) -> dict[str, Any]:
         seconds = time.monotonic() - self.began
-        torch_values.sized_facts()
+        dry_torch.sized_facts()
         return {
             **super().facts(),
             "seconds": seconds,
@@ -128,11 +128,6 @@ class DrySession(Session):
     def emit(self, facts: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the folder is gone: nobody waits for it any more
             files.write(self.folder / FACTS, [json.dumps(facts).encode()])
-
-
-def values() -> str:
-    """Which values are computed: ``control``, ``none`` or ``all``."""
-    return os.environ.get("ARENA_VALUES") or "none"
 
 
 def driver_facts() -> dict[str, int] | None:

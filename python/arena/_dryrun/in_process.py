@@ -18,6 +18,7 @@ from .._util.sizes import Size, parse_size
 from ..errors import ArenaError, UsageError
 from . import cupy as dry_cupy
 from . import marks
+from . import torch as dry_torch
 from .libraries import foreign_libraries, libraries
 
 __all__ = ["dryrun"]
@@ -70,7 +71,9 @@ def begin(profile: Card, size: int, values: str = "control") -> None:
         if file != library():
             _open.append(ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL))
     os.environ[marks.VARIABLE] = values  # for processes that the test starts, too
+    marks.enable(values != "none")
     dry_cupy.enable()
+    dry_torch.enable(values)
     _device = wanted
 
 

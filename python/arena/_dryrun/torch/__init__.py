@@ -6,6 +6,6 @@ PyTorch by :mod:`build`, wraps its kernels for the device; :mod:`values` loads i
 
 from __future__ import annotations
 
-from .values import enable
+from .values import enable, problem, sized_facts
 
-__all__ = ["enable"]
+__all__ = ["enable", "problem", "sized_facts"]

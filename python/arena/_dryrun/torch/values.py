@@ -18,9 +18,8 @@ from ..assume import Assumptions, Value
 from ..source import Place, here
 from .build import built_extension
 
-__all__ = ["MODES", "enable", "problem", "sized_facts"]
+__all__ = ["enable", "problem", "sized_facts"]
 
-MODES = ("none", "control", "all")
 WITH_KERNELS = ("torchvision", "torchaudio")  # register operators of their own when they are imported
 # PyTorch's names of types, as C++ has them.
 TYPES = {
@@ -47,13 +46,17 @@ class _Sized(ctypes.Structure):
 
 
 _lock = threading.Lock()
+_is_enabled = False
 _extension: ctypes.CDLL | None = None
 _problem = ""
 
 
 def enable(mode: str) -> None:
-    """Compute values from the import of PyTorch on: ``control`` or ``all``."""
-    if mode != "none":
+    """Compute values from the import of PyTorch on: ``control`` or ``all``. The first call in a process counts."""
+    global _is_enabled
+    with _lock:
+        is_first, _is_enabled = not _is_enabled, True
+    if is_first and mode != "none":
         after_import("torch", functools.partial(_begin, mode))
 
 

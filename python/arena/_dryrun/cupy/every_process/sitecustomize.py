@@ -1,7 +1,7 @@
-"""Runs when a Python process of a dry run starts, so that CuPy also runs dry in processes that the program starts.
+"""Runs when a Python process of a dry run starts, so that CuPy and PyTorch also run dry in processes that the program starts.
 
 Python imports the first module of this name on its path, and PYTHONPATH has this folder first. Nothing of arena is
-imported before the process imports CuPy.
+imported before the process imports one of them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,29 @@ import sys
 from importlib.machinery import ModuleSpec
 
 
-class _AtCupysImport:
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "cupy":
-            return None
-        sys.meta_path.remove(_AtCupysImport)
-        from arena._dryrun.cupy import enable  # late: most processes need none of it
+class _AtImport:
+    """Finds a framework where the others find it, after it was prepared."""
 
-        enable()
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        prepare(name)
         return importlib.util.find_spec(name)
+
+
+def prepare(name: str) -> None:
+    if name == "cupy":
+        from arena._dryrun import cupy  # late: most processes need none of it
+
+        cupy.enable()
+    else:
+        from arena._dryrun import marks, torch  # late: the same
+
+        torch.enable(marks.mode())
 
 
 def _next() -> None:
@@ -38,5 +51,5 @@ def _next() -> None:
         sys.modules["sitecustomize"] = ours
 
 
-sys.meta_path.insert(0, _AtCupysImport)
+sys.meta_path[:0] = [_AtImport("cupy"), _AtImport("torch")]
 _next()
