@@ -28,7 +28,8 @@ Operand operand(const IValue& value) {
     if (is_plain(tensor)) return {alias(tensor), known_elements(tensor)};
     return {tensor, at::ones(tensor.sizes(), at::kBool)};
   }
-  const at::Tensor number = value.isScalar() ? at::ones({}, at::kDouble).fill_(value.toScalar()) : at::ones({}, at::kDouble);
+  const at::Tensor number =
+      value.isScalar() ? at::ones({}, at::kDouble).fill_(value.toScalar()) : at::ones({}, at::kDouble);
   return {number, at::ones({}, at::kBool)};
 }
 
@@ -55,8 +56,8 @@ at::Tensor absorbing(const Stack& arguments, bool decides) {
 at::Tensor select(const Stack& arguments) {
   const Operand condition = operand(arguments[0]);
   if (arguments.size() < 3) return at::logical_and(condition.known, at::ones({}, at::kBool));
-  return at::logical_and(condition.known, at::where(is_true(condition.values), operand(arguments[1]).known,
-                                                    operand(arguments[2]).known));
+  return at::logical_and(
+      condition.known, at::where(is_true(condition.values), operand(arguments[1]).known, operand(arguments[2]).known));
 }
 
 at::Tensor masked_fill(const Stack& arguments) {
@@ -99,8 +100,9 @@ std::optional<at::Tensor> moved(const c10::OperatorHandle& op, const Traits& tra
         c10::List<std::optional<at::Tensor>> list;
         for (const IValue& part : one.toListRef()) {
           const bool is_there = part.isTensor() && part.toTensor().defined();
-          list.push_back(!is_there ? std::nullopt
-                                   : std::optional(is_plain(part.toTensor()) ? alias(part.toTensor()) : part.toTensor()));
+          list.push_back(!is_there
+                             ? std::nullopt
+                             : std::optional(is_plain(part.toTensor()) ? alias(part.toTensor()) : part.toTensor()));
         }
         flags.emplace_back(std::move(list));
       } else {

@@ -30,10 +30,10 @@ Knowledge knowledge_of(const Traits& traits, const Stack& stack, std::size_t arg
 
 // What a call gives on the host.
 struct HostResults {
-  std::vector<IValue> results;              // by result of the operator
-  std::vector<IValue> written;              // by argument; none where it is not written
-  std::optional<at::Tensor> known;          // elements of the first result that are known, if that differs between them
-  bool is_known = false;                    // all of them
+  std::vector<IValue> results;      // by result of the operator
+  std::vector<IValue> written;      // by argument; none where it is not written
+  std::optional<at::Tensor> known;  // elements of the first result that are known, if that differs between them
+  bool is_known = false;            // all of them
 };
 
 // Calls the CPU kernel with the arguments on top of the stack, which stay there. Tensors that it writes are copies.

@@ -17,8 +17,8 @@ std::uint64_t address_of(const at::Tensor& tensor) { return reinterpret_cast<std
 
 // Rows of bytes that follow each other without a gap, `count` of them.
 struct Rows {
-  std::uint64_t first = 0;  // address
-  std::uint64_t size = 0;   // bytes of each
+  std::uint64_t first = 0;                   // address
+  std::uint64_t size = 0;                    // bytes of each
   std::vector<std::int64_t> sizes, strides;  // of the dimensions that remain; strides in bytes
   std::int64_t count = 1;
   std::uint64_t span = 0;  // bytes from the first to the last
@@ -86,7 +86,8 @@ at::Tensor alias(const at::Tensor& tensor) {
 
 Knowledge knowledge(const at::Tensor& tensor) {
   if (tensor.is_non_overlapping_and_dense()) {
-    return tensor.numel() == 0 ? Knowledge::kAll : static_cast<Knowledge>(marks.query(address_of(tensor), tensor.nbytes()));
+    return tensor.numel() == 0 ? Knowledge::kAll
+                               : static_cast<Knowledge>(marks.query(address_of(tensor), tensor.nbytes()));
   }
   const Rows rows = rows_of(tensor);
   if (rows.size == 0) return Knowledge::kAll;
@@ -136,7 +137,8 @@ at::Tensor known_elements(const at::Tensor& tensor) {
     std::int64_t offset = 0;
     for (std::size_t d = 0; d < index.size(); ++d) offset += index[d] * tensor.stride(static_cast<std::int64_t>(d));
     out[i] = marks.query(base + static_cast<std::uint64_t>(offset) * width, width) == 1;
-    for (std::size_t d = index.size(); d-- > 0 && ++index[d] == tensor.size(static_cast<std::int64_t>(d));) index[d] = 0;
+    for (std::size_t d = index.size(); d-- > 0 && ++index[d] == tensor.size(static_cast<std::int64_t>(d));)
+      index[d] = 0;
   }
   return known;
 }
@@ -158,7 +160,8 @@ void mark_elements(const at::Tensor& tensor, const at::Tensor& known) {
     for (std::size_t d = 0; d < index.size(); ++d) offset += index[d] * tensor.stride(static_cast<std::int64_t>(d));
     marks.mark(base + static_cast<std::uint64_t>(offset) * width, width,
                static_cast<int>(in[i] ? State::kKnown : State::kZero));
-    for (std::size_t d = index.size(); d-- > 0 && ++index[d] == tensor.size(static_cast<std::int64_t>(d));) index[d] = 0;
+    for (std::size_t d = index.size(); d-- > 0 && ++index[d] == tensor.size(static_cast<std::int64_t>(d));)
+      index[d] = 0;
   }
 }
 
@@ -184,8 +187,6 @@ bool store(const at::Tensor& target, const at::Tensor& value) {
   return true;
 }
 
-bool drain(c10::DeviceIndex device) {
-  return marks.drain(c10::cuda::getCurrentCUDAStream(device).stream()) != 1;
-}
+bool drain(c10::DeviceIndex device) { return marks.drain(c10::cuda::getCurrentCUDAStream(device).stream()) != 1; }
 
 }  // namespace arena::values

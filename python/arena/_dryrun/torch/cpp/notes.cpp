@@ -52,9 +52,7 @@ Table& table() {
   return only;
 }
 
-std::uint64_t memory_of(const at::Tensor& tensor) {
-  return reinterpret_cast<std::uint64_t>(tensor.storage().data());
-}
+std::uint64_t memory_of(const at::Tensor& tensor) { return reinterpret_cast<std::uint64_t>(tensor.storage().data()); }
 
 // With what number of elements a size goes along: itself or, for no element at all, any that is empty.
 bool follows(const at::Tensor& tensor, std::int64_t count) {
@@ -82,10 +80,10 @@ void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, 
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   t.add(memory_of(result), {.id = id,
-                             .count = count,
-                             .most = most,
-                             .bytes = static_cast<std::int64_t>(result.nbytes()),
-                             .most_bytes = bytes_at(result, count, most)});
+                            .count = count,
+                            .most = most,
+                            .bytes = static_cast<std::int64_t>(result.nbytes()),
+                            .most_bytes = bytes_at(result, count, most)});
   t.size = t.known.size();
 }
 

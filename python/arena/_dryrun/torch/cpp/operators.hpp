@@ -21,13 +21,13 @@ enum class Passing {
   kMaskedFill,
   kAny,
   kAll,
-  kFill,       // reads nothing that can be unknown
+  kFill,  // reads nothing that can be unknown
 };
 
 enum class Weight {
-  kSmall,     // computed if everything together is small
-  kSelective, // comparisons, reductions, sorting: also on larger tensors if they are known
-  kGather,    // as large as its result, however large the first tensor is
+  kSmall,      // computed if everything together is small
+  kSelective,  // comparisons, reductions, sorting: also on larger tensors if they are known
+  kGather,     // as large as its result, however large the first tensor is
 };
 
 // Written tensors (`add_`, `out=`) and how results are returned.
@@ -51,8 +51,8 @@ struct Traits {
   Weight weight = Weight::kSmall;
   bool is_random = false;
   bool has_cpu = false;
-  std::vector<bool> is_written;       // by argument
-  std::vector<int> return_aliases;    // by result: the written argument that it is, or -1
+  std::vector<bool> is_written;     // by argument
+  std::vector<int> return_aliases;  // by result: the written argument that it is, or -1
 };
 
 Traits traits_of(const c10::OperatorHandle& op);

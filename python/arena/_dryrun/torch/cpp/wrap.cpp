@@ -218,7 +218,8 @@ class Wrapped final : public c10::OperatorKernel {
 
   void item(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
     const at::Tensor self = torch::jit::last(stack, 1)[0].toTensor();
-    if (Expecting::current >= 0 || !is_plain(self) || knowledge(self) == Knowledge::kAll || !drain(self.device().index())) {
+    if (Expecting::current >= 0 || !is_plain(self) || knowledge(self) == Knowledge::kAll ||
+        !drain(self.device().index())) {
       return call(op, keys, stack);
     }
     call_quietly(op, keys, stack);
@@ -339,7 +340,8 @@ class Wrapped final : public c10::OperatorKernel {
   }
 
   // Elements that are not known become true until there are as many as assumed.
-  static at::Tensor with_count(const at::Tensor& values, const at::Tensor& flags, std::int64_t sure, std::int64_t count) {
+  static at::Tensor with_count(const at::Tensor& values, const at::Tensor& flags, std::int64_t sure,
+                               std::int64_t count) {
     at::Tensor chosen = values.logical_and(flags).contiguous();
     auto* out = static_cast<bool*>(chosen.mutable_data_ptr());
     const at::Tensor known = flags.contiguous();
@@ -383,7 +385,8 @@ class Wrapped final : public c10::OperatorKernel {
 
   // How many there are: elements, or slices of a dimension.
   static std::int64_t counted(const Op& op, const Stack& before, const at::Tensor& tensor) {
-    const bool has_dimension = op.operator_name().name.find("_dim") != std::string::npos && before.size() > 1 && before[1].isInt();
+    const bool has_dimension =
+        op.operator_name().name.find("_dim") != std::string::npos && before.size() > 1 && before[1].isInt();
     if (!has_dimension || tensor.dim() == 0) return tensor.numel();
     return tensor.size(before[1].toInt());
   }
@@ -412,8 +415,8 @@ int wrap_all() {
     const c10::KernelFunction original = kernel_of(*op, c10::DispatchKey::CUDA);
     if (original.isFallthrough() || !known.insert(c10::toString(name)).second) return;
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Wrapped>(*op, original));
-    registrations.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, std::move(kernel), std::nullopt, nullptr,
-                                                    "arena: values in dry runs"));
+    registrations.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, std::move(kernel), std::nullopt,
+                                                    nullptr, "arena: values in dry runs"));
     ++wrapped;
   };
   for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CUDA)) wrap(name);
