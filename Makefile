@@ -41,6 +41,7 @@ SANITIZED_TESTS := $(CHECKED_TESTS) $(addprefix tests/trace/test_,recording.py r
 THREADED_TESTS := tests/arena/test_free_threading.py tests/arena/test_streams.py tests/arena/test_rebacking.py \
   tests/arena/test_stream_objects.py tests/arena/test_plain_segments.py tests/arena/test_upstream.py \
   tests/simulated/test_streams.py tests/simulated/test_capture.py tests/simulated/test_machines.py \
+  tests/simulated/test_values.py tests/simulated/test_value_reads.py \
   --deselect tests/arena/test_free_threading.py::test_arenas_made_by_several_threads_are_recorded_to_separate_files \
   --deselect tests/arena/test_plain_segments.py::test_blocks_live_on_plain_segments_under_the_cap
 

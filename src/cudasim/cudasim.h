@@ -105,7 +105,7 @@ CUDASIM_API size_t cudasimRaces(char* text, size_t size);
 CUDASIM_API void cudasimClearRaces(void);
 
 /* Known and unknown memory. No kernel runs here, so memory that one should have written holds leftovers. With the setting
- * `values`, every byte of device memory has a mark. All other memory (of the host, managed, of another process) is known.
+ * `values`, every byte of device memory has a mark. Memory of the host is known.
  *
  *   UNKNOWN  it was not computed: fresh memory, and what a kernel may have written. Copies to the host deliver zeros
  *   KNOWN    it holds what a GPU would have put there
@@ -116,6 +116,8 @@ CUDASIM_API void cudasimClearRaces(void);
  * host and fills make memory known, copies on the device move marks, and a launch makes unknown every allocation that an
  * aligned word of its parameters points into. Work of a graph does this at each launch of the graph.
  * Marks belong to physical memory: they follow a handle to where it is mapped next. cudasimReset clears them.
+ * Where the host or another process may write unseen (managed memory, and memory that was exported or imported), unknown
+ * bytes are never replaced: they are ZERO. Managed memory is known until a kernel gets it.
  *
  * These functions do nothing while values are not tracked, and everything is known then. They accept any address and
  * size, and ignore what is not device memory. They are not calls of the program: nothing is counted, priced or checked
@@ -143,8 +145,8 @@ CUDASIM_API void cudasimValuesSettle(unsigned long long address, unsigned long l
  * waiting if the stream is being captured, and 2 if there is no such stream or context, or in a host function. */
 CUDASIM_API int cudasimValuesDrain(void* stream);
 
-/* Between these, which nest, launches of kernels by the calling thread change no marks: the caller marks what they would
- * have written. Launches of graphs do. */
+/* Between these, which nest, launches of kernels by the calling thread change no marks but those of their modules'
+ * variables: the caller marks what they would have written. Launches of graphs do. */
 CUDASIM_API void cudasimValuesEnter(void);
 CUDASIM_API void cudasimValuesLeave(void);
 

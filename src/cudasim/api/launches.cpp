@@ -91,7 +91,9 @@ StreamRef launch(Call& call, const Launch& wanted, cu::Stream handle) {
   if (stream->capture) {
     work.params = kernel_params(call.machine.functions.find(function.handle), wanted, std::move(arguments));
     work.track = track_kernel_node;
-  } else if (call.machine.values.on() && !is_marking_by_caller()) {
+  } else if (call.machine.values.on() && is_marking_by_caller()) {  // who knows its arguments, but not its module
+    work.track = [&](Call& now, Work&) { forget_variables(now.machine, *function.module); };
+  } else if (call.machine.values.on()) {
     work.track = [&](Call& now, Work&) { forget_written(now.machine, function, arguments); };
   }
   const Mark mark = submit(call, stream, std::move(work));

@@ -25,6 +25,7 @@ Result allocate(Call& call, cu::DevicePtr* out, std::size_t size, RangeKind kind
   const bool managed = kind == RangeKind::kManaged;
   // Managed memory counts as host memory, because it can exceed the device's.
   const PhysicalRef physical = m.new_physical(managed ? nullptr : device, size, kPage);
+  if (managed) m.values.begin_managed(*physical);
   Range& range = new_allocation(m, kind, physical, managed ? kAllDevices : device->bit(), alignment_for(size));
   range.context = call.context->handle;
   range.flags = flags;

@@ -81,6 +81,7 @@ Result open_handle(cu::DevicePtr* ptr, const cu::IpcMemHandle& handle, unsigned 
     physical->own_store = open_store(record);
     physical->store = physical->own_store.get();
     physical->offset = record.offset;
+    physical->tracking = Tracking::kShared;
     Range& range = new_allocation(call.machine, RangeKind::kDevice, physical, call.context->device->bit(), kPage);
     range.context = call.context->handle;
     range.ipc_opens = 1;
@@ -109,7 +110,8 @@ CUDASIM_EXPORT Result cuIpcGetMemHandle(cu::IpcMemHandle* handle, DevicePtr ptr)
     const Range* range = call.machine.space->find(ptr);  // any address of it, as programs rely on
     require(range != nullptr && range->kind == RangeKind::kDevice && !range->of_module && range->ipc_opens == 0,
             kInvalidValue);
-    const Physical& physical = *call.machine.space->mapping_at(range->address)->physical;
+    Physical& physical = *call.machine.space->mapping_at(range->address)->physical;
+    call.machine.values.share(physical);
     IpcRecord record{.mark = {},
                      .process = getpid(),
                      .descriptor = physical.store->descriptor(),

@@ -22,16 +22,22 @@ struct Plan {
   std::uint64_t unknown = 0;  // bytes that would reach the host
 };
 
-// `at` is the place in the copied bytes.
-void plan_run(Machine& m, Plan& plan, std::uint64_t dst, std::uint64_t size, Content content, std::uint64_t at) {
-  m.values.each_part(*m.space, dst, dst + size, [&](std::uint64_t begin, std::uint64_t end, bool tracked) {
-    if (tracked) {
-      plan.arrivals.push_back({begin, end - begin, content});
-      return;
-    }
-    if (content == Content::kKnown) return;
-    plan.unknown += end - begin;
-    if (content == Content::kUnknown) plan.substitute.zeros.emplace_back(at + (begin - dst), at + (end - dst));
+// Bytes of a copy that are alike: their content, whose they are, and their place in what is copied.
+struct Departure {
+  Content content;
+  Tracking from;
+  std::uint64_t at;
+};
+
+void plan_run(Machine& m, Plan& plan, std::uint64_t dst, std::uint64_t size, const Departure& run) {
+  m.values.each_part(*m.space, dst, dst + size, [&](std::uint64_t begin, std::uint64_t end, Tracking to) {
+    const bool replaced = run.content == Content::kUnknown && to != Tracking::kOwn;
+    const Content content = replaced ? Content::kZero : run.content;
+    if (to != Tracking::kNone) plan.arrivals.push_back({begin, end - begin, content});
+    if (replaced) plan.substitute.zeros.emplace_back(run.at + (begin - dst), run.at + (end - dst));
+    // Between two pieces of managed memory nothing is read yet.
+    const bool is_read = to == Tracking::kNone || (to == Tracking::kShared && run.from == Tracking::kOwn);
+    if (is_read && content != Content::kKnown) plan.unknown += end - begin;
   });
 }
 
@@ -42,13 +48,15 @@ Plan plan_copy(Machine& m, const Copy& copy) {
     for (std::uint64_t y = 0; y < copy.height; ++y, at += copy.width) {
       const std::uint64_t dst = copy.dst.address + z * copy.dst.slice + y * copy.dst.pitch;
       if (!copy.src.managed) {
-        plan_run(m, plan, dst, copy.width, Content::kKnown, at);
+        plan_run(m, plan, dst, copy.width, {.content = Content::kKnown, .from = Tracking::kNone, .at = at});
         continue;
       }
       const std::uint64_t src = copy.src.address + z * copy.src.slice + y * copy.src.pitch;
-      m.values.each_run(*m.space, src, src + copy.width, [&](std::uint64_t begin, std::uint64_t end, Content content) {
-        plan_run(m, plan, dst + (begin - src), end - begin, content, at + (begin - src));
-      });
+      const auto plan_part = [&](std::uint64_t begin, std::uint64_t end, Content content, Tracking from) {
+        const Departure run{.content = content, .from = from, .at = at + (begin - src)};
+        plan_run(m, plan, dst + (begin - src), end - begin, run);
+      };
+      m.values.each_run(*m.space, src, src + copy.width, plan_part);
     }
   }
   return plan;
@@ -73,16 +81,15 @@ void track_copy(Call& call, Work& work, const Copy& copy, Origin origin) {
   work.run = [safe] { return run_copy(safe); };
 }
 
-// Kernels can write their module's variables without being given them, but not its constants.
+}  // namespace
+
 void forget_variables(Machine& m, const ModuleState& module) {
   for (const auto& [name, variable] : module.variables) {
     const VariableInfo* info = module.image->variable(name);
     if (info != nullptr && info->kind == VariableKind::kConstant) continue;
-    m.values.mark(*m.space, variable.address, variable.size, Content::kUnknown);
+    m.values.forget(*m.space, variable.address, variable.size);
   }
 }
-
-}  // namespace
 
 Tracker copy_tracker(Copy copy, const ContextRef& context, Origin origin) {
   if (copy.dst_context == nullptr) copy.dst_context = context;

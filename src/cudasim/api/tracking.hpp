@@ -23,5 +23,7 @@ Tracker fill_tracker(const Fill& fill);
 void forget_written(Machine& m, const FunctionState& function, const Arguments& arguments);
 // The same for a kernel of a graph, whoever launches it.
 void track_kernel_node(Call& call, Work& work);
+// Kernels can write their module's variables without being given them, but not its constants.
+void forget_variables(Machine& m, const ModuleState& module);
 
 }  // namespace cudasim

@@ -91,9 +91,10 @@ void cudasimValuesMark(unsigned long long address, unsigned long long size, int 
 int cudasimValuesQuery(unsigned long long address, unsigned long long size) {
   bool known = false, unknown = false;
   tracked([&](Machine& m) {
-    m.values.each_run(*m.space, address, clamped_end(address, size), [&](std::uint64_t, std::uint64_t, Content found) {
-      (found == Content::kKnown ? known : unknown) = true;
-    });
+    m.values.each_run(*m.space, address, clamped_end(address, size),
+                      [&](std::uint64_t, std::uint64_t, Content found, Tracking) {
+                        (found == Content::kKnown ? known : unknown) = true;
+                      });
   });
   return !unknown ? 1 : known ? 2 : 0;
 }
@@ -102,7 +103,7 @@ void cudasimValuesRead(unsigned long long address, unsigned long long size, unsi
   if (known == nullptr) return;
   std::memset(known, 1, size);
   tracked([&](Machine& m) {
-    const auto show = [&](std::uint64_t begin, std::uint64_t end, Content content) {
+    const auto show = [&](std::uint64_t begin, std::uint64_t end, Content content, Tracking) {
       if (content != Content::kKnown) std::memset(known + (begin - address), 0, end - begin);
     };
     m.values.each_run(*m.space, address, clamped_end(address, size), show);

@@ -319,6 +319,7 @@ CUDASIM_EXPORT Result cuMemExportToShareableHandle(void* shareable, cu::MemHandl
     require(type != cu::MemHandleType::kNone && type == physical->prop.requested_handle_types, kInvalidValue);
     const int descriptor = fcntl(physical->store->descriptor(), F_DUPFD_CLOEXEC, 0);
     require(descriptor >= 0, kOperatingSystem);
+    call.machine.values.share(*physical);
     *static_cast<int*>(shareable) = descriptor;
     return kSuccess;
   });
@@ -343,6 +344,7 @@ CUDASIM_EXPORT Result cuMemImportFromShareableHandle(cu::MemHandle* handle, void
     physical->prop.requested_handle_types = type;
     const int device = call.context && call.context->alive ? call.context->device->number : 0;
     physical->prop.location = {cu::MemLocationType::kDevice, device};
+    physical->tracking = Tracking::kShared;
     make_shareable(*physical, std::make_unique<Store>(descriptor, physical->size));
     *handle = add_handle(m, physical);
     return kSuccess;

@@ -63,9 +63,9 @@ void Contents::set(std::uint64_t begin, std::uint64_t end, Content content, std:
   if (end % kBlock != 0) set_bytes(last, 0, end % kBlock, state);
 }
 
-void Contents::forget(std::uint64_t epoch) {
+void Contents::begin(std::uint64_t epoch, Content content) {
   epoch_ = epoch;
-  uniform_ = Content::kUnknown;
+  uniform_ = content;
   table_.reset();
 }
 

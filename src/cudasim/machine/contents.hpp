@@ -13,6 +13,10 @@ namespace cudasim {
 // too, but hold what is to be read in their place.
 enum class Content : std::uint8_t { kUnknown = 0, kKnown = 1, kZero = 2 };
 
+// Whether the content of a piece of memory is tracked, and whether it is this process's device alone that changes it. The
+// host or another process writes shared memory unseen, so its unknown bytes are never replaced: they are kZero.
+enum class Tracking : std::uint8_t { kNone, kOwn, kShared };
+
 class Contents {
  public:
   struct Run {
@@ -23,9 +27,9 @@ class Contents {
   Run run_at(std::uint64_t at, std::uint64_t end) const;
   // `total` is the size of the whole memory, the same in every call.
   void set(std::uint64_t begin, std::uint64_t end, Content content, std::uint64_t total);
-  // Makes all bytes unknown, unless that was done for this epoch already.
-  void enter(std::uint64_t epoch) {
-    if (epoch_ != epoch) forget(epoch);
+  // Makes all bytes alike, unless that was done for this epoch already.
+  void enter(std::uint64_t epoch, Content content) {
+    if (epoch_ != epoch) begin(epoch, content);
   }
 
  private:
@@ -42,7 +46,7 @@ class Contents {
     std::unordered_map<std::uint64_t, Bytes> bytes{};  // of the blocks that are mixed, by number
   };
 
-  void forget(std::uint64_t epoch);
+  void begin(std::uint64_t epoch, Content content);
   void split(std::uint64_t total);
   void set_bytes(std::uint64_t block, std::uint64_t begin, std::uint64_t end, std::uint8_t state);
   void set_blocks(std::uint64_t begin, std::uint64_t end, std::uint8_t state);

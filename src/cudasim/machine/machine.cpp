@@ -144,6 +144,7 @@ PhysicalRef Machine::new_physical(DeviceState* device, std::uint64_t size, std::
   if (device != nullptr) {
     require(physical->extent <= free_bytes(*device), kOutOfMemory);
     physical->device = device;
+    physical->tracking = Tracking::kOwn;
     device->used += physical->extent;
     device->peak = std::max(device->peak, device->used);
   }

@@ -34,7 +34,8 @@ struct Physical : Placed {
   unsigned handles = 0;              // references that cuMemRelease drops
   cu::MemAllocationProp prop{};
   History history;
-  Contents contents;  // of memory of a device, while values are tracked
+  Tracking tracking = Tracking::kNone;
+  Contents contents;  // while values are tracked
 
   char* data(std::uint64_t at) const { return store != nullptr ? store->data(offset + at) : direct + at; }
 };

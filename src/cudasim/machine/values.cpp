@@ -33,21 +33,44 @@ void Values::mark(Space& space, std::uint64_t address, std::uint64_t size, Conte
                   });
 }
 
-void Values::settle(Space& space, std::uint64_t address, std::uint64_t size) {
+void Values::forget(Space& space, std::uint64_t address, std::uint64_t size) {
   space.each_part(address, clamped_end(address, size),
                   [&](std::uint64_t begin, std::uint64_t end, const Mapping* mapping) {
                     Contents* contents = contents_of(mapping);
                     if (contents == nullptr) return;
-                    const Physical& physical = *mapping->physical;
-                    const std::uint64_t stop = end - mapping->address;
-                    for (std::uint64_t at = begin - mapping->address; at < stop;) {
-                      const auto run = contents->run_at(at, stop);
-                      if (run.content == Content::kUnknown) {
-                        fill_sparsely({.data = physical.data(at), .size = run.end - at, .store = physical.store}, 0);
-                        contents->set(at, run.end, Content::kZero, mapping->size);
-                      }
-                      at = run.end;
-                    }
+                    const Content unknown = unknown_in(*mapping->physical);
+                    contents->set(begin - mapping->address, end - mapping->address, unknown, mapping->size);
+                  });
+}
+
+void Values::share(Physical& physical) {
+  if (physical.tracking != Tracking::kOwn) return;
+  physical.contents.enter(epoch_, Content::kUnknown);
+  if (on()) settle_part(physical, 0, physical.extent);
+  physical.tracking = Tracking::kShared;
+}
+
+void Values::begin_managed(Physical& physical) {
+  physical.tracking = Tracking::kShared;
+  physical.contents.enter(epoch_, Content::kKnown);
+}
+
+void Values::settle_part(Physical& physical, std::uint64_t begin, std::uint64_t end) {
+  for (std::uint64_t at = begin; at < end;) {
+    const auto run = physical.contents.run_at(at, end);
+    if (run.content == Content::kUnknown) {
+      fill_sparsely({.data = physical.data(at), .size = run.end - at, .store = physical.store}, 0);
+      physical.contents.set(at, run.end, Content::kZero, physical.extent);
+    }
+    at = run.end;
+  }
+}
+
+void Values::settle(Space& space, std::uint64_t address, std::uint64_t size) {
+  space.each_part(address, clamped_end(address, size),
+                  [&](std::uint64_t begin, std::uint64_t end, const Mapping* mapping) {
+                    if (contents_of(mapping) == nullptr) return;
+                    settle_part(*mapping->physical, begin - mapping->address, end - mapping->address);
                   });
 }
 
@@ -57,7 +80,7 @@ std::pair<std::uint64_t, std::uint64_t> Values::forget_around(Space& space, std:
   auto [begin, end] = range->kind == RangeKind::kReservation
                           ? space.run_around(address, *range)
                           : std::pair{range->address, range->address + round_up(range->size, kPage)};
-  mark(space, begin, end - begin, Content::kUnknown);
+  forget(space, begin, end - begin);
   return {begin, end};
 }
 

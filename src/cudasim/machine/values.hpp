@@ -32,11 +32,16 @@ class Values {
   void forget_all() { ++epoch_; }
 
   void mark(Space& space, std::uint64_t address, std::uint64_t size, Content content);
-  // Calls visit(begin, end, content) for each run of bytes in [address, end). Memory that is not tracked, which is all
-  // but the device's own, is known.
+  // What a kernel may have written is unknown.
+  void forget(Space& space, std::uint64_t address, std::uint64_t size);
+  // From now on the host or another process may write the memory, too. Managed memory is known until a kernel gets it.
+  void share(Physical& physical);
+  void begin_managed(Physical& physical);
+  // Calls visit(begin, end, content, tracking) for each run of bytes in [address, end). Memory that is not tracked, which
+  // is the host's own, is known.
   template <typename Visit>
   void each_run(Space& space, std::uint64_t address, std::uint64_t end, const Visit& visit);
-  // Calls visit(begin, end, tracked) for each part of [address, end).
+  // Calls visit(begin, end, tracking) for each part of [address, end).
   template <typename Visit>
   void each_part(Space& space, std::uint64_t address, std::uint64_t end, const Visit& visit);
   // Writes zeros where memory is unknown.
@@ -49,12 +54,18 @@ class Values {
   void report(const std::vector<UnknownRead>& reads) const;  // without the mutex
 
  private:
+  static Content unknown_in(const Physical& physical) {
+    return physical.tracking == Tracking::kShared ? Content::kZero : Content::kUnknown;
+  }
   // Null for memory that is not tracked.
   Contents* contents_of(const Mapping* mapping) {
-    if (mapping == nullptr || mapping->physical->device == nullptr) return nullptr;
-    mapping->physical->contents.enter(epoch_);
-    return &mapping->physical->contents;
+    if (mapping == nullptr || mapping->physical->tracking == Tracking::kNone) return nullptr;
+    Physical& physical = *mapping->physical;
+    physical.contents.enter(epoch_, unknown_in(physical));
+    return &physical.contents;
   }
+
+  void settle_part(Physical& physical, std::uint64_t begin, std::uint64_t end);
 
   std::atomic<bool> on_{false};
   std::atomic<Listener> listener_{nullptr};
@@ -81,11 +92,11 @@ template <typename Visit>
 void Values::each_run(Space& space, std::uint64_t address, std::uint64_t end, const Visit& visit) {
   space.each_part(address, end, [&](std::uint64_t begin, std::uint64_t stop, const Mapping* mapping) {
     const Contents* contents = contents_of(mapping);
-    if (contents == nullptr) return visit(begin, stop, Content::kKnown);
+    if (contents == nullptr) return visit(begin, stop, Content::kKnown, Tracking::kNone);
     const std::uint64_t base = mapping->address;
     for (std::uint64_t at = begin; at < stop;) {
       const auto run = contents->run_at(at - base, stop - base);
-      visit(at, base + run.end, run.content);
+      visit(at, base + run.end, run.content, mapping->physical->tracking);
       at = base + run.end;
     }
   });
@@ -94,7 +105,7 @@ void Values::each_run(Space& space, std::uint64_t address, std::uint64_t end, co
 template <typename Visit>
 void Values::each_part(Space& space, std::uint64_t address, std::uint64_t end, const Visit& visit) {
   space.each_part(address, end, [&](std::uint64_t begin, std::uint64_t stop, const Mapping* mapping) {
-    visit(begin, stop, contents_of(mapping) != nullptr);
+    visit(begin, stop, mapping == nullptr ? Tracking::kNone : mapping->physical->tracking);
   });
 }
 
