@@ -3,7 +3,7 @@
 ``ARENA_ASSUME`` holds one assumption per line, as ``--assume`` takes them:
 
 - ``nonzero=all``, ``half``, ``none``: how many elements pass, where their number is unknown. Default: all.
-- ``reads=1``: unknown integers and bools read as 1 instead of 0. ``arena dryrun`` sets it for a second run.
+- ``reads=1``: unknown values read as 1 instead of 0. ``arena dryrun`` sets it for a second run.
 - ``boxes.py:258=1000``: the value that the program gets at that line.
 """
 
@@ -35,7 +35,7 @@ class Assumptions:
 
     nonzero: Share = "all"
     reads: int = 0
-    """What unknown integers and bools read as, where nothing is said of their line."""
+    """What unknown values read as, where nothing is said of their line."""
     values: dict[tuple[str, int], Value] = field(default_factory=dict)
     """By file, as the user wrote it, and line."""
 

@@ -82,7 +82,7 @@ def find_batch(
 
     def fits(batch: int) -> bool:
         progress(batch, None)
-        tried[batch] = verdict = settle(with_batch(plan, batch), quiet=True, again=again)
+        tried[batch] = verdict = settle(with_batch(plan, batch), quiet=True, again=again, thorough=False)
         refuse_other_ends(batch, verdict)
         progress(batch, verdict)
         return verdict.fits is True

@@ -33,6 +33,7 @@ __all__ = ["FACTS", "HISTORY", "main"]
 
 FACTS, HISTORY = "facts.json", "torch.pickle"
 MOST_LINES = 20
+TAKING = ("cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync")
 
 
 class DrySession(Session):
@@ -102,14 +103,16 @@ class DrySession(Session):
     def facts(self) -> dict[str, Any]:
         seconds = time.monotonic() - self.began
         dry_torch.sized_facts()
+        facts, torch, cupy = super().facts(), self.torch.facts(self.folder), self.cupy.facts()
         return {
-            **super().facts(),
+            **facts,
             "seconds": seconds,
             "until": self.signal or self.until,
             "steps": self.steps.steps,
             "driver": driver_facts(),
-            "torch": self.torch.facts(self.folder),
-            "cupy_pool": self.cupy.facts(),
+            "torch": torch,
+            "cupy_pool": cupy,
+            "requests": requests(facts["arenas"], torch, cupy),
             "unknown": unknown.facts(),
             "error": self.error,
             "error_line": self.error_line,
@@ -136,6 +139,19 @@ def driver_facts() -> dict[str, int] | None:
         if sim.census().devices:
             return {"peak": sim.peak(0), "used": sim.used(0), "calls": sim.calls()}
     return None
+
+
+def requests(arenas: list[dict[str, Any]], torch: Any, cupy: Any) -> dict[str, Any]:
+    """What the program asked for in all, by allocator. The same in two runs that do the same."""
+    with contextlib.suppress(ArenaError):
+        calls = {name: count for name, count in sim.call_table().items() if name in TAKING}
+        return {
+            "arenas": [(pool["allocations"], pool["peak_live"]) for pool in arenas],
+            "torch": torch and torch.get("requests"),
+            "cupy": cupy and cupy.get("requests"),
+            "driver": [sorted(calls.items()), sim.peak(0)] if sim.census().devices else None,
+        }
+    return {}
 
 
 def peak_of(report: Report) -> dict[str, Any]:

@@ -30,11 +30,13 @@ class Ledger:
         self.blocks: dict[int, tuple[int, str]] = {}
         self.lines: dict[str, int] = {}
         self.live = self.peak = 0
+        self.requests = [0, 0]  # their number and bytes
         self.at = 0.0
         self.at_peak: dict[str, int] | None = None  # none while the current state is the peak
 
-    def allocated(self, address: int, size: int, line: str) -> None:
+    def allocated(self, address: int, size: int, requested: int, line: str) -> None:
         with self.lock:
+            self.requests = [self.requests[0] + 1, self.requests[1] + requested]
             self.blocks[address] = (size, line)
             self.lines[line] = self.lines.get(line, 0) + size
             self.live += size
@@ -58,7 +60,7 @@ class Ledger:
             held = self.lines if self.at_peak is None else self.at_peak
             most = sorted(held.items(), key=lambda item: -item[1])[:MOST_LINES]
             lines = [{"line": line, "bytes": size} for line, size in most if line]
-            return {"live": self.peak, "at": self.at, "lines": lines}
+            return {"live": self.peak, "at": self.at, "lines": lines, "requests": self.requests}
 
 
 class WatchedCuPy:
@@ -108,9 +110,8 @@ def made_hook(cupy: Any, watched: WatchedCuPy) -> Any:
 
         def malloc_postprocess(self, **facts: Any) -> None:
             if facts["mem_ptr"] and os.getpid() == watched.process:
-                watched.ledger.allocated(
-                    facts["mem_ptr"], facts["mem_size"], line_here() if _core.traced_depth() else ""
-                )
+                line = line_here() if _core.traced_depth() else ""
+                watched.ledger.allocated(facts["mem_ptr"], facts["mem_size"], facts["size"], line)
 
         def free_postprocess(self, **facts: Any) -> None:
             watched.ledger.freed(facts["mem_ptr"])

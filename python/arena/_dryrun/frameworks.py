@@ -74,6 +74,8 @@ class WatchedTorch:
             found["live"] = stats["allocated_bytes.all.peak"]
             found["reserved"] = stats["reserved_bytes.all.peak"]
             found["failures"] = stats["num_ooms"]
+            sizes = "requested_bytes" if "requested_bytes.all.allocated" in stats else "allocated_bytes"
+            found["requests"] = [stats["allocation.all.allocated"], stats[f"{sizes}.all.allocated"]]
             found["backend"] = torch.cuda.memory.get_allocator_backend()
         except (RuntimeError, KeyError) as error:  # the program plugged in an allocator of its own
             found.update(allocator="another", remark=str(error).partition("\n")[0])

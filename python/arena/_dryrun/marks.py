@@ -111,7 +111,7 @@ def settle(address: int, size: int) -> None:
 
 
 def drain(stream: int) -> bool:
-    """Wait for what is queued in a stream of the current context. False while it is captured: nothing was waited for."""
+    """Wait for what is queued in a stream of the current context; false, without waiting, while it is captured."""
     return int(_function("Drain")(stream)) == 0
 
 

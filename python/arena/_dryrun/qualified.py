@@ -12,7 +12,16 @@ from typing import Any
 from .._util.sizes import format_size
 from .._words.format import counted
 
-__all__ = ["Unknown", "control_reads", "is_flipped", "span_of", "suspect", "unknown_in_words", "unknown_of"]
+__all__ = [
+    "Unknown",
+    "control_reads",
+    "is_flipped",
+    "open_reads",
+    "span_of",
+    "suspect",
+    "unknown_in_words",
+    "unknown_of",
+]
 
 MOST_SHOWN = 5
 SCALAR = 8  # bytes: a read of no more, whose type is not known, may be an integer
@@ -63,6 +72,11 @@ def control_reads(found: Sequence[Unknown]) -> list[Unknown]:
     return [one for one in found if one.is_control]
 
 
+def open_reads(found: Sequence[Unknown]) -> list[Unknown]:
+    """All reads of which the user said nothing, and whose type is known, so that they can have another value."""
+    return [one for one in found if one.kind == "read" and not one.given and (one.dtype or one.is_control)]
+
+
 def span_of(found: Sequence[Unknown]) -> tuple[int, int]:
     """What allocations of unknown sizes took, and could take at most, in bytes. What the user said is known."""
     sized = [one.sized for one in found if one.sized and not one.given]
@@ -72,7 +86,7 @@ def span_of(found: Sequence[Unknown]) -> tuple[int, int]:
 def is_flipped(found: Sequence[Unknown], other: Sequence[Unknown]) -> bool:
     """Whether another run gave the program 1 wherever this one gave it 0."""
     flipped = {(one.line, one.what) for one in other if one.assumed == 1}
-    return all((one.line, one.what) in flipped for one in control_reads(found))
+    return all((one.line, one.what) in flipped for one in open_reads(found))
 
 
 def suspect(found: Sequence[Unknown], error_line: str) -> Unknown | None:

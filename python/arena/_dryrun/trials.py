@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from .assume import Assumptions
-from .qualified import control_reads, is_flipped
+from .qualified import Unknown, is_flipped, open_reads
 from .run import Plan, run_dry
 from .verdict import READS, SIZES, Verdict, judge
 
@@ -17,19 +17,22 @@ __all__ = ["settle", "tried_with_arena"]
 AT_LEAST, TIMES = 60.0, 2.0  # how long another run may take, in seconds, and by the time of the first
 
 
-def settle(plan: Plan, *, quiet: bool = False, again: bool = True) -> Verdict:
-    """Run the program, and again where that can settle what is open, unless not ``again``."""
+def settle(plan: Plan, *, quiet: bool = False, again: bool = True, thorough: bool = True) -> Verdict:
+    """Run the program, and again where that can settle what is open, unless not ``again``.
+
+    ``thorough``: also where only values were read that programs seldom decide by, such as a loss.
+    """
     if plan.spread:
         return both_ends(plan, quiet=quiet)
-    return settled(judge(run_dry(plan, quiet=quiet)), again=again)
+    return settled(judge(run_dry(plan, quiet=quiet)), again=again, thorough=thorough)
 
 
-def settled(verdict: Verdict, *, again: bool = True) -> Verdict:
+def settled(verdict: Verdict, *, again: bool = True, thorough: bool = True) -> Verdict:
     if not again or verdict.ran is None:
         return verdict
     if SIZES in verdict.doubts and not verdict.ran:
         verdict = with_nothing_found(verdict)
-    if READS in verdict.doubts and SIZES not in verdict.doubts:
+    if SIZES not in verdict.doubts and (READS in verdict.doubts or (thorough and open_reads(verdict.unknown))):
         verdict = with_reads_flipped(verdict)
     return verdict
 
@@ -60,20 +63,45 @@ def with_nothing_found(verdict: Verdict) -> Verdict:
 
 
 def with_reads_flipped(verdict: Verdict) -> Verdict:
-    """Integers and bools that were never computed were 0: try 1."""
-    plan = verdict.outcome.plan
+    """Values that were never computed were 0: try 1."""
+    plan, reads = verdict.outcome.plan, open_reads(verdict.unknown)
     other = another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1)))
-    names = ", ".join(one.name for one in control_reads(verdict.unknown)[:3])
-    if not is_flipped(verdict.unknown, other.unknown):
+    names = ", ".join(one.name for one in reads[:3])
+    if other.outcome.facts is None:
+        because = f"with 1 instead of 0 for {names}, which was never computed, it does not end in time"
+    elif not is_flipped(verdict.unknown, other.unknown):
+        if READS not in verdict.doubts:
+            return verdict
         because = f"what follows may depend on {names}, never computed, and 1 could not be tried instead of 0"
     elif other.ran is None:
-        because = f"with 1 instead of 0 for {names}, which was never computed, it ends for another reason"
+        because = f"with 1 instead of 0 for {names}, which was never computed, it {ended(other)}"
     elif other.ran is not verdict.ran or SIZES in other.doubts:
         because = f"with 1 instead of 0 for {names}, which was never computed, it {named(other)}"
+    elif is_open(verdict, other, reads):
+        because = f"what memory it needs depends on {names}, which was never computed"
     else:
         high = max(verdict.high or 0, other.high or 0)
         return dataclasses.replace(without(verdict, READS), settled=True, high=high)
-    return dataclasses.replace(verdict, because=because)
+    doubts = tuple(dict.fromkeys((*verdict.doubts, READS)))
+    return dataclasses.replace(verdict, word="unsure", doubts=doubts, because=because)
+
+
+def is_open(verdict: Verdict, other: Verdict, reads: list[Unknown]) -> bool:
+    """Whether other values than 0 and 1 may need other memory: the requests differ, and not just from run to run."""
+    if requests_of(verdict) == requests_of(other) or all(one.dtype == "bool" for one in reads):
+        return False
+    same = another(verdict, verdict.outcome.plan)
+    return requests_of(same) == requests_of(verdict) or READS in verdict.doubts
+
+
+def requests_of(verdict: Verdict) -> object:
+    """What the program asked for in all: numbers of requests and bytes, by allocator."""
+    return (verdict.outcome.facts or {}).get("requests")
+
+
+def ended(verdict: Verdict) -> str:
+    error = (verdict.outcome.facts or {}).get("error", "")
+    return f"ends with {error}" if error else "ends early"
 
 
 def tried_with_arena(verdict: Verdict) -> Verdict:
@@ -109,4 +137,4 @@ def without(verdict: Verdict, doubt: str) -> Verdict:
 
 
 def named(verdict: Verdict) -> str:
-    return {True: "fits", False: "does not fit", None: "is unsure"}[verdict.fits]
+    return {True: "fits", False: "does not fit", None: "ends for another reason"}[verdict.ran]

@@ -1,7 +1,7 @@
 """PyTorch in a dry run: results that decide about control flow are computed.
 
-PyTorch itself is unmodified and needs nothing to run dry. An extension in C++ (``cpp/``), compiled once for each version of
-PyTorch by :mod:`build`, wraps its kernels for the device; :mod:`values` loads it and answers its questions.
+PyTorch itself is unmodified and needs nothing to run dry. An extension in C++ (``cpp/``), compiled once for each
+version of PyTorch by :mod:`build`, wraps its kernels for the device; :mod:`values` loads it and answers its questions.
 """
 
 from __future__ import annotations

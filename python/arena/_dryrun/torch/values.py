@@ -121,7 +121,7 @@ def _read(kind: bytes, elements: int, assumed: Any) -> int:
     with contextlib.suppress(Exception):  # an error here would only be printed
         dtype = TYPES.get(kind.decode(), kind.decode())
         place = here() or _NOWHERE
-        value = _assumed_at(place, dtype)
+        value = _assumed_at(place)
         unknown.note_read_at(place, dtype, elements, assumed=value)
         if value is not None:
             assumed[0] = float(value)
@@ -129,11 +129,9 @@ def _read(kind: bytes, elements: int, assumed: Any) -> int:
     return 0
 
 
-def _assumed_at(place: Place, dtype: str) -> Value | None:
+def _assumed_at(place: Place) -> Value | None:
     given = _assumptions().at(place.file, place.line)
-    if given is None and _assumptions().reads and ("int" in dtype or dtype == "bool"):
-        return _assumptions().reads
-    return given
+    return given if given is not None else _assumptions().reads or None
 
 
 def _count(operation: bytes, most: int, number: Any) -> int:

@@ -1,0 +1,204 @@
+"""What values that were never computed make of a verdict: of one run, and of further runs that try other values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from arena._dryrun import trials
+from arena._dryrun.assume import Assumptions
+from arena._dryrun.run import Outcome, Plan
+from arena._dryrun.trials import settle, tried_with_arena
+from arena._dryrun.verdict import Verdict, in_words, judge
+
+from .outcomes import killed, out_of_memory, outcome, plan, read, size
+from .program import GIB, MIB
+
+ONE: dict[str, Any] = {"assumed": 1}
+Runs = Callable[..., list[Plan]]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    """Have runs end as given, in this order; returns the plans that they had."""
+    left: list[Outcome] = []
+
+    def script(*outcomes: Outcome) -> list[Plan]:
+        plans: list[Plan] = []
+        left.extend(outcomes)
+
+        def run(made: Plan, **_: object) -> Outcome:
+            plans.append(made)
+            return dataclasses.replace(left.pop(0), plan=made)
+
+        monkeypatch.setattr(trials, "run_dry", run)
+        return plans
+
+    yield script
+    assert not left, "a run that was expected did not happen"
+
+
+def said(verdict: Verdict) -> str:
+    return "\n".join(in_words(verdict))
+
+
+# --- one run -------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_was_only_shown_leaves_the_verdict_and_is_named() -> None:
+    verdict = judge(outcome(read()))
+    assert (verdict.word, verdict.fits) == ("fits", True)
+    expected = (
+        "1 value that was never computed reached the program: `loss.item()` at train.py:31 (no effect on memory seen)"
+    )
+    assert expected in said(verdict)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", ""])
+def test_a_whole_number_may_decide_what_follows(dtype: str) -> None:
+    verdict = judge(outcome(read(dtype)))
+    assert (verdict.word, verdict.fits) == ("unsure", None)
+    assert "may depend on `loss.item()` at train.py:31" in verdict.because
+
+
+def test_what_the_user_said_is_known() -> None:
+    verdict = judge(outcome(read("int64", given=True, assumed=1000)))
+    assert verdict.word == "fits"
+    assert "assumed, as you said: 1000 for `loss.item()` at train.py:31" in said(verdict)
+
+
+def test_a_size_makes_the_verdict_a_range() -> None:
+    verdict = judge(outcome(size(300 * MIB, 500 * MIB), peak=4 * GIB))
+    assert (verdict.word, verdict.low, verdict.high) == ("fits", 4 * GIB - 300 * MIB, 4 * GIB + 200 * MIB)
+    assert "the number of elements of nonzero() at rpn.py:258, which sized 12 allocations, at most 500 MiB" in said(
+        verdict
+    )
+
+
+def test_it_is_unsure_if_only_the_smaller_sizes_fit() -> None:
+    verdict = judge(outcome(size(GIB, 20 * GIB), peak=4 * GIB))
+    assert (verdict.word, verdict.ran) == ("unsure", True)
+    assert "with the largest sizes possible, 23 of 14.74 GiB would be in use" in verdict.because
+
+
+def test_it_is_unsure_if_sizes_took_part_of_what_did_not_fit() -> None:
+    verdict = judge(outcome(size(GIB, 2 * GIB), exit_code=1, failure=out_of_memory(), peak=14 * GIB))
+    assert (verdict.word, verdict.ran) == ("unsure", False)
+
+
+def test_an_error_that_a_value_may_have_caused_is_not_a_verdict() -> None:
+    late = read("int64", line="train.py:40 in check", what="total.item()", last=2)
+    found = judge(outcome(read(), late, exit_code=1, error="ValueError: no", error_line="train.py:50 in step"))
+    assert found.word == "unsure"
+    assert "`total.item()` at train.py:40" in found.because
+    at_its_line = judge(outcome(read(), late, exit_code=1, error="ValueError: no", error_line="train.py:31 in step"))
+    assert "`loss.item()` at train.py:31" in at_its_line.because
+
+
+# --- further runs --------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_with_ones_settles_what_makes_no_difference(runs: Runs) -> None:
+    same = [[3, 100]]
+    plans = runs(outcome(read("int64"), requests=same), outcome(read("int64", **ONE), requests=same))
+    verdict = settle(plan())
+    assert (verdict.word, verdict.settled) == ("fits", True)
+    assert [made.assume.reads for made in plans] == [0, 1]
+    assert "no effect on memory, whether 0 or 1" in said(verdict)
+
+
+def test_a_number_that_other_requests_depend_on_is_not_settled_by_two_values(runs: Runs) -> None:
+    first, other = outcome(read("int64"), requests=[3, 100]), outcome(read("int64", **ONE), requests=[3, 104])
+    runs(first, other, first)
+    verdict = settle(plan())
+    assert verdict.word == "unsure"
+    assert "what memory it needs depends on `loss.item()` at train.py:31" in verdict.because
+
+
+def test_both_values_of_a_bool_are_all_that_there_are(runs: Runs) -> None:
+    runs(outcome(read("bool"), requests=[3, 100]), outcome(read("bool", **ONE), requests=[9, 300], peak=2 * GIB))
+    verdict = settle(plan())
+    assert (verdict.word, verdict.high) == ("fits", 2 * GIB)
+
+
+def test_a_loss_that_a_loop_waits_for_is_found_by_a_second_run(runs: Runs) -> None:
+    plans = runs(outcome(read()), killed())
+    verdict = settle(plan())
+    assert (verdict.word, len(plans)) == ("unsure", 2)
+    assert "with 1 instead of 0 for `loss.item()` at train.py:31" in verdict.because
+
+
+def test_a_loss_that_nothing_depends_on_stays_a_fit(runs: Runs) -> None:
+    runs(outcome(read(), requests=[3, 100]), outcome(read(**ONE), requests=[3, 100]))
+    assert settle(plan()).word == "fits"
+
+
+def test_a_search_does_not_run_everything_twice_for_a_loss(runs: Runs) -> None:
+    assert len(runs(outcome(read()))) == 0
+    assert settle(plan(), thorough=False).word == "fits"
+
+
+def test_a_program_that_asks_for_other_memory_in_each_run_is_not_said_to_depend_on_a_loss(runs: Runs) -> None:
+    runs(*(outcome(read(assumed=one), requests=[3, total]) for one, total in ((0, 100), (1, 104), (0, 108))))
+    assert settle(plan()).word == "fits"
+
+
+def test_with_ones_it_may_not_fit(runs: Runs) -> None:
+    runs(outcome(read("int64")), outcome(read("int64", **ONE), exit_code=1, failure=out_of_memory(), peak=14 * GIB))
+    verdict = settle(plan())
+    assert verdict.word == "unsure"
+    assert verdict.because.endswith("it does not fit")
+
+
+def test_a_value_that_could_not_be_changed_is_not_settled(runs: Runs) -> None:
+    runs(outcome(read("int64")), outcome(read("int64")))
+    assert "1 could not be tried" in settle(plan()).because
+
+
+def test_what_does_not_fit_with_nothing_found_either_does_not_fit(runs: Runs) -> None:
+    failed = outcome(size(GIB, 2 * GIB), exit_code=1, failure=out_of_memory(), peak=14 * GIB)
+    plans = runs(failed, outcome(exit_code=1, failure=out_of_memory(), peak=14 * GIB))
+    assert settle(plan()).word == "does not fit"
+    assert [made.assume.nonzero for made in plans] == ["all", "none"]
+
+
+def test_what_fits_with_nothing_found_is_unsure(runs: Runs) -> None:
+    failed = outcome(size(GIB, 2 * GIB), exit_code=1, failure=out_of_memory(), peak=14 * GIB)
+    runs(failed, outcome())
+    verdict = settle(plan())
+    assert (verdict.word, verdict.because) == ("unsure", "with nonzero=none it fits")
+
+
+def test_both_ends_of_nonzero_give_a_range(runs: Runs) -> None:
+    plans = runs(outcome(size(GIB, GIB), peak=4 * GIB), outcome(size(0, 0), peak=3 * GIB))
+    verdict = settle(plan(spread=True))
+    assert (verdict.word, verdict.low, verdict.high) == ("fits", 3 * GIB, 4 * GIB)
+    assert [made.assume.nonzero for made in plans] == ["all", "none"]
+
+
+def test_no_second_run_leaves_the_doubt(runs: Runs) -> None:
+    runs(outcome(read("int64")))
+    assert settle(plan(), again=False).word == "unsure"
+
+
+def test_the_arena_is_tried_where_only_pieces_are_missing(runs: Runs) -> None:
+    failed = outcome(exit_code=1, failure=out_of_memory(), peak=14 * GIB)
+    plans = runs(failed, outcome())
+    verdict = tried_with_arena(settle(plan()))
+    assert (verdict.word, verdict.with_arena) == ("does not fit", True)
+    assert [made.allocator for made in plans] == ["native", "arena"]
+
+
+def test_the_arena_is_not_tried_where_live_data_is_too_much(runs: Runs) -> None:
+    failed = outcome(exit_code=1, failure=out_of_memory(12 * GIB), peak=14 * GIB)
+    runs(failed)
+    assert tried_with_arena(settle(plan())).with_arena is None
+
+
+def test_assumptions_reach_the_program(runs: Runs) -> None:
+    plans = runs(outcome())
+    settle(plan(assume=Assumptions.parse("nonzero=half\nboxes.py:258=1000")))
+    assert plans[0].assume.text() == "nonzero=half\nboxes.py:258=1000"
