@@ -15,32 +15,112 @@ using namespace std::string_view_literals;
 // By the name without overload. A name that is missing here is Passing::kWhole, or kPointwise if PyTorch says so.
 const std::unordered_map<std::string_view, Passing>& passings() {
   using enum Passing;
-  static const std::unordered_map<std::string_view, Passing> known{
-      {"bitwise_and", kAnd},   {"bitwise_and_", kAnd},  {"logical_and", kAnd},  {"logical_and_", kAnd},
-      {"__and__", kAnd},       {"__iand__", kAnd},      {"bitwise_or", kOr},    {"bitwise_or_", kOr},
-      {"logical_or", kOr},     {"logical_or_", kOr},    {"__or__", kOr},        {"__ior__", kOr},
-      {"mul", kProduct},       {"mul_", kProduct},      {"where", kSelect},     {"masked_fill", kMaskedFill},
-      {"masked_fill_", kMaskedFill},                    {"any", kAny},          {"all", kAll},
-      {"cat", kMove},          {"index_select", kMove}, {"gather", kMove},      {"take", kMove},
-      {"index", kMove},        {"flip", kMove},         {"roll", kMove},        {"tril", kMove},
-      {"triu", kMove},         {"tril_", kMove},        {"triu_", kMove},       {"constant_pad_nd", kMove},
-      {"repeat", kMove},       {"embedding", kMove},    {"clone", kMove},       {"copy_", kMove},
-      {"unfold_backward", kMove},                       {"_index_put_impl_", kMove},
-      {"index_copy", kMove},   {"index_copy_", kMove},  {"scatter", kMove},     {"scatter_", kMove},
-      {"fill_", kFill},        {"zero_", kFill},        {"index_fill_", kMove}, {"masked_scatter_", kWhole},
-      {"masked_select", kMove}};
+  static const std::unordered_map<std::string_view, Passing> known{{"bitwise_and", kAnd},
+                                                                   {"bitwise_and_", kAnd},
+                                                                   {"logical_and", kAnd},
+                                                                   {"logical_and_", kAnd},
+                                                                   {"__and__", kAnd},
+                                                                   {"__iand__", kAnd},
+                                                                   {"bitwise_or", kOr},
+                                                                   {"bitwise_or_", kOr},
+                                                                   {"logical_or", kOr},
+                                                                   {"logical_or_", kOr},
+                                                                   {"__or__", kOr},
+                                                                   {"__ior__", kOr},
+                                                                   {"mul", kProduct},
+                                                                   {"mul_", kProduct},
+                                                                   {"where", kSelect},
+                                                                   {"masked_fill", kMaskedFill},
+                                                                   {"masked_fill_", kMaskedFill},
+                                                                   {"any", kAny},
+                                                                   {"all", kAll},
+                                                                   {"cat", kMove},
+                                                                   {"index_select", kMove},
+                                                                   {"gather", kMove},
+                                                                   {"take", kMove},
+                                                                   {"index", kMove},
+                                                                   {"flip", kMove},
+                                                                   {"roll", kMove},
+                                                                   {"tril", kMove},
+                                                                   {"triu", kMove},
+                                                                   {"tril_", kMove},
+                                                                   {"triu_", kMove},
+                                                                   {"constant_pad_nd", kMove},
+                                                                   {"repeat", kMove},
+                                                                   {"embedding", kMove},
+                                                                   {"clone", kMove},
+                                                                   {"copy_", kMove},
+                                                                   {"unfold_backward", kMove},
+                                                                   {"_index_put_impl_", kMove},
+                                                                   {"index_copy", kMove},
+                                                                   {"index_copy_", kMove},
+                                                                   {"scatter", kMove},
+                                                                   {"scatter_", kMove},
+                                                                   {"fill_", kFill},
+                                                                   {"zero_", kFill},
+                                                                   {"index_fill_", kMove},
+                                                                   {"masked_scatter_", kWhole},
+                                                                   {"masked_select", kMove}};
   return known;
 }
 
 const std::unordered_set<std::string_view>& selective() {
-  static const std::unordered_set<std::string_view> names{
-      "eq",     "ne",     "lt",      "le",        "gt",        "ge",        "isnan",   "isinf",   "isfinite", "isin",
-      "equal",  "sum",    "mean",    "prod",      "max",       "min",       "amax",    "amin",    "aminmax",  "argmax",
-      "argmin", "any",    "all",     "norm",      "std",       "var",       "std_mean", "var_mean", "nansum", "median",
-      "count_nonzero",    "linalg_vector_norm",   "sort",      "argsort",   "topk",    "kthvalue", "bincount", "histc",
-      "unique_dim",       "_unique2", "_unique",  "unique_consecutive",     "cumsum",  "searchsorted", "bucketize",
-      "nonzero", "nonzero_static", "_assert_async", "bitwise_and", "bitwise_or", "bitwise_not", "logical_and",
-      "logical_or", "logical_not", "masked_select", "multinomial"};
+  static const std::unordered_set<std::string_view> names{"eq",
+                                                          "ne",
+                                                          "lt",
+                                                          "le",
+                                                          "gt",
+                                                          "ge",
+                                                          "isnan",
+                                                          "isinf",
+                                                          "isfinite",
+                                                          "isin",
+                                                          "equal",
+                                                          "sum",
+                                                          "mean",
+                                                          "prod",
+                                                          "max",
+                                                          "min",
+                                                          "amax",
+                                                          "amin",
+                                                          "aminmax",
+                                                          "argmax",
+                                                          "argmin",
+                                                          "any",
+                                                          "all",
+                                                          "norm",
+                                                          "std",
+                                                          "var",
+                                                          "std_mean",
+                                                          "var_mean",
+                                                          "nansum",
+                                                          "median",
+                                                          "count_nonzero",
+                                                          "linalg_vector_norm",
+                                                          "sort",
+                                                          "argsort",
+                                                          "topk",
+                                                          "kthvalue",
+                                                          "bincount",
+                                                          "histc",
+                                                          "unique_dim",
+                                                          "_unique2",
+                                                          "_unique",
+                                                          "unique_consecutive",
+                                                          "cumsum",
+                                                          "searchsorted",
+                                                          "bucketize",
+                                                          "nonzero",
+                                                          "nonzero_static",
+                                                          "_assert_async",
+                                                          "bitwise_and",
+                                                          "bitwise_or",
+                                                          "bitwise_not",
+                                                          "logical_and",
+                                                          "logical_or",
+                                                          "logical_not",
+                                                          "masked_select",
+                                                          "multinomial"};
   return names;
 }
 
@@ -51,17 +131,18 @@ const std::unordered_set<std::string_view>& gathering() {
 
 const std::unordered_set<std::string_view>& random() {
   static const std::unordered_set<std::string_view> names{
-      "normal",      "normal_",    "uniform_",   "random_",  "bernoulli", "bernoulli_", "exponential_", "geometric_",
-      "cauchy_",     "log_normal_", "randperm",  "multinomial", "poisson", "binomial", "native_dropout", "rrelu_with_noise",
-      "_standard_gamma", "_sample_dirichlet", "dropout", "_fused_dropout"};
+      "normal",           "normal_",         "uniform_",          "random_",  "bernoulli",
+      "bernoulli_",       "exponential_",    "geometric_",        "cauchy_",  "log_normal_",
+      "randperm",         "multinomial",     "poisson",           "binomial", "native_dropout",
+      "rrelu_with_noise", "_standard_gamma", "_sample_dirichlet", "dropout",  "_fused_dropout"};
   return names;
 }
 
 // All that these read are numbers.
 const std::unordered_set<std::string_view>& makers() {
   static const std::unordered_set<std::string_view> names{
-      "fill_",  "zero_",    "normal_",   "uniform_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_",
-      "arange", "linspace", "logspace",  "range",    "randperm", "eye",         "bernoulli_"};
+      "fill_",       "zero_",  "normal_",  "uniform_", "random_", "exponential_", "geometric_", "cauchy_",
+      "log_normal_", "arange", "linspace", "logspace", "range",   "randperm",     "eye",        "bernoulli_"};
   return names;
 }
 
@@ -73,12 +154,35 @@ const std::unordered_set<std::string_view>& counting() {
 
 // What gives out memory, looks at it under another shape, or moves no data.
 const std::unordered_set<std::string_view>& without_values() {
-  static const std::unordered_set<std::string_view> names{
-      "empty",        "empty_strided", "new_empty_strided", "empty_like", "record_stream", "set_",       "resize_",
-      "view",         "as_strided",    "_reshape_alias",    "unfold",     "view_as_real",  "view_as_complex",
-      "_cudnn_init_dropout_state",     "is_set_to",         "_efficientzerotensor",        "is_pinned",  "_pin_memory",
-      "pin_memory",   "lift",          "lift_fresh",        "detach",     "alias",         "_debug_has_internal_overlap",
-      "_nested_view_from_buffer",      "_assert_async",     "_async_error", "_resize_output_", "resize_as_"};
+  static const std::unordered_set<std::string_view> names{"empty",
+                                                          "empty_strided",
+                                                          "new_empty_strided",
+                                                          "empty_like",
+                                                          "record_stream",
+                                                          "set_",
+                                                          "resize_",
+                                                          "view",
+                                                          "as_strided",
+                                                          "_reshape_alias",
+                                                          "unfold",
+                                                          "view_as_real",
+                                                          "view_as_complex",
+                                                          "_cudnn_init_dropout_state",
+                                                          "is_set_to",
+                                                          "_efficientzerotensor",
+                                                          "is_pinned",
+                                                          "_pin_memory",
+                                                          "pin_memory",
+                                                          "lift",
+                                                          "lift_fresh",
+                                                          "detach",
+                                                          "alias",
+                                                          "_debug_has_internal_overlap",
+                                                          "_nested_view_from_buffer",
+                                                          "_assert_async",
+                                                          "_async_error",
+                                                          "_resize_output_",
+                                                          "resize_as_"};
   return names;
 }
 
@@ -143,6 +247,14 @@ void find_written(const c10::FunctionSchema& schema, Traits& traits) {
   }
 }
 
+// A kernel that is a function of Python launches nothing but through operators.
+bool is_foreign(const c10::OperatorHandle& op) {
+  if (op.operator_name().name.rfind("aten::", 0) == 0) return false;
+  const std::string state = op.dumpState();
+  const std::size_t begin = state.find("\nCUDA: ");
+  return begin == state.npos || state.substr(begin, state.find('\n', begin + 1) - begin).find(".py:") == state.npos;
+}
+
 }  // namespace
 
 Traits traits_of(const c10::OperatorHandle& op) {
@@ -162,6 +274,7 @@ Traits traits_of(const c10::OperatorHandle& op) {
   if (selective().count(name) > 0) traits.weight = Weight::kSelective;
   if (gathering().count(name) > 0) traits.weight = Weight::kGather;
   traits.is_random = random().count(name) > 0;
+  traits.is_foreign = is_foreign(op);
   traits.has_cpu = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   find_written(op.schema(), traits);
   return traits;

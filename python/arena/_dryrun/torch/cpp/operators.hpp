@@ -51,6 +51,8 @@ struct Traits {
   Weight weight = Weight::kSmall;
   bool is_random = false;
   bool has_cpu = false;
+  bool is_foreign =
+      false;  // of another library, in C++: it may launch kernels of its own between operations of PyTorch
   std::vector<bool> is_written;     // by argument
   std::vector<int> return_aliases;  // by result: the written argument that it is, or -1
 };

@@ -57,6 +57,22 @@ bool is_affordable(const Traits& traits, const Glance& seen, const Stack& stack,
   return fits && knowledge_of(traits, stack, count) == Knowledge::kAll;
 }
 
+// While an operator of another library runs: between the operations of PyTorch that it calls, it launches kernels of its own,
+// which write what no wrapper sees. So what these operations give is unknown; what the operator gives, its caller stores.
+class Foreign {
+ public:
+  explicit Foreign(bool begins) : begins_(begins) { depth += begins_; }
+  ~Foreign() { depth -= begins_; }
+  Foreign(const Foreign&) = delete;
+  Foreign& operator=(const Foreign&) = delete;
+  static bool is_on() { return depth > 0; }
+
+ private:
+  bool begins_;
+  static thread_local int depth;
+};
+thread_local int Foreign::depth = 0;
+
 class Wrapped final : public c10::OperatorKernel {
  public:
   Wrapped(const c10::OperatorHandle& op, c10::KernelFunction original)
@@ -80,9 +96,9 @@ class Wrapped final : public c10::OperatorKernel {
       case Role::kUnique:
         return unique(op, keys, *stack);
       case Role::kMade:
-        return make(op, keys, *stack);
+        return Foreign::is_on() ? skipped(op, keys, *stack) : make(op, keys, *stack);
       default:
-        return computed(op, keys, *stack);
+        return Foreign::is_on() ? skipped(op, keys, *stack) : computed(op, keys, *stack);
     }
   }
 
@@ -91,6 +107,7 @@ class Wrapped final : public c10::OperatorKernel {
 
   void call(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
     const Launching launching;
+    const Foreign foreign(traits_.is_foreign);
     original_.callBoxed(op, keys, &stack);
   }
 
