@@ -11,7 +11,7 @@ import torch
 
 from arena._dryrun import marks, tools
 
-# Its operator returns the positions of positive elements. On the device a kernel writes the mask, and kernels are skipped.
+# Its operator finds positive elements. On the device a kernel writes the mask, and kernels are skipped.
 SOURCE = """
 #include <ATen/ATen.h>
 #include <torch/library.h>
