@@ -38,12 +38,6 @@ def test_a_profile_has_the_limits_of_its_compute_capability_and_names_its_source
 
 
 @pytest.mark.parametrize("card", read_cards(), ids=lambda card: card.key)
-def test_the_context_is_estimated_by_the_rule_of_the_documents(card: Card) -> None:
-    threads = card.multiprocessors * card.threads_per_multiprocessor
-    assert card.context >> 20 == round(64 + 1.767 * threads / 1024)
-
-
-@pytest.mark.parametrize("card", read_cards(), ids=lambda card: card.key)
 def test_a_card_has_a_little_less_memory_than_its_name_says(card: Card) -> None:
     sold = int(m[1]) if (m := re.search(r"-(\d+)$", card.key)) else None
     if sold:

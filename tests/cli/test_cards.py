@@ -28,7 +28,10 @@ def test_one_card_is_shown_with_its_sources() -> None:
     done = run_arena("cards", "RTX 4090")
     assert "rtx4090: NVIDIA GeForce RTX 4090" in done.stdout
     assert "23.64 GiB (25,386,352,640 bytes)" in done.stdout
-    assert "about 403 MiB" in done.stdout
+    assert "with kernels 350 to 654 MiB" in done.stdout
+    reading = "  400 MiB  RTX 4090, Ollama, no framework: https://github.com/ollama/ollama/pull/6279"
+    assert reading in done.stdout
+    assert "with kernels 77 to 339 MiB, interpolated" in run_arena("cards", "gtx1650").stdout
     for line in sim.card("rtx4090").sources:
         assert line in done.stdout
     assert done.stdout.splitlines()[-1] == "Next: arena dryrun --card 'RTX 4090' YOUR_SCRIPT.py"
@@ -40,6 +43,8 @@ def test_machines_get_every_figure() -> None:
     assert [card["key"] for card in every] == [card.key for card in sim.cards()]
     assert one in every
     assert (one["memory"], one["compute_capability"], one["multiprocessors"]) == (15095 << 20, "7.5", 40)
+    assert one["context_range"] == [one["context"], 385 << 20]
+    assert [(found["mib"], found["loading"]) for found in one["readings"]] == [(135, "lazy")]
 
 
 def test_a_profile_can_be_printed_changed_and_read_again(tmp_path: Path) -> None:

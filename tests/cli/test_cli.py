@@ -151,4 +151,4 @@ def test_a_replay_accepts_the_simulated_device_without_a_size() -> None:
     facts = json.loads(run_arena("replay", TRACE, "--device", "sim", "--cap", "7G", "--json").stdout)
     assert (facts["stats"]["device_total"], facts["stats"]["cap"]) == (8 << 30, 7 << 30)
     found = run_arena("fit", TRACE, "--device", "sim", "--json")
-    assert json.loads(found.stdout)["limit"] == (8 << 30) - (600 << 20)
+    assert json.loads(found.stdout)["limit"] == 8 << 30

@@ -83,7 +83,7 @@ def test_fit_shows_the_smallest_cap_and_what_larger_ones_save(smallest: int) -> 
     assert "42,484 events, 395.99 MiB live at the peak" in lines[0]
     row = f"{smallest >> 20} MiB {smallest / PEAK:.3f} the smallest cap that works"
     assert row in [" ".join(line.split()) for line in lines]
-    cards = lines.index("cards that are large enough, with 600 MiB for everything else:")
+    cards = lines.index("cards that are large enough, with 339 MiB for everything else:")
     assert lines[cards + 1] == "  gtx1650 (3.81 GiB) and larger"
     assert max(map(len, lines[:-1])) <= 80
     assert "…" not in done.stdout

@@ -35,7 +35,8 @@ def dry(folder: Path, parts: tuple[str, ...], *options: str) -> tuple[dict[str, 
     """What a dry run of these parts found, and what each framework held at the peak."""
     program = folder / "program.py"
     program.write_text("\n".join(["kept = []", *(PARTS[part] for part in parts)]))
-    command = [sys.executable, "-m", "arena", "dryrun", "--json", "--force", "--report", str(folder / "report.json")]
+    command = [sys.executable, "-m", "arena", "dryrun", "--allocator", "arena", "--json"]
+    command += ["--force", "--report", str(folder / "report.json")]
     done = subprocess.run(
         [*command, *options, str(program)], env=clean_environment(), capture_output=True, text=True, timeout=100
     )

@@ -72,7 +72,7 @@ def test_what_the_user_said_is_known() -> None:
 
 def test_a_size_makes_the_verdict_a_range() -> None:
     verdict = judge(outcome(size(300 * MIB, 500 * MIB), peak=4 * GIB))
-    assert (verdict.word, verdict.low, verdict.high) == ("fits", 4 * GIB - 300 * MIB, 4 * GIB + 200 * MIB)
+    assert (verdict.word, verdict.least, verdict.most) == ("fits", 4 * GIB - 300 * MIB, 4 * GIB + 200 * MIB)
     assert "the number of elements of nonzero() at rpn.py:258, which sized 12 allocations, at most 500 MiB" in said(
         verdict
     )
@@ -121,7 +121,7 @@ def test_a_number_that_other_requests_depend_on_is_not_settled_by_two_values(run
 def test_both_values_of_a_bool_are_all_that_there_are(runs: Runs) -> None:
     runs(outcome(read("bool"), requests=[3, 100]), outcome(read("bool", **ONE), requests=[9, 300], peak=2 * GIB))
     verdict = settle(plan())
-    assert (verdict.word, verdict.high) == ("fits", 2 * GIB)
+    assert (verdict.word, verdict.most) == ("fits", 2 * GIB)
 
 
 def test_a_loss_that_a_loop_waits_for_is_found_by_a_second_run(runs: Runs) -> None:
@@ -175,7 +175,7 @@ def test_what_fits_with_nothing_found_is_unsure(runs: Runs) -> None:
 def test_both_ends_of_nonzero_give_a_range(runs: Runs) -> None:
     plans = runs(outcome(size(GIB, GIB), peak=4 * GIB), outcome(size(0, 0), peak=3 * GIB))
     verdict = settle(plan(spread=True))
-    assert (verdict.word, verdict.low, verdict.high) == ("fits", 3 * GIB, 4 * GIB)
+    assert (verdict.word, verdict.least, verdict.most) == ("fits", 3 * GIB, 4 * GIB)
     assert [made.assume.nonzero for made in plans] == ["all", "none"]
 
 

@@ -13,6 +13,7 @@ from arena._analysis.fit.align import NONE, align
 from arena._analysis.fit.caps import LARGEST, Replays, find_smallest, is_rare
 from arena._analysis.fit.model import Model, weights
 from arena._analysis.fit.runs import Run, peak_live
+from arena._cards import context_range, find_card
 
 from ..arena.conftest import MIB, MakeArena
 from ..programs import ROOT
@@ -110,8 +111,29 @@ def test_cards_leave_room_for_memory_outside_the_arena() -> None:
     assert fit(trace, device="GTX 1660 Ti").fits is False
     with pytest.raises(UsageError, match="there is no card 'rtx4061'; did you mean rtx4060"):
         fit(trace, device="rtx4061")
-    assert fit(trace, device="sim:6GiB").fits is False
+    assert fit(trace, device="sim:6GiB").fits  # a size is all for the arena
+    assert fit(trace, device="sim:6GiB", outside="600MiB").fits is False
     assert fit(trace, device="80GiB", cap="50%").limit == 40 << 30
+
+
+def test_what_depends_on_how_much_the_context_takes_is_not_decided() -> None:
+    card = find_card("t4")
+    taken = context_range(card)
+
+    def found(size: int) -> Fit:
+        trace = Trace()
+        trace._append("allocate", 0, 0, 0, size, 0)
+        return fit(trace, device="t4")
+
+    surely, perhaps = (found((card.memory - part) // (2 * MIB) * 2 * MIB) for part in (taken.high, taken.low))
+    assert (surely.fits, perhaps.fits, found(card.memory).fits) == (True, None, False)
+    assert (surely.limit, surely.limit_at_most) == (card.memory - taken.high, card.memory - taken.low)
+    assert {one.card: one.fits for one in perhaps.cards}["t4"] is None
+
+
+def test_a_cap_and_a_device_both_limit() -> None:
+    trace = Trace()
+    trace._append("allocate", 0, 0, 0, 6 << 30, 0)
     assert fit(trace, device="80GiB", cap="5GiB").fits is False
 
 

@@ -37,7 +37,7 @@ class Card(Tabled):
     integrated: bool
     """Whether it shares the host's memory."""
     context: int
-    """What a CUDA context takes of the memory, an estimate."""
+    """The least that a CUDA context takes of the memory. The simulated driver takes that much."""
     sources: tuple[str, ...] = ()
     """Where the figures come from: the comments of the file."""
     path: Path = Path()

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .._cards import Card, find_card, read_cards
+from .._cards import Card, context_range, find_card, read_cards, readings
 from .._util.next_step import arena_command
 from .._util.sizes import format_size as size
-from .._words.format import counted
+from .._words.format import counted, format_range
 from ..errors import UsageError
 
 __all__ = ["cards"]
@@ -52,7 +52,9 @@ def cards(
 
 
 def facts(card: Card) -> dict[str, Any]:
-    return {**asdict(card), "path": str(card.path)}
+    taken = context_range(card)
+    own = [asdict(one) for one in readings() if card.key in one.cards]
+    return {**asdict(card), "path": str(card.path), "context_range": [taken.low, taken.high], "readings": own}
 
 
 def show_all(found: tuple[Card, ...], as_json: bool) -> None:
@@ -81,6 +83,11 @@ def show_one(card: Card, given: str) -> None:
     for title, text in rows(card):
         table.add_row(title, text)
     console.print(table)
+    if own := [one for one in readings() if card.key in one.cards]:
+        console.print("\nreadings of what a process holds beside its allocations")
+        for one in own:
+            kernels = "no framework" if one.loading == "none" else f"{one.loading} loading"
+            console.print(f"  {one.mib:>5,} MiB  {one.gpu}, {one.software}, {kernels}: {one.source}")
     if card.sources:
         console.print("\nsources")
         for line in card.sources:
@@ -91,7 +98,9 @@ def show_one(card: Card, given: str) -> None:
 
 def rows(card: Card) -> Iterator[tuple[str, str]]:
     yield "memory", f"{size(card.memory)} ({card.memory:,} bytes)"
-    yield "CUDA context", f"about {size(card.context)}"
+    taken = context_range(card)
+    how = "" if taken.is_measured else ", interpolated"
+    yield "CUDA context", f"with kernels {format_range(taken.low, taken.high)}{how}"
     yield "compute capability", card.compute_capability
     yield "multiprocessors", str(card.multiprocessors)
     threads = counted(card.threads_per_multiprocessor, "thread")

@@ -32,7 +32,7 @@ from .._pool.settings import is_simulated, simulated_size
 from .._run.program import check_script
 from .._util.next_step import arena_command, next_after
 from .._util.sizes import format_size as size
-from .._words.format import counted
+from .._words.format import counted, format_range
 from ..errors import UsageError
 from .codes import EXIT_MISFIT, EXIT_UNSURE
 from .options import ONLY
@@ -245,6 +245,7 @@ class Done:
             "because": verdict.because or None,
             "unknown": [unknown_facts(one) for one in verdict.unknown],
             "range": [verdict.low, verdict.high] if verdict.low is not None else None,
+            "on_top": [verdict.top.low, verdict.top.high],
             "until": (verdict.outcome.facts or {}).get("until") or None,
             "with_arena": verdict.with_arena,
             "exit": self.exit,
@@ -322,7 +323,8 @@ def shown_progress(console: Console, total: int) -> Iterator[Callable[[int, Verd
 
 
 def trial_in_words(batch: int, verdict: Verdict) -> str:
-    peak = f", at most {size(verdict.peak)} in use" if verdict.peak is not None and verdict.fits else ""
+    needed = verdict.fits and verdict.low is not None and verdict.high is not None
+    peak = f", needs {format_range(verdict.low or 0, verdict.high or 0)}" if needed else ""
     return f"batch {batch}: {verdict.word}{peak}"
 
 

@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .._analysis.fit.answer import OUTSIDE, CardFit, Fit
+from .._analysis.fit.answer import CardFit, Fit
 from .._analysis.fit.answer import fit as find_fit
 from .._analysis.fit.caps import LARGEST, Progress
 from .._util.arguments import as_device, is_number
 from .._util.next_step import arena_command, exact_size, record_again
 from .._util.sizes import format_size as size
-from .._words.format import counted
+from .._words.format import counted, format_range
 from ..errors import UsageError
-from .codes import EXIT_MISFIT, EXIT_UNFINISHED
+from .codes import EXIT_MISFIT, EXIT_UNFINISHED, EXIT_UNSURE
 from .failures import about_failures
 from .moving import NO_COMPACT, assumed
 from .options import GROWTH, JSON, PLAIN, PRICES
@@ -44,7 +44,9 @@ def fit(
         str | None,
         typer.Option(metavar="DEVICE", help='Check against a card: "rtx4090", "24GiB", a device number, or "sim".'),
     ] = None,
-    outside: Annotated[str, typer.Option(metavar="SIZE", help="Estimate of everything else on a card.")] = OUTSIDE,
+    outside: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="What everything else takes. Default: what is known of the card.")
+    ] = None,
     batch_from: Annotated[str | None, typer.Option(metavar="BATCHES", help="The batch of each trace: 8,16.")] = None,
     batch_to: Annotated[str | None, typer.Option(metavar="BATCHES", help="Batches to predict: 32,64.")] = None,
     growth: Annotated[str | None, typer.Option(metavar="SIZE", help=GROWTH)] = None,
@@ -55,8 +57,9 @@ def fit(
 ) -> None:
     """Find the smallest cap and the largest batch of a recorded run.
 
-    Exit code 3: nothing fits the given cap or device. Exit code 4: only a lower
-    bound is known, because the recorded run ended with a failed request.
+    Exit code 3: nothing fits the given cap or device. Exit code 4: that is not
+    known, because the recorded run ended with a failed request, or because it
+    depends on how much the CUDA context and kernels take of the device.
 
     \b
     Examples:
@@ -92,7 +95,13 @@ def fit(
             prices=prices,
         )
         show(found, asked)
-    raise typer.Exit(EXIT_MISFIT if found.fits is False else EXIT_UNFINISHED if found.ended_by else 0)
+    raise typer.Exit(exit_of(found))
+
+
+def exit_of(found: Fit) -> int:
+    if found.fits is None and found.limit is not None and not found.ended_by:
+        return EXIT_UNSURE
+    return EXIT_MISFIT if found.fits is False else EXIT_UNFINISHED if found.ended_by else 0
 
 
 class Asked(NamedTuple):
@@ -174,7 +183,8 @@ def verdict(found: Fit) -> str:
     assert found.limit is not None
     least = "at least " if found.ended_by else ""
     word = {True: "fits", False: "does not fit", None: "may fit"}[found.fits]
-    return f"{word} within {size(found.limit)}: it needs {least}{size(found.smallest_cap)}"
+    limit = format_range(found.limit, found.limit_at_most or found.limit)
+    return f"{word} within {limit}: it needs {least}{size(found.smallest_cap)}"
 
 
 def times(cap: int, found: Fit) -> str:
@@ -205,11 +215,14 @@ def points_table(found: Fit) -> Table:
 
 def cards(found: Fit) -> str:
     fitting = [card for card in found.cards if card.fits]
+    perhaps = [card for card in found.cards if card.fits is None]
     if not fitting:
-        return f"no card with up to {size(found.cards[-1].memory)} is large enough"
+        return f"no card with up to {size(found.cards[-1].memory)} is {'surely ' if perhaps else ''}large enough"
     least = fitting[0]
     which = "cards that get past it" if found.ended_by else "cards that are large enough"
     text = f"{which}, with {size(least.memory - least.limit)} for everything else:\n  {named(least)} and larger"
+    if perhaps and perhaps[0].memory < least.memory:
+        text += f"; perhaps {named(perhaps[0])}"
     roomy = next((card for card in fitting if card.comfortable), None)
     if roomy is None or roomy == least:
         return text

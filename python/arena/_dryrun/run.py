@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .._cards import Card
 from .._trace import Trace
 from ..errors import ArenaError, UsageError
 from .assume import NAME as ASSUMED
@@ -23,6 +24,7 @@ from .assume import Assumptions
 from .child import FACTS, HISTORY
 from .ends import Stop
 from .environment import Device, prepared
+from .on_top import OnTop, on_top_of
 
 __all__ = ["Outcome", "Plan", "run_dry"]
 
@@ -56,9 +58,19 @@ class Plan:
     """When the program is ended, if not by itself."""
     patience: float = 60
     """Seconds after which a program that goes on and on is said to."""
+    most_on_top: bool = False
+    """Whether the device has only what is left when the CUDA context and kernels take the most."""
     report: Path | None = None
     record: Path | None = None
     force: bool = False
+
+    @property
+    def on_top(self) -> OnTop:
+        return self.on_top_of(self.device.card)
+
+    def on_top_of(self, card: Card | None) -> OnTop:
+        """What comes on top if the program runs on that card."""
+        return on_top_of(card, {**os.environ, **self.settings}, most=self.most_on_top)
 
 
 @dataclass(frozen=True)
@@ -102,10 +114,10 @@ def run_dry(plan: Plan, *, quiet: bool = False, limit: float | None = None) -> O
 
 
 def variables_of(plan: Plan) -> dict[str, str]:
-    """The environment variables that say what is computed, and what is assumed of the rest."""
+    """The environment variables that say what is computed, what is assumed of the rest, and what the device has."""
     assumed = plan.assume.text()
     tracked = {} if plan.values == "none" else {"CUDASIM_VALUES": "1"}
-    return {"ARENA_VALUES": plan.values, ASSUMED: assumed, **tracked}
+    return {"ARENA_VALUES": plan.values, ASSUMED: assumed, **tracked, **plan.on_top.variables()}
 
 
 def spec_of(plan: Plan, folder: Path) -> dict[str, Any]:

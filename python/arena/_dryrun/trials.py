@@ -10,7 +10,7 @@ import dataclasses
 from .assume import Assumptions
 from .qualified import Unknown, is_flipped, open_reads
 from .run import Plan, run_dry
-from .verdict import READS, SIZES, Verdict, judge
+from .verdict import READS, SIZES, TOP, Verdict, because_of, judge
 
 __all__ = ["settle", "tried_with_arena"]
 
@@ -34,6 +34,8 @@ def settled(verdict: Verdict, *, again: bool = True, thorough: bool = True) -> V
         verdict = with_nothing_found(verdict)
     if SIZES not in verdict.doubts and (READS in verdict.doubts or (thorough and open_reads(verdict.unknown))):
         verdict = with_reads_flipped(verdict)
+    if verdict.ran and SIZES not in verdict.doubts and (verdict.high or 0) > verdict.memory > 0:
+        verdict = with_most_on_top(verdict)
     return verdict
 
 
@@ -43,9 +45,9 @@ def both_ends(plan: Plan, *, quiet: bool) -> Verdict:
     if first.ran is None:
         return first
     second = settled(another(first, with_nonzero(plan, "none")))
-    low = min(one.low if one.low is not None else one.peak or 0 for one in (first, second))
-    high = max(one.high if one.high is not None else one.peak or 0 for one in (first, second))
-    found = dataclasses.replace(first, low=low, high=high)
+    least = min(one.least if one.least is not None else one.peak or 0 for one in (first, second))
+    most = max(one.most if one.most is not None else one.peak or 0 for one in (first, second))
+    found = dataclasses.replace(first, least=least, most=most)
     if first.word == second.word:
         return found
     because = f"with nonzero=all it {named(first)}, with nonzero=none it {named(second)}"
@@ -80,8 +82,8 @@ def with_reads_flipped(verdict: Verdict) -> Verdict:
     elif is_open(verdict, other, reads):
         because = f"what memory it needs depends on {names}, which was never computed"
     else:
-        high = max(verdict.high or 0, other.high or 0)
-        return dataclasses.replace(without(verdict, READS), settled=True, high=high)
+        most = max(verdict.most or 0, other.most or 0)
+        return dataclasses.replace(without(verdict, READS), settled=True, most=most)
     doubts = tuple(dict.fromkeys((*verdict.doubts, READS)))
     return dataclasses.replace(verdict, word="unsure", doubts=doubts, because=because)
 
@@ -104,6 +106,15 @@ def ended(verdict: Verdict) -> str:
     return f"ends with {error}" if error else "ends early"
 
 
+def with_most_on_top(verdict: Verdict) -> Verdict:
+    """It fits if the CUDA context and kernels take the least. With the most, an allocator may still make do."""
+    other = another(verdict, dataclasses.replace(verdict.outcome.plan, most_on_top=True))
+    if other.ran:
+        return dataclasses.replace(without(verdict, TOP), fits_with_most=True)
+    verdict = dataclasses.replace(verdict, word="unsure", doubts=tuple(dict.fromkeys((*verdict.doubts, TOP))))
+    return dataclasses.replace(verdict, because=verdict.because or because_of(verdict))
+
+
 def tried_with_arena(verdict: Verdict) -> Verdict:
     """Whether the arena changes a verdict of the framework's own allocator, if the live data alone would fit."""
     plan, failure = verdict.outcome.plan, verdict.failure or {}
@@ -113,8 +124,10 @@ def tried_with_arena(verdict: Verdict) -> Verdict:
         return verdict
     if verdict.live + failure["requested"] > verdict.memory - verdict.context:
         return verdict
-    other = another(verdict, dataclasses.replace(plan, allocator="arena"))
-    return dataclasses.replace(verdict, with_arena=other.ran)
+    fits = another(verdict, dataclasses.replace(plan, allocator="arena", most_on_top=True)).ran
+    if fits is False and plan.on_top.low < plan.on_top.high:  # with less on top it may
+        fits = None if another(verdict, dataclasses.replace(plan, allocator="arena")).ran else False
+    return dataclasses.replace(verdict, with_arena=fits)
 
 
 def another(verdict: Verdict, plan: Plan) -> Verdict:
@@ -133,7 +146,8 @@ def without(verdict: Verdict, doubt: str) -> Verdict:
     """A doubt less: if none is left, the verdict is what the run said."""
     doubts = tuple(one for one in verdict.doubts if one != doubt)
     word = "unsure" if doubts else "fits" if verdict.ran else "does not fit"
-    return dataclasses.replace(verdict, doubts=doubts, word=word)
+    verdict = dataclasses.replace(verdict, doubts=doubts, word=word)
+    return dataclasses.replace(verdict, because=because_of(verdict))
 
 
 def named(verdict: Verdict) -> str:

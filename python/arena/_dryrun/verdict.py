@@ -15,11 +15,24 @@ from .._cards import Card, read_cards
 from .._inspect.holders import Holder
 from .._report.timeline import seconds
 from .._util.sizes import format_size
-from .._words.format import counted, format_share
+from .._words.format import counted, format_range, format_share
+from .on_top import OnTop
 from .qualified import Unknown, control_reads, span_of, suspect, unknown_in_words, unknown_of
 from .run import Outcome
 
-__all__ = ["READS", "SIZES", "Account", "Verdict", "cards_in_words", "in_words", "judge", "limits_of", "replayed"]
+__all__ = [
+    "READS",
+    "SIZES",
+    "TOP",
+    "Account",
+    "Verdict",
+    "because_of",
+    "cards_in_words",
+    "in_words",
+    "judge",
+    "limits_of",
+    "replayed",
+]
 
 UNCOMPUTED = {
     "none": "Nothing is computed: values are zero or left over, so shapes and branches that depend on data may differ.",
@@ -27,7 +40,7 @@ UNCOMPUTED = {
     "all": "Raw kernels, and what has no CPU version, are not computed. Where the program reads them, they are zero.",
 }
 ESTIMATES = "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates."
-SIZES, READS = "sizes", "reads"  # what a verdict may depend on
+SIZES, READS, TOP = "sizes", "reads", "top"  # what a verdict may depend on
 MOST_LINES = 5
 
 
@@ -52,10 +65,10 @@ class Verdict:
     """What this run alone says, with the values that it assumed."""
     memory: int
     """What the device has."""
-    context: int
-    """What of it the CUDA context takes, an estimate."""
+    top: OnTop
+    """What comes on top of what the simulated driver counted."""
     peak: int | None
-    """The most that was in use on the device, the context included; none if the program did not use it."""
+    """The most that was in use on the simulated device; none if the program did not use it."""
     accounts: tuple[Account, ...]
     moment: str
     """Which moment the holders are of."""
@@ -65,17 +78,37 @@ class Verdict:
     """The request that ended the program, if one did."""
     unknown: tuple[Unknown, ...] = ()
     """The values that were never computed and reached the program."""
-    low: int | None = None
-    high: int | None = None
+    least: int | None = None
+    most: int | None = None
     """The peak with the smallest and the largest sizes that unknown values could have."""
     doubts: tuple[str, ...] = ()
-    """What another run could settle: ``sizes``, ``reads``."""
+    """What another run could settle: ``sizes``, ``reads``, ``top``."""
     because: str = ""
     """Why it is unsure."""
     settled: bool = False
     """Whether another run has shown that the values read do not matter."""
+    fits_with_most: bool = False
+    """Whether another run has shown that it fits with the most that can come on top."""
     with_arena: bool | None = None
     """Whether it fits with the arena, if that was tried because it does not with the framework's own allocator."""
+
+    @property
+    def context(self) -> int:
+        """What the CUDA context takes on the simulated device."""
+        card = self.outcome.plan.device.card
+        return card.context if card is not None else 0
+
+    @property
+    def low(self) -> int | None:
+        """What the program needs of the device, at least and at most."""
+        return None if self.least is None else self.least + self.top.low
+
+    @property
+    def high(self) -> int | None:
+        if self.most is None:
+            return None
+        most = self.most + self.top.high
+        return min(most, self.memory) if self.fits_with_most else most
 
     @property
     def fits(self) -> bool | None:
@@ -103,14 +136,16 @@ class Verdict:
         if self.need is None:
             return []
         least = self.need if self.failure or self.live is None else min(self.need, self.live)
-        enough = "yes" if self.fits else "maybe"  # what comes after the end of the program is not known
-        most = self.need + max(0, (self.high or 0) - (self.peak or 0))
-        least = max(0, least - ((self.peak or 0) - self.low)) if self.low is not None else least
+        is_sure = self.fits or (self.ran and self.doubts == (TOP,))
+        enough = "yes" if is_sure else "maybe"  # what comes after the end of the program is not known
+        most = self.need + max(0, (self.most or 0) - (self.peak or 0))
+        least = max(0, least - ((self.peak or 0) - self.least)) if self.least is not None else least
         if self.failure and not self.doubts:  # this device was not enough
             least = max(least, self.memory - self.context + 1)
         found = []
         for card in read_cards():
-            word = "no" if card.usable < least else enough if most <= card.usable else "maybe"
+            taken = self.outcome.plan.on_top_of(card).context
+            word = "no" if card.memory - taken.low < least else enough if most <= card.memory - taken.high else "maybe"
             found.append((card, word))
         return found
 
@@ -132,7 +167,7 @@ def judge(outcome: Outcome) -> Verdict:
             word={True: "fits", False: "does not fit", None: None}[ran],
             ran=ran,
             memory=memory,
-            context=card.context if card is not None else 0,
+            top=outcome.plan.on_top,
             peak=peak,
             accounts=accounts,
             moment=moment,
@@ -144,9 +179,13 @@ def judge(outcome: Outcome) -> Verdict:
 
 
 def qualify(verdict: Verdict) -> Verdict:
-    """What the values that were never computed make of the verdict of one run."""
-    if not verdict.unknown or verdict.peak is None:
+    """What is not known, of values and of the card, makes of the verdict of one run."""
+    if verdict.peak is None:
         return verdict
+    taken, most = span_of(verdict.unknown)
+    verdict = dataclasses.replace(
+        verdict, least=max(verdict.context, verdict.peak - taken), most=verdict.peak + most - taken
+    )
     if verdict.ran is None:
         facts = verdict.outcome.facts or {}
         cause = suspect(verdict.unknown, facts.get("error_line", ""))
@@ -157,21 +196,31 @@ def qualify(verdict: Verdict) -> Verdict:
             f"{cause.place}=1, or have more computed with --values all"
         )
         return dataclasses.replace(verdict, word="unsure", because=because)
-    taken, most = span_of(verdict.unknown)
-    low, high = max(verdict.context, verdict.peak - taken), verdict.peak + most - taken
-    doubts = [SIZES] if (most and not verdict.ran) or (verdict.ran and high > verdict.memory > 0) else []
-    doubts += [READS] if (reads := control_reads(verdict.unknown)) else []
-    because = ""
-    if SIZES in doubts:
-        because = (
-            f"with the largest sizes possible, {format_share(high, verdict.memory)} would be in use"
-            if verdict.ran
-            else "sizes that were never computed took part of the memory"
-        )
-    elif reads:
-        because = f"what follows may depend on {reads[0].name}, which was never computed"
-    word = "unsure" if doubts else verdict.word
-    return dataclasses.replace(verdict, word=word, low=low, high=high, doubts=tuple(doubts), because=because)
+    found = {
+        SIZES: bool(most) if not verdict.ran else (verdict.most or 0) > verdict.memory > 0,
+        READS: bool(control_reads(verdict.unknown)),
+        TOP: verdict.ran and (verdict.high or 0) > verdict.memory > 0,
+    }
+    doubts = tuple(doubt for doubt, is_open in found.items() if is_open)
+    verdict = dataclasses.replace(verdict, word="unsure" if doubts else verdict.word, doubts=doubts)
+    return dataclasses.replace(verdict, because=because_of(verdict))
+
+
+def because_of(verdict: Verdict) -> str:
+    """Why the verdict of one run is unsure, by the first of its doubts."""
+    if SIZES in verdict.doubts:
+        if not verdict.ran:
+            return "sizes that were never computed took part of the memory"
+        share = format_share((verdict.most or 0) + verdict.top.low, verdict.memory)
+        return f"with the largest sizes possible, {share} would be in use"
+    if READS in verdict.doubts:
+        name = control_reads(verdict.unknown)[0].name
+        return f"what follows may depend on {name}, which was never computed"
+    if TOP in verdict.doubts:
+        taken = format_size(verdict.top.context.high)
+        needed = format_share(verdict.high or 0, verdict.memory)
+        return f"if the CUDA context and kernels take the most ({taken}), it needs {needed}"
+    return ""
 
 
 def does_fit(outcome: Outcome, failure: dict[str, Any] | None, failures: int, *, is_used: bool) -> bool | None:
@@ -276,10 +325,10 @@ def headline(verdict: Verdict, device: str) -> str:
         early = early_end(until)
         return f"whether it fits on {device} is not known: {early}. Up to then {part} were in use"
     if verdict.fits:
-        context = f", {format_size(verdict.context)} of it for the CUDA context" if verdict.context else ""
+        context = f", {context_in_words(verdict)} of it for the CUDA context and kernels" if verdict.context else ""
         note = f"; {counted(verdict.failures, 'request')} failed, and the program went on" if verdict.failures else ""
         seen = f" for what was seen until {until}" if until.startswith("--stop-after") else ""
-        return f"fits on {device}{seen}: at most {most_in_words(verdict, part)} in use{context}{note}"
+        return f"fits on {device}{seen}: {most_in_words(verdict, part)}{context}{note}"
     return f"does not fit on {device}: {request_in_words(verdict)}, with {part} in use at the peak"
 
 
@@ -301,10 +350,14 @@ def early_end(until: str) -> str:
 
 
 def most_in_words(verdict: Verdict, part: str) -> str:
-    """The peak; from the smallest to the largest, if sizes are unknown."""
+    """The peak; from the smallest to the largest, if it is not known exactly."""
     if verdict.low is None or verdict.high is None or verdict.low == verdict.high:
-        return part
-    return f"{format_size(verdict.low)} to {format_share(verdict.high, verdict.memory)}"
+        return f"at most {part} in use"
+    return f"needs {format_range(verdict.low, verdict.high, verdict.memory)}"
+
+
+def context_in_words(verdict: Verdict) -> str:
+    return format_range(verdict.top.context.low, verdict.top.context.high)
 
 
 def in_this_run(verdict: Verdict, part: str) -> str:

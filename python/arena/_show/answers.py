@@ -14,6 +14,7 @@ from .._inspect.holders import Holder, line_text
 from .._report.parts import name_of
 from .._report.timeline import seconds
 from .._trace import Recording, Trace
+from .._words.format import format_range
 from .card import Card, card_of, counted, size, table, text
 
 __all__: list[str] = []
@@ -100,7 +101,7 @@ def _fit(fit: Fit) -> Card:
         f"{size(fit.peak_live)} live at the peak"
     )
     if fit.limit is not None:
-        line += f"; {FITS[fit.fits]} in {size(fit.limit)}"
+        line += f"; {FITS[fit.fits]} in {format_range(fit.limit, fit.limit_at_most or fit.limit)}"
     card = next((card for card in fit.cards if card.fits), None)
     figures = [("smallest card", f"{card.card}, {size(card.memory)}" if card else "none")]
     figures += [("without a cap", f"{size(fit.uncapped)} reserved"), ("events", f"{fit.events:,}")]

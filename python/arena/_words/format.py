@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UNITS", "counted", "distinct_sizes", "format_share", "format_size", "listed"]
+__all__ = ["UNITS", "counted", "distinct_sizes", "format_range", "format_share", "format_size", "listed"]
 
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -31,6 +31,19 @@ def format_share(part: int, whole: int) -> str:
     if first.split()[1] == second.split()[1]:
         first = first.split()[0]
     return f"{first} of {second}"
+
+
+def format_range(low: int, high: int, whole: int = 0) -> str:
+    """Format what lies between two sizes, and the whole that it is a part of, if there is one.
+
+    >>> format_range(1 << 20, 3 << 20), format_range(1 << 19, 3 << 20, 8 << 20), format_range(1 << 20, 1 << 20)
+    ('1 to 3 MiB', '512 KiB to 3 of 8 MiB', '1 MiB')
+    """
+    first, second = format_size(low), format_size(high)
+    share = format_share(high, whole) if whole else second
+    if first == second:
+        return share
+    return f"{first.split()[0] if first.split()[1] == second.split()[1] else first} to {share}"
 
 
 def distinct_sizes(size: int, other: int) -> tuple[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 
 from ... import _core
-from ..._cards import find_card, read_cards
+from ..._cards import Card, ContextRange, context_range, find_card, loads_eagerly, read_cards
 from ..._pool.settings import find_device, resolve
 from ..._trace import Failure, Survived, Trace
 from ..._util.arguments import as_device
@@ -20,10 +21,9 @@ from .caps import LARGEST, Point, Progress, Replays, comfortable_cap, find_small
 from .model import Model, Site
 from .runs import Run
 
-__all__ = ["OUTSIDE", "CardFit", "Fit", "Scaling", "fit"]
+__all__ = ["CardFit", "Fit", "Scaling", "fit"]
 
 MOST_BATCH = 1 << 32  # larger batches would lose bytes in floating-point arithmetic
-OUTSIDE = "600MiB"
 Source = Trace | str | PathLike[str]
 
 
@@ -36,8 +36,9 @@ class CardFit:
     memory: int
     """What its driver reports."""
     limit: int
-    """The part of it left for the arena."""
-    fits: bool
+    """The part of it left for the arena, at least."""
+    fits: bool | None
+    """``None`` if it depends on how much the CUDA context and kernels take."""
     comfortable: bool
     """Whether it fits and remapping is rare."""
 
@@ -87,7 +88,9 @@ class Fit(Shown):
     cards: tuple[CardFit, ...]
     """All that ``arena cards`` lists, the smallest memory first."""
     limit: int | None
-    """What ``cap`` and ``device`` leave for the arena; ``None`` if neither was given."""
+    """What ``cap`` and ``device`` leave for the arena, at least; ``None`` if neither was given."""
+    limit_at_most: int | None
+    """The same, if the CUDA context and kernels take the least."""
     scaling: Scaling | None
     predictions: tuple[Prediction, ...]
     """One for each of ``batch_to``."""
@@ -100,15 +103,16 @@ class Fit(Shown):
     def fits(self) -> bool | None:
         """Whether the program, or any of the requested batches, is within the limit; ``None`` without a limit.
 
-        Also ``None`` if everything recorded is within the limit, but the recorded run ended with a failed request.
+        Also ``None`` if that depends on how much the CUDA context and kernels take of the device, and if everything
+        recorded is within the limit, but the recorded run ended with a failed request.
         """
-        if self.limit is None or (self.ended_by and self.smallest_cap <= self.limit):
+        if self.limit is None or self.limit_at_most is None or (self.ended_by and self.smallest_cap <= self.limit):
             return None
         if self.predictions:
             return any(prediction.fits for prediction in self.predictions)
         if self.scaling is not None:
             return self.largest is None or self.largest.batch > 0
-        return self.smallest_cap <= self.limit
+        return _within(self.smallest_cap, self.limit, self.limit_at_most)
 
 
 def fit(
@@ -116,7 +120,7 @@ def fit(
     *,
     cap: Size | None = None,
     device: int | str | None = None,
-    outside: Size = OUTSIDE,
+    outside: Size | None = None,
     batch_from: int | Sequence[int] | None = None,
     batch_to: int | Sequence[int] | None = None,
     growth: Size | None = None,
@@ -128,9 +132,10 @@ def fit(
     """Find the smallest cap under which a recorded program works, by replaying it, and predict other batches.
 
     ``cap`` and ``device`` (a number, ``"sim"``, a card, ``"rtx4090"``, or a size, ``"24GiB"``) set a limit to check
-    against; ``outside`` estimates what everything else takes on a card. Traces of one program at two or more batch
-    sizes (``batch_from``) show how each allocation grows, which predicts the need of each batch in ``batch_to`` and the
-    largest batch within the limit. Replays run on a simulated device. ``compact`` says whether live data may be moved:
+    against. ``outside`` is what everything else takes of a device; by default, what the CUDA context and kernels take
+    of a card, from the least to the most (docs/cards.md), and nothing of a size. Traces of one program at two or more
+    batch sizes (``batch_from``) show how each allocation grows, which predicts the need of each batch in ``batch_to``
+    and the largest batch within the limit. Replays run on a simulated device. ``compact`` says if live data may move:
     yes for single-threaded programs, no if other threads launch work. ``prices`` selects the price table for driver
     time: a name, or the path of a file that ``arena measure`` wrote.
 
@@ -152,7 +157,7 @@ def fit(
     for name, value in (("vmm", vmm), ("compact", compact)):
         if not isinstance(value, bool):
             raise UsageError(f"{name}={value!r} is not accepted; write True or False")
-    limit = _limit(cap, device, outside)
+    limit, limit_at_most = _limits(cap, device, outside)
     read = [source if isinstance(source, Trace) else Trace.read(source) for source in sources]
     if given:
         _refuse_unfinished(read, given)
@@ -185,6 +190,7 @@ def fit(
             compact=compact,
             cards=_cards(smallest, comfortable, outside),
             limit=limit,
+            limit_at_most=limit_at_most,
             scaling=_scaling(model) if model else None,
             predictions=tuple(predictor.predict(batch, limit) for batch in targets) if predictor else (),
             largest=predictor.largest(limit) if predictor and limit is not None else None,
@@ -218,39 +224,67 @@ def _scaling(model: Model) -> Scaling:
     )
 
 
-def _cards(smallest: int, comfortable: int, outside: Size) -> tuple[CardFit, ...]:
+def _cards(smallest: int, comfortable: int, outside: Size | None) -> tuple[CardFit, ...]:
     found = []
     for card in read_cards():
-        limit = max(0, card.memory - parse_size(outside, card.memory, "outside"))
-        found.append(CardFit(card.key, card.memory, limit, smallest <= limit, comfortable <= limit))
+        taken = _outside(card, card.memory, outside)
+        limit, at_most = max(0, card.memory - taken.high), max(0, card.memory - taken.low)
+        found.append(CardFit(card.key, card.memory, limit, _within(smallest, limit, at_most), comfortable <= limit))
     return tuple(found)
 
 
-def _limit(cap: Size | None, device: int | str | None, outside: Size) -> int | None:
-    """What the cap, and the device without ``outside``, leave for the arena."""
-    total = _total(device)
-    parse_size(outside, LARGEST, "outside")
-    limits = [] if device is None else [total - parse_size(outside, total, "outside")]
+def _within(size: int, limit: int, at_most: int) -> bool | None:
+    return True if size <= limit else None if size <= at_most else False
+
+
+def _outside(card: Card | None, total: int, outside: Size | None, *, is_real: bool = False) -> ContextRange:
+    """What everything but the arena takes of a device: as the caller says, or as is known of the card.
+
+    An unknown real one takes something between the least and the most of all cards.
+    """
+    if outside is None:
+        cards = read_cards() if is_real and card is None else [card]
+        taken = [context_range(one, eager=loads_eagerly(os.environ)) for one in cards]
+        return ContextRange(min(one.low for one in taken), max(one.high for one in taken))
+    size = parse_size(outside, total, "outside")
+    return ContextRange(size, size)
+
+
+def _limits(cap: Size | None, device: int | str | None, outside: Size | None) -> tuple[int | None, int | None]:
+    """What the cap, and the device without what is outside, leave for the arena: at least and at most."""
+    card, total, is_real = _device(device)
+    taken = _outside(card, total, outside, is_real=is_real)
+    if outside is not None:
+        parse_size(outside, LARGEST, "outside")
+    least, most = ([], []) if device is None else ([total - taken.high], [total - taken.low])
     if cap is not None:
-        limits.append(parse_size(cap, total, "cap"))
+        size = parse_size(cap, total, "cap")
         if device is None and (isinstance(cap, float) or (isinstance(cap, str) and cap.strip().endswith("%"))):
             raise UsageError(f"cap={cap!r} is a share of a device; name the device with device=, or write a size")
-        if limits[-1] == 0:
+        if size == 0:
             raise UsageError(f"cap={cap!r} leaves nothing; give a size")
-    if limits and min(limits) <= 0:
+        least.append(size)
+        most.append(size)
+    if least and min(least) <= 0:
         raise UsageError(f"outside={outside!r} leaves no memory of device={device!r}")
-    return min(limits, default=None)
+    return min(least, default=None), min(most, default=None)
 
 
-def _total(device: int | str | None) -> int:
+def _device(device: int | str | None) -> tuple[Card | None, int, bool]:
+    """The card that a device is, if that is known, its memory, and whether it is a real one."""
     if device is None:
-        return LARGEST
+        return None, LARGEST, False
     named = as_device(device) if isinstance(device, str) else device
     if isinstance(named, str) and named != "sim":
         size = named.removeprefix("sim:")
-        return find_card(named).memory if size == named and not size[:1].isdigit() else parse_size(size, None, "device")
+        if size != named or size[:1].isdigit():
+            return None, parse_size(size, None, "device"), False
+        card = find_card(named)
+        return card, card.memory, False
     driver, number = find_device(device)
-    return _core.describe_device(driver, number).total
+    found = _core.describe_device(driver, number)
+    card_of_it = next((card for card in read_cards() if card.name == found.name), None)
+    return card_of_it, found.total, not driver.is_simulated
 
 
 def _batches(name: str, value: object) -> list[int]:
