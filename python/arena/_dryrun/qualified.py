@@ -96,11 +96,16 @@ def suspect(found: Sequence[Unknown], error_line: str) -> Unknown | None:
     return max(there or candidates, key=lambda one: one.last, default=None)
 
 
-def unknown_in_words(found: Sequence[Unknown], *, settled: bool) -> list[str]:
-    """Lines about all of them; ``settled``: another run has shown that those read do not matter."""
+def unknown_in_words(found: Sequence[Unknown], *, settled: bool, doubted: bool) -> list[str]:
+    """Lines about all of them.
+
+    ``settled``: another run has shown that those read do not matter; ``doubted``: that any of them may.
+    """
+    effect = "what follows may depend on it" if doubted else "no effect on memory seen"
+    effect = "no effect on memory, whether 0 or 1" if settled else effect
     lines = []
     if never := [one for one in found if not one.given]:
-        shown = [described(one, settled) for one in never[:MOST_SHOWN]]
+        shown = [described(one, effect) for one in never[:MOST_SHOWN]]
         more = [f"{len(never) - MOST_SHOWN} more"] if len(never) > MOST_SHOWN else []
         verb = "was" if len(never) == 1 else "were"
         lines.append(
@@ -111,15 +116,11 @@ def unknown_in_words(found: Sequence[Unknown], *, settled: bool) -> list[str]:
     return lines
 
 
-def described(one: Unknown, settled: bool) -> str:
+def described(one: Unknown, effect: str) -> str:
     if one.sized is not None:
         allocations = counted(one.sized["allocations"], "allocation")
         return f"{one.name}, which sized {allocations}, at most {format_size(one.sized['most'])} together"
-    if one.kind == "size":
-        return f"{one.name}, which sized no allocation"
-    if not one.is_control:
-        return f"{one.name} (no effect on memory seen)"
-    return f"{one.name} ({'no effect on memory, whether 0 or 1' if settled else 'what follows may depend on it'})"
+    return f"{one.name}, which sized no allocation" if one.kind == "size" else f"{one.name} ({effect})"
 
 
 def joined(parts: list[str]) -> str:

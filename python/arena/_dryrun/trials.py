@@ -69,18 +69,19 @@ def with_reads_flipped(verdict: Verdict) -> Verdict:
     plan, reads = verdict.outcome.plan, open_reads(verdict.unknown)
     other = another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1)))
     names = ", ".join(one.name for one in reads[:3])
+    never = f"which {'was' if len(reads) == 1 else 'were'} never computed"
     if other.outcome.facts is None:
-        because = f"with 1 instead of 0 for {names}, which was never computed, it does not end in time"
+        because = f"with 1 instead of 0 for {names}, {never}, it does not end in time"
     elif not is_flipped(verdict.unknown, other.unknown):
         if READS not in verdict.doubts:
             return verdict
-        because = f"what follows may depend on {names}, never computed, and 1 could not be tried instead of 0"
+        because = f"what follows may depend on {names}, {never}, and 1 could not be tried instead of 0"
     elif other.ran is None:
-        because = f"with 1 instead of 0 for {names}, which was never computed, it {ended(other)}"
+        because = f"with 1 instead of 0 for {names}, {never}, it {ended(other)}"
     elif other.ran is not verdict.ran or SIZES in other.doubts:
-        because = f"with 1 instead of 0 for {names}, which was never computed, it {named(other)}"
+        because = f"with 1 instead of 0 for {names}, {never}, it {named(other)}"
     elif is_open(verdict, other, reads):
-        because = f"what memory it needs depends on {names}, which was never computed"
+        because = f"what memory it needs depends on {names}, {never}"
     else:
         most = max(verdict.most or 0, other.most or 0)
         return dataclasses.replace(without(verdict, READS), settled=True, most=most)

@@ -1,28 +1,36 @@
 """Values that were never computed and reached the program: which, where, and what they sized.
 
-Runs in the program's own process. What computes values calls :func:`note_read` when the program reads an unknown value,
-:func:`note_size` when an unknown value becomes a size, and :func:`note_sized` for each allocation of that size. Notes
+Runs in the program's own process. What computes values calls :func:`read_here` when the program reads an unknown value,
+:func:`size_here` when an unknown value becomes a size, and :func:`note_sized` for each allocation of that size. Notes
 are kept by line. Safe from any thread; nothing here raises because of what the program does.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .assume import Assumptions, Value
 from .source import Place, here, text_at
 
-__all__ = ["NONZERO", "Collector", "describing", "facts", "note_freed", "note_read", "note_read_here", "note_size"]
-__all__ += ["note_read_at", "note_sized", "note_totals", "reset"]
+__all__ = [
+    "NONZERO",
+    "Collector",
+    "facts",
+    "note_freed",
+    "note_sized",
+    "note_totals",
+    "read_here",
+    "reset",
+    "size_here",
+]
 
 NONZERO = "the number of elements of nonzero()"
 MOST_ENTRIES = 1000  # lines: more than any program has, unless it makes up file names
 LONGEST = 60  # of a read's expression
+NOWHERE = Place("a thread of a framework", 0, "its own")
 
 
 @dataclass
@@ -152,7 +160,6 @@ class Collector:
 
 _collector: Collector | None = None
 _guard = threading.Lock()
-_described = threading.local()
 
 
 def collector() -> Collector:
@@ -165,49 +172,31 @@ def collector() -> Collector:
 
 def reset() -> None:
     """Forget all notes, and read the assumptions again."""
-    global _collector, _guard, _described
-    _collector, _guard, _described = None, threading.Lock(), threading.local()
+    global _collector, _guard
+    _collector, _guard = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=reset)  # a lock may be held by a thread that the child does not have
 
 
-def note_read(
-    file: str, line: int, function: str, dtype: str, unknown_bytes: int, *, assumed: Value | None = None
-) -> None:
-    """The program read an unknown value. ``assumed``: what it got instead; 0 if nothing else is said."""
-    collector().read(Place(file, line, function), dtype, unknown_bytes, assumed)
+def read_here(dtype: str, unknown_bytes: int) -> Value | None:
+    """The program reads unknown values of a type; returns what is assumed of them, none if nothing is."""
+    found, place = collector(), here() or NOWHERE
+    given = found.assumptions.at(place.file, place.line)
+    value = given if given is not None else found.assumptions.reads or None
+    found.read(place, dtype, unknown_bytes, value)
+    return value
 
 
-def note_read_at(place: Place, dtype: str, unknown_bytes: int, *, assumed: Value | None = None) -> None:
-    """The same, at a place that is known already."""
-    collector().read(place, dtype, unknown_bytes, assumed)
+def size_here(what: str, most: int) -> tuple[int, int]:
+    """An unknown value, ``most`` at most, becomes a size in elements: returns an id for its allocations, and the size.
 
-
-def note_read_here(dtype: str, unknown_bytes: int, *, assumed: Value | None = None) -> None:
-    """The same, at the program's current line in this thread."""
-    if (place := here()) is not None:
-        collector().read(place, dtype or getattr(_described, "dtype", ""), unknown_bytes, assumed)
-
-
-@contextlib.contextmanager
-def describing(dtype: str) -> Iterator[None]:
-    """Say what copies to the host by this thread contain, for those that the simulated driver reports."""
-    before = getattr(_described, "dtype", "")
-    _described.dtype = dtype
-    try:
-        yield
-    finally:
-        _described.dtype = before
-
-
-def note_size(file: str, line: int, function: str, what: str, assumed: int, most: int) -> int:
-    """An unknown value becomes a size of ``assumed`` elements, of ``most`` at most; returns an id for the
-    allocations: the same for each of the same line; 0 if there are too many.
-
-    ``what`` is in words: :data:`NONZERO`, "the number of boxes".
+    The id is the same for each of the same line; 0 if there are too many. ``what`` is in words: :data:`NONZERO`.
     """
-    return collector().size(Place(file, line, function), what, assumed, most)
+    found, place = collector(), here() or NOWHERE
+    given = found.assumptions.at(place.file, place.line)
+    count = found.assumptions.count(most) if given is None else max(0, min(int(given), most))
+    return found.size(place, what, count, most), count
 
 
 def note_sized(number: int, bytes_as_allocated: int, bytes_at_most: int) -> None:

@@ -306,7 +306,10 @@ def in_words(verdict: Verdict) -> list[str]:
     return [
         f"arena: {headline(verdict, device)}",
         *(f"  {account_in_words(account)}" for account in verdict.accounts),
-        *(f"arena: {line}" for line in unknown_in_words(verdict.unknown, settled=verdict.settled)),
+        *(
+            f"arena: {line}"
+            for line in unknown_in_words(verdict.unknown, settled=verdict.settled, doubted=READS in verdict.doubts)
+        ),
         *holders_in_words(verdict),
         *([text] if (text := cards_in_words(verdict)) else []),
     ]

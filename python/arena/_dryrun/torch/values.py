@@ -14,8 +14,6 @@ from typing import Any
 from ..._util.imports import after_import
 from ...errors import ArenaError
 from .. import reads, unknown
-from ..assume import Assumptions, Value
-from ..source import Place, here
 from .build import built_extension
 
 __all__ = ["enable", "problem", "sized_facts"]
@@ -111,43 +109,25 @@ def sized_facts() -> None:
         unknown.note_totals(one.id, one.allocations, one.bytes, one.most)
 
 
-@functools.cache
-def _assumptions() -> Assumptions:
-    return Assumptions.from_environment()
-
-
 def _read(kind: bytes, elements: int, assumed: Any) -> int:
     """The program reads elements that are not known. Whether ``assumed`` should take their place."""
     with contextlib.suppress(Exception):  # an error here would only be printed
-        dtype = TYPES.get(kind.decode(), kind.decode())
-        place = here() or _NOWHERE
-        value = _assumed_at(place)
-        unknown.note_read_at(place, dtype, elements, assumed=value)
+        value = unknown.read_here(TYPES.get(kind.decode(), kind.decode()), elements)
         if value is not None:
             assumed[0] = float(value)
             return 1
     return 0
 
 
-def _assumed_at(place: Place) -> Value | None:
-    given = _assumptions().at(place.file, place.line)
-    return given if given is not None else _assumptions().reads or None
-
-
 def _count(operation: bytes, most: int, number: Any) -> int:
     """How many elements pass, of ``most`` that are not known."""
     with contextlib.suppress(Exception):
-        place = here() or _NOWHERE
-        given = _assumptions().at(place.file, place.line)
-        count = _assumptions().count(most) if given is None else max(0, min(int(given), most))
         name = operation.decode().removeprefix("aten::").partition(".")[0].strip("_")
-        what = COUNTS.get(name, f"the number of elements of {name}()")
-        number[0] = unknown.note_size(place.file, place.line, place.function, what, count, most)
+        number[0], count = unknown.size_here(COUNTS.get(name, f"the number of elements of {name}()"), most)
         return count
     return most
 
 
-_NOWHERE = Place("PyTorch", 0, "a thread of its own")
 _listener = _Listener(_READ(_read), _COUNT(_count))  # kept: the extension has only addresses
 
 

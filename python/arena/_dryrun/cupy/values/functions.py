@@ -116,8 +116,10 @@ def in_place(computer: Computer, original: Function, twin: Function) -> Function
 def argwhere(computer: Computer, original: Function) -> Function:
     @functools.wraps(original)
     def function(a: Any) -> Any:
-        with counted(computer, [a] if isinstance(a, computer.array) and computer.is_known(a) else []):
-            return computer.whole(original, numpy.argwhere, (a,), {})
+        with counted(computer, [a] if isinstance(a, computer.array) else []) as note:
+            result = computer.whole(original, numpy.argwhere, (a,), {})
+            note(result)
+        return result
 
     return function
 

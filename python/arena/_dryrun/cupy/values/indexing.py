@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 
-from ... import marks
+from ... import marks, unknown
 from . import arrays
 from .compute import LIMIT, Computer, evaluated
 
@@ -37,18 +38,52 @@ def is_basic(index: Any) -> bool:
 
 
 @contextlib.contextmanager
-def counted(computer: Computer, conditions: list[Any]) -> Iterator[None]:
-    """Tell the driver how many elements are not zero, which CuPy sums on the device and copies to the host."""
+def counted(computer: Computer, conditions: list[Any]) -> Iterator[Callable[[Any], None]]:
+    """Tell the driver how many elements are not zero, which CuPy sums on the device and copies to the host.
+
+    Where that is not known, it is assumed. Call what is yielded with the result, whose size then is.
+    """
+    sizes = []
     for one in conditions if computer.ready() else ():
-        if not one.size or not isinstance(one, numpy.ndarray) and not computer.is_known(one):
+        if not one.size:
             continue
-        held = arrays.alias(one) if isinstance(one, computer.array) else one
-        count = numpy.count_nonzero(held)
+        count, most = how_many(computer, one)
+        if most > count:
+            number, more = unknown.size_here(unknown.NONZERO, most - count)
+            count += more
+            sizes.append((number, count, most))
         marks.expect((numpy.int32 if one.size < 1 << 31 else numpy.int64)(count).tobytes())
+
+    def note(result: Any) -> None:
+        for number, count, most in sizes[:1]:
+            for one in computer.arrays(result):
+                size_of(one, number, count, most)
+
     try:
-        yield
+        yield note
     finally:
         marks.forget()
+
+
+def how_many(computer: Computer, condition: Any) -> tuple[int, int]:
+    """How many elements are surely not zero, and how many may be."""
+    if not isinstance(condition, computer.array):
+        count = int(numpy.count_nonzero(condition))
+        return count, count
+    known = arrays.known_elements(condition)
+    if known is False:
+        return 0, condition.size
+    found = numpy.logical_and(arrays.alias(condition), known)
+    count = int(numpy.count_nonzero(found))
+    return count, count + (0 if known is True else condition.size - int(numpy.count_nonzero(known)))
+
+
+def size_of(array: Any, number: int, count: int, most: int) -> None:
+    """Note that the size of an array is a number that is not known, for as long as it lives."""
+    taken = array.nbytes
+    bound = taken // count * most if count else max(array.itemsize, 1) * most
+    unknown.note_sized(number, taken, bound)
+    weakref.finalize(array, unknown.note_freed, number, taken, bound)
 
 
 class Indexing:
@@ -59,7 +94,7 @@ class Indexing:
         self.get, self.set, self.scatter = base.__getitem__, base.__setitem__, base._scatter_op
 
     def conditions(self, index: Any) -> list[Any]:
-        """The masks in an index. All of them, or none if one is not known, so that the line stays in order."""
+        """The masks in an index."""
         found = []
         for one in index if type(index) is tuple else (index,):
             if isinstance(one, self.computer.array):
@@ -69,8 +104,7 @@ class Indexing:
                 mask = evaluated(functools.partial(numpy.asarray, one))
                 if mask is not None and mask.dtype.kind == "b":
                     found.append(mask)
-        known = all(isinstance(one, numpy.ndarray) or self.computer.is_known(one) for one in found)
-        return found if known else []
+        return found
 
     def mapped(self, index: Any) -> Any:
         """An index for NumPy, of CuPy's arrays and of lists that CuPy would have copied to the device."""
@@ -80,8 +114,9 @@ class Indexing:
         if is_basic(index) or array.dtype.fields is not None:
             return self.get(array, index)
         computer = self.computer
-        with counted(computer, self.conditions(index)):
+        with counted(computer, self.conditions(index)) as note:
             result = computer.run(self.get, (array, index), {})
+            note(result)
         inputs = [array, *computer.arrays(index)]
         if not arrays.overlap(array, result):
             here = functools.partial(numpy.ndarray.__getitem__, arrays.alias(array))

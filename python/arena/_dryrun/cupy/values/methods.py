@@ -129,8 +129,10 @@ def change(computer: Computer, changed: Sequence[Any], inputs: Sequence[Any], ev
 def nonzero(computer: Computer, original: Function) -> Function:
     @functools.wraps(original)
     def method(self: Any) -> Any:
-        with counted(computer, [self] if computer.is_known(self) else []):
-            return computer.whole(original, numpy.nonzero, (self,), {})
+        with counted(computer, [self]) as note:
+            result = computer.whole(original, numpy.nonzero, (self,), {})
+            note(result)
+        return result
 
     return method
 
@@ -142,9 +144,10 @@ def compress(computer: Computer, original: Function) -> Function:
     @functools.wraps(original)
     def method(self: Any, condition: Any, *args: Any, **kwargs: Any) -> Any:
         given = condition if isinstance(condition, computer.array) else evaluated(lambda: numpy.asarray(condition))
-        known = isinstance(given, numpy.ndarray) or given is not None and computer.is_known(given)
-        with counted(computer, [given] if known else []):
-            return computer.whole(original, twin, (self, condition, *args), kwargs)
+        with counted(computer, [] if given is None else [given]) as note:
+            result = computer.whole(original, twin, (self, condition, *args), kwargs)
+            note(result)
+        return result
 
     return method
 
