@@ -163,6 +163,14 @@ def test_knowledge_passes_element_by_element() -> None:
     assert is_known((guess | ~false).any())
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2)])
+def test_what_an_operation_writes_into_is_not_one_of_its_operands(shape: tuple[int, ...]) -> None:
+    assert not torch.isinf(torch.empty(shape, device="cuda")).any()  # abs(), which writes into an empty tensor
+    result = unknown(2)
+    torch.add(torch.ones(2, device="cuda"), 1, out=result)
+    assert is_known(result)
+
+
 def test_the_end_of_generation_is_known_where_the_length_decides() -> None:
     """As in a loop that generates text: what ends a sequence is a token that nobody knows, or the length."""
     unfinished = torch.ones(4, dtype=torch.long, device="cuda")

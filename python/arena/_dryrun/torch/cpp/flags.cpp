@@ -35,9 +35,12 @@ Operand operand(const IValue& value) {
 
 at::Tensor is_true(const at::Tensor& values) { return values.to(at::kBool); }
 
-at::Tensor pointwise(const Stack& arguments) {
+// What `out=` holds before is not read.
+at::Tensor pointwise(const Traits& traits, const Stack& arguments) {
   at::Tensor known = at::ones({}, at::kBool);
-  for (const IValue& one : arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const IValue& one = arguments[i];
+    if (traits.is_out[i]) continue;
     if (one.isTensor() && one.toTensor().defined()) known = at::logical_and(known, operand(one).known);
   }
   return known;
@@ -124,7 +127,7 @@ bool is_decided(const Stack& arguments, bool decides) {
 std::optional<at::Tensor> flags_of(const c10::OperatorHandle& op, const Traits& traits, const Stack& arguments) {
   switch (traits.passing) {
     case Passing::kPointwise:
-      return pointwise(arguments);
+      return pointwise(traits, arguments);
     case Passing::kAnd:
       return absorbing(arguments, false);
     case Passing::kOr:
@@ -132,7 +135,7 @@ std::optional<at::Tensor> flags_of(const c10::OperatorHandle& op, const Traits& 
     case Passing::kProduct: {
       const bool integral = arguments[0].isTensor() && !arguments[0].toTensor().is_floating_point() &&
                             !(arguments[1].isTensor() && arguments[1].toTensor().is_floating_point());
-      return integral ? absorbing(arguments, false) : pointwise(arguments);
+      return integral ? absorbing(arguments, false) : pointwise(traits, arguments);
     }
     case Passing::kSelect:
       return select(arguments);

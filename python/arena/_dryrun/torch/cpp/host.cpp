@@ -130,7 +130,6 @@ bool call_host(const c10::OperatorHandle& op, const Traits& traits, Stack& stack
   } catch (const c10::ValueError&) {
   } catch (const std::exception& error) {
     const std::string_view text = error.what();
-    if (getenv("VDEBUG")) fprintf(stderr, "REFUSED %s: %.300s\n", traits.name.c_str(), error.what());
     if (text.find("not implemented") != text.npos || text.find("not support") != text.npos ||
         text.find("Could not run") != text.npos) {
       refusals().add(traits, type);
@@ -164,7 +163,7 @@ Knowledge knowledge_of(const Traits& traits, const Stack& stack, std::size_t arg
   const auto values = torch::jit::last(stack, arguments);
   for (std::size_t i = 0; i < arguments; ++i) {
     each_tensor(values[i], [&](const at::Tensor& tensor) {
-      if (!is_plain(tensor) || (traits.is_written[i] && tensor.numel() == 0)) return;
+      if (!is_plain(tensor) || traits.is_out[i]) return;
       const Knowledge one = knowledge(tensor);
       any = any || one != Knowledge::kNone;
       all = all && one == Knowledge::kAll;

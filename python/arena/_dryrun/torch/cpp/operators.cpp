@@ -234,6 +234,7 @@ Role role_of(std::string_view name) {
 void find_written(const c10::FunctionSchema& schema, Traits& traits) {
   for (const c10::Argument& one : schema.arguments()) {
     traits.is_written.push_back(one.alias_info() != nullptr && one.alias_info()->isWrite());
+    traits.is_out.push_back(one.is_out());
   }
   for (const c10::Argument& result : schema.returns()) {
     int found = -1;

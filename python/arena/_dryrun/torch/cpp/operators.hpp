@@ -54,6 +54,7 @@ struct Traits {
   bool is_foreign =
       false;  // of another library, in C++: it may launch kernels of its own between operations of PyTorch
   std::vector<bool> is_written;     // by argument
+  std::vector<bool> is_out;         // by argument: written, and never read
   std::vector<int> return_aliases;  // by result: the written argument that it is, or -1
 };
 
