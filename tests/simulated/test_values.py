@@ -6,7 +6,6 @@ import ctypes
 import threading
 import time
 
-
 from arena import sim
 
 from ..programs import run

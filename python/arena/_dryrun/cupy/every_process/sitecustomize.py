@@ -1,4 +1,4 @@
-"""Runs when a Python process of a dry run starts, so that CuPy and PyTorch also run dry in processes that the program starts.
+"""Runs when a Python process of a dry run starts, so that CuPy and PyTorch run dry in the program's processes, too.
 
 Python imports the first module of this name on its path, and PYTHONPATH has this folder first. Nothing of arena is
 imported before the process imports one of them.

@@ -9,7 +9,18 @@ import numpy
 
 from ... import marks
 
-__all__ = ["alias", "arrays_in", "assign", "known_elements", "mapped", "mark", "mark_elements", "overlap", "settle", "span"]
+__all__ = [
+    "alias",
+    "arrays_in",
+    "assign",
+    "known_elements",
+    "mapped",
+    "mark",
+    "mark_elements",
+    "overlap",
+    "settle",
+    "span",
+]
 
 _MOST_RUNS = 1024  # an array in more pieces is marked together with what lies between them
 
@@ -123,14 +134,14 @@ def mark(array: Any, state: int) -> None:
 
 def mark_elements(array: Any, known: Any) -> None:
     """Say of every element whether it is known; the array was computed."""
-    if array.flags.c_contiguous or array.flags.f_contiguous:
-        if isinstance(known, (bool, numpy.bool_)):
-            marks.mark(*span(array), marks.KNOWN if known else marks.ZERO)
-            return
+    is_uniform = isinstance(known, (bool, numpy.bool_))
+    if is_uniform and (array.flags.c_contiguous or array.flags.f_contiguous):
+        marks.mark(*span(array), marks.KNOWN if known else marks.ZERO)
+        return
     low, size = span(array)
     marked, elements = _bytes_of(array)
     marks.read(low, size, marked.ctypes.data)
-    elements[...] = known if isinstance(known, (bool, numpy.bool_)) else known[..., None]
+    elements[...] = known if is_uniform else known[..., None]
     marks.write(low, size, marked.ctypes.data)
 
 

@@ -33,7 +33,7 @@ class Computer:
 
     def __init__(self, cupy: Any, mode: str) -> None:
         self.cupy = cupy
-        self.array: type = cupy.ndarray
+        self.array: Any = cupy.ndarray  # the class
         self.everything = mode == "all"
         self.current_stream: Callable[[], Any] = cupy.cuda.get_current_stream
 
@@ -75,7 +75,7 @@ class Computer:
         evaluate: Callable[[], Any],
         spread: Callable[[list[Any]], Any] | None = None,
     ) -> bool:
-        """Compute ``outputs`` from ``inputs``. ``spread``: from what is known of the inputs to what is of the output."""
+        """Compute ``outputs`` from ``inputs``; ``spread``: from what is known of these to what is of the output."""
         if not self.wants(inputs, outputs) or not self.ready():
             self.unknown(outputs)
             return False

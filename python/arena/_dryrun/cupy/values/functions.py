@@ -28,15 +28,25 @@ __all__ = ["UNSEEN", "install", "unseen"]
 Function = Callable[..., Any]
 
 # Functions whose results are new memory that a copy fills, or no arrays at all.
-_LEFT_ALONE = frozenset(
-    "array asanyarray asarray ascontiguousarray asfortranarray broadcast broadcast_arrays broadcast_to can_cast copyto "
-    "copy empty empty_like from_dlpack frombuffer fromfile fromfunction fromiter fromstring get_array_wrap get_include "
-    "load loads loadtxt genfromtxt may_share_memory meshgrid min_scalar_type ndim promote_types result_type save savez "
-    "savez_compressed savetxt set_printoptions get_printoptions printoptions shape shares_memory show_config size "
-    "vectorize who zeros zeros_like put putmask place fill_diagonal apply_along_axis apply_over_axes piecewise "
-    "put_along_axis array_repr array_str array2string format_float_positional format_float_scientific".split()
-)
-_LIBRARIES = frozenset("einsum tensordot inner outer vdot kron bincount cumprod cumsum histogram histogram2d histogramdd".split())
+# fmt: off
+_LEFT_ALONE = frozenset({
+    "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "broadcast", "broadcast_arrays",
+    "broadcast_to", "can_cast", "copyto", "copy", "empty", "empty_like", "from_dlpack", "frombuffer",
+    "fromfile", "fromfunction", "fromiter", "fromstring", "get_array_wrap", "get_include", "load", "loads",
+    "loadtxt", "genfromtxt", "may_share_memory", "meshgrid", "min_scalar_type", "ndim", "promote_types",
+    "result_type", "save", "savez", "savez_compressed", "savetxt", "set_printoptions", "get_printoptions",
+    "printoptions", "shape", "shares_memory", "show_config", "size", "vectorize", "who", "zeros",
+    "zeros_like", "put", "putmask", "place", "fill_diagonal", "apply_along_axis", "apply_over_axes",
+    "piecewise", "put_along_axis", "array_repr", "array_str", "array2string", "format_float_positional",
+    "format_float_scientific",
+})
+# fmt: on
+# fmt: off
+_LIBRARIES = frozenset({
+    "einsum", "tensordot", "inner", "outer", "vdot", "kron", "bincount", "cumprod", "cumsum", "histogram",
+    "histogram2d", "histogramdd",
+})
+# fmt: on
 _IN_PLACE = ("fill_diagonal", "place", "putmask", "put_along_axis")
 # Modules that call libraries, and have no counterpart here. They are imported when a program needs them.
 UNSEEN = frozenset({"cupy.cublas", "cupyx.cusolver", "cupyx.cusparse", "cupyx.cutensor", "cupyx.lapack"})
@@ -129,19 +139,19 @@ def install_flat(kind: Any, computer: Computer) -> None:
     get, put = kind.__getitem__, kind.__setitem__
 
     @functools.wraps(get)
-    def __getitem__(self: Any, ind: Any) -> Any:
+    def get_item(self: Any, ind: Any) -> Any:
         result = computer.run(get, (self, ind), {})
         computer.fill([self.base], computer.arrays(result), lambda: numpy.asarray(arrays.alias(self.base).flat[ind]))
         return result
 
     @functools.wraps(put)
-    def __setitem__(self: Any, ind: Any, value: Any) -> None:
+    def set_item(self: Any, ind: Any, value: Any) -> None:
         computer.run(put, (self, ind, value), {})
         inputs = [self.base, *computer.arrays(value)]
         flat = arrays.alias(self.base).flat
         change(computer, [self.base], inputs, lambda: flat.__setitem__(ind, arrays.mapped(value, computer.array)))
 
-    kind.__getitem__, kind.__setitem__ = __getitem__, __setitem__
+    kind.__getitem__, kind.__setitem__ = get_item, set_item
 
 
 def install_products(cupy: Any, computer: Computer) -> None:
@@ -150,13 +160,13 @@ def install_products(cupy: Any, computer: Computer) -> None:
     original = kind.__call__
 
     @functools.wraps(original)
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         twin = getattr(numpy, self.__name__, None)
         if twin is None or inside.value or not computer.arrays(args):
             return original(self, *args, **kwargs)
         return computer.whole(functools.partial(original, self), twin, args, kwargs)
 
-    replace(kind, "__call__", __call__)
+    replace(kind, "__call__", call)
     core = importlib.import_module("cupy._core")
     for name in ("dot", "matmul"):
         found = getattr(core, name)

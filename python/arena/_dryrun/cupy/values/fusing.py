@@ -33,7 +33,7 @@ def install(cupy: Any, computer: Computer) -> None:
     original = kind.__call__
 
     @functools.wraps(original)
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = computer.arrays(args)
         if not given or inside.value:
             return original(self, *args, **kwargs)
@@ -46,7 +46,7 @@ def install(cupy: Any, computer: Computer) -> None:
             computer.unknown(given)  # it may write what it was given
         return result
 
-    replace(kind, "__call__", __call__)
+    replace(kind, "__call__", call)
 
 
 def evaluated(function: Any, args: Any, writes: bool = True) -> Any:

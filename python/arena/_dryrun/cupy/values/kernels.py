@@ -47,9 +47,9 @@ def install(cupy: Any, computer: Computer) -> None:
 
 
 def install_reductions(kind: type, computer: Computer) -> None:
-    original = kind.__call__  # type: ignore[operator]
+    original = kind.__call__
 
-    def __call__(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(a, computer.array):
             return original(self, a, *args, **kwargs)
         marks.enter()
@@ -61,7 +61,7 @@ def install_reductions(kind: type, computer: Computer) -> None:
             computer.fill([a], [result], functools.partial(reduced, self.name, a, result, args, kwargs))
         return result
 
-    replace(kind, "__call__", __call__)
+    replace(kind, "__call__", call)
 
 
 def reduced(name: str, a: Any, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,9 +78,9 @@ def reduced(name: str, a: Any, output: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def install_declared(kind: type, computer: Computer) -> None:
-    original = kind.__call__  # type: ignore[operator]
+    original = kind.__call__
 
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         marks.enter()
         try:
             result = original(self, *args, **kwargs)
@@ -96,13 +96,13 @@ def install_declared(kind: type, computer: Computer) -> None:
         values = arrays.mapped(given, computer.array)
         computer.fill(computer.arrays(given), outputs, lambda: broadcast(twin(*values), outputs))
 
-    replace(kind, "__call__", __call__)
+    replace(kind, "__call__", call)
 
 
 def install_raw(kind: type, computer: Computer) -> None:
-    original = kind.__call__  # type: ignore[operator]
+    original = kind.__call__
 
-    def __call__(self: Any, grid: Any, block: Any, args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, grid: Any, block: Any, args: Any, **kwargs: Any) -> Any:
         given = [one for one in args if isinstance(one, computer.array)]
         if len(given) + sum(isinstance(one, (numpy.generic, float, bool)) for one in args) < len(args):
             return original(self, grid, block, args, **kwargs)  # may have addresses: the driver finds what they are of
@@ -114,4 +114,4 @@ def install_raw(kind: type, computer: Computer) -> None:
         computer.unknown(given)
         return result
 
-    replace(kind, "__call__", __call__)
+    replace(kind, "__call__", call)

@@ -18,10 +18,12 @@ __all__ = ["change", "install"]
 Function = Callable[..., Any]
 
 # With the same arguments as NumPy's. Operators, `astype`, `copy`, `fill` and assignments to slices need nothing here.
+# fmt: off
 _SAME = (
-    "all any argmax argmin argpartition argsort choose clip cumprod cumsum dot max mean min prod ptp repeat round std "
-    "sum trace var"
-).split()
+    "all", "any", "argmax", "argmin", "argpartition", "argsort", "choose", "clip", "cumprod", "cumsum", "dot", "max",
+    "mean", "min", "prod", "ptp", "repeat", "round", "std", "sum", "trace", "var",
+)
+# fmt: on
 
 
 def same(name: str) -> Function:
@@ -65,7 +67,7 @@ def sort(array: Any, axis: Any = -1, kind: Any = None) -> None:
     array.sort(axis)
 
 
-def put(array: Any, indices: Any, values: Any, mode: str = "wrap") -> None:
+def put(array: Any, indices: Any, values: Any, mode: Any = "wrap") -> None:
     numpy.put(array, indices, values, mode)
 
 
@@ -85,8 +87,8 @@ def install(computer: Computer) -> None:
             replace(kind, name, computed(computer, getattr(kind, name), twin))
     for name, twin in IN_PLACE.items():
         replace(kind, name, changed(computer, getattr(kind, name), twin))
-    replace(kind, "nonzero", nonzero(computer, kind.nonzero))  # type: ignore[attr-defined]
-    replace(kind, "compress", compress(computer, kind.compress))  # type: ignore[attr-defined]
+    replace(kind, "nonzero", nonzero(computer, kind.nonzero))
+    replace(kind, "compress", compress(computer, kind.compress))
     install_indexing(kind, Indexing(computer, kind))
 
 
@@ -154,17 +156,17 @@ def compress(computer: Computer, original: Function) -> Function:
 
 def install_indexing(kind: Any, indexing: Indexing) -> None:
     @functools.wraps(kind.__getitem__)
-    def __getitem__(self: Any, slices: Any) -> Any:
+    def get_item(self: Any, slices: Any) -> Any:
         return indexing.__getitem__(self, slices)
 
     @functools.wraps(kind.__setitem__)
-    def __setitem__(self: Any, slices: Any, value: Any) -> None:
+    def set_item(self: Any, slices: Any, value: Any) -> None:
         indexing.__setitem__(self, slices, value)
 
     @functools.wraps(kind._scatter_op)
     def _scatter_op(self: Any, slices: Any, value: Any, op: str) -> None:
         indexing.scatter_op(self, slices, value, op)
 
-    replace(kind, "__getitem__", __getitem__)
-    replace(kind, "__setitem__", __setitem__)
+    replace(kind, "__getitem__", get_item)
+    replace(kind, "__setitem__", set_item)
     replace(kind, "_scatter_op", _scatter_op)

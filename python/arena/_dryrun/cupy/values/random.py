@@ -68,9 +68,9 @@ def install_states(kind: Any, computer: Computer, twins: Twins) -> None:
         lambda self, num: computer.whole(permutation, lambda: twins[self].permutation(num), (self, num), {})
     )
     for name, original in list(vars(kind).items()):
-        if not name.startswith("_") and name not in _SKIPPED and inspect.isfunction(original):
-            if hasattr(numpy.random.RandomState, name):
-                setattr(kind, name, distribution(computer, twins, original, name))
+        is_distribution = not name.startswith("_") and name not in _SKIPPED and inspect.isfunction(original)
+        if is_distribution and hasattr(numpy.random.RandomState, name):
+            setattr(kind, name, distribution(computer, twins, original, name))
 
 
 def raw(computer: Computer, twins: Twins, original: Function, what: str) -> Function:
@@ -144,11 +144,11 @@ def install_generators(random: Any, computer: Computer, twins: Twins) -> None:
 
 def seeded_bits(twins: Twins, original: Function) -> Function:
     @functools.wraps(original)
-    def __init__(self: Any, seed: Any = None, **kwargs: Any) -> None:
+    def begin(self: Any, seed: Any = None, **kwargs: Any) -> None:
         original(self, seed, **kwargs)
         twins.seed(self, seed)
 
-    return __init__
+    return begin
 
 
 _PARAMETERS = {
@@ -187,7 +187,14 @@ def generated(computer: Computer, twins: Twins, original: Function, name: str) -
 
 
 def integers(
-    computer: Computer, twin: Any, output: Any, low: Any, high: Any = None, size: Any = None, dtype: Any = None, endpoint: bool = False
+    computer: Computer,
+    twin: Any,
+    output: Any,
+    low: Any,
+    high: Any = None,
+    size: Any = None,
+    dtype: Any = None,
+    endpoint: bool = False,
 ) -> None:
     bounds = (0, low) if high is None else (low, high)
     kind = output.dtype if output.dtype.kind in "iub" else numpy.int64

@@ -37,7 +37,7 @@ _OTHERS: dict[str, Function] = {
     "cupy_round": lambda x, decimals: numpy.round(x, int(decimals)),
 }
 # Functions of the element's position.
-_INDEXED = {
+_INDEXED: dict[str, Function] = {
     "cupy_arange": lambda i, start, step: start + i * step,
     "cupy_linspace": lambda i, start, step, parts=1: start + i * step / parts,
 }
@@ -66,7 +66,7 @@ def install(cupy: Any, computer: Computer) -> None:
     kind = type(cupy.add)
     original = kind.__call__
 
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_evaluating() and (twin := twin_of(self.name)) is not None:
             return twin(*args, **kwargs)  # in a fused function, on NumPy's arrays
         marks.enter()
@@ -131,7 +131,7 @@ def install(cupy: Any, computer: Computer) -> None:
             result = functools.reduce(numpy.logical_and, known)
         return numpy.array(numpy.broadcast_to(result, shape))
 
-    replace(kind, "__call__", __call__)
+    replace(kind, "__call__", call)
 
 
 def broadcast(result: Any, outputs: Any) -> Any:
