@@ -18,10 +18,11 @@ with every allocator but PyTorch's own; ``pool.stats()`` has these figures.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -36,6 +37,7 @@ __all__ = ["is_in_use", "pool", "use"]
 _lock = threading.Lock()
 _given: dict[int, Arena] = {}  # by device; devices without one use their default arena
 _served: dict[int, Arena] = {}  # the same, for devices that PyTorch took memory of
+_through: Callable[[int, int], tuple[str, str, str] | None] | None = None
 _allocator: Any = None  # PyTorch's object for our functions, once it is in use
 
 
@@ -103,14 +105,28 @@ def _check(pool: object) -> None:
         )
 
 
-def _new_allocator(torch: Any) -> Any:
-    return torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, "arena_torch_alloc", "arena_torch_free")
+def hand_through(through: Callable[[int, int], tuple[str, str, str] | None]) -> None:
+    """Have PyTorch call other functions, which call ours: for dry runs, before :func:`use`.
+
+    ``through`` gets the addresses of ours, and returns a library and the names of two functions in it, or none.
+    """
+    global _through
+    _through = through
+
+
+def _new_allocator(torch: Any, *, is_watched: bool = False) -> Any:
+    names = (_core.__file__, "arena_torch_alloc", "arena_torch_free")
+    if is_watched and _through is not None:
+        library = ctypes.CDLL(names[0])
+        allocate, free = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names[1:])
+        names = _through(allocate, free) or names
+    return torch.cuda.memory.CUDAPluggableAllocator(*names)
 
 
 def _plug_in(torch: Any) -> None:
     global _allocator
     _connect()
-    allocator = _new_allocator(torch)
+    allocator = _new_allocator(torch, is_watched=True)
     _add_functions(allocator.allocator())
     try:
         torch.cuda.memory.change_current_allocator(allocator)

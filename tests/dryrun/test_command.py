@@ -31,12 +31,15 @@ def test_a_program_that_fits_is_told_with_its_peak_its_lines_and_the_cards_that_
         lines[0],
     )
     assert re.fullmatch(r"  arena: at most 4.06 GiB live and 4\.\d+ GiB reserved", lines[1])
-    assert re.fullmatch(r"At the peak, .* into the run: 4.06 GiB live, most of it from", lines[2])
-    assert [" ".join(line.split()) for line in lines[3:5]] == [
+    assert re.fullmatch(r"At the peak, .* into the run: 4.06 GiB live", lines[2])
+    assert [" ".join(line.split()) for line in lines[3:7]] == [
         "4 GiB train.py:9 in step",
         "64 MiB train.py:8 in step",
+        "4.06 GiB live",
+        "117 MiB the CUDA context and kernels, an estimate",
     ]
-    assert lines[5] == "cards that are large enough: gtx1660ti (5.81 GiB) and larger"
+    assert re.fullmatch(r" +4\.\d+ GiB  in use on the device, at least", lines[7])
+    assert lines[8] == "cards that are large enough: gtx1660ti (5.81 GiB) and larger"
     assert sum(line.startswith("Note: ") for line in lines) == 2
     following = shlex.split(lines[-1].removeprefix("Next: "))
     assert following[:6] == ["arena", "dryrun", "--card", "t4", "--report", "report.html"]
@@ -50,7 +53,10 @@ def test_machines_get_the_same(tmp_path: Path) -> None:
     (account,) = facts["accounts"]
     assert (account["who"], account["live"], account["failures"]) == ("arena", 4160 * MIB, 0)
     assert facts["peak"] == account["reserved"] + card.context
-    assert facts["holders"][0] == {"line": "train.py:9 in step", "bytes": 4 * GIB}
+    table = facts["table"]
+    assert (table["rows"][0]["line"], table["rows"][0]["bytes"]) == ("train.py:9 in step", 4 * GIB)
+    assert sum(one["bytes"] for one in table["rows"]) == table["live"] == account["live"]
+    assert table["live"] + sum(one["bytes"] for one in table["rest"]) == table["total"]
     assert (facts["cards"]["gtx1650"], facts["cards"]["gtx1660ti"], facts["cards"]["b200"]) == ("no", "yes", "yes")
     assert facts["failure"] is None
 

@@ -25,6 +25,8 @@ from .._dryrun.environment import Device
 from .._dryrun.outputs import Outputs
 from .._dryrun.qualified import Unknown, suspect
 from .._dryrun.run import Outcome, Plan
+from .._dryrun.table import Table as PeakTable
+from .._dryrun.table_words import VIEWS
 from .._dryrun.trials import settle, tried_with_arena
 from .._dryrun.verdict import Verdict, in_words, limits_of
 from .._frameworks import parse_keys
@@ -83,6 +85,9 @@ def dryrun(
     span: Annotated[
         str | None, typer.Option("--find-batch", metavar="LOW:HIGH", help="Find the largest {} that fits.")
     ] = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="line|module|kind", help="How the memory at the peak is grouped.")
+    ] = VIEWS[0],
     lines: Annotated[
         int, typer.Option("--lines", metavar="[=N]", help="How many lines of each call stack to keep. 0: none.")
     ] = 1,
@@ -123,13 +128,13 @@ def dryrun(
         stop=None if stop_after is None else Stop.parse(stop_after),
         only=None if only is None else parse_keys(only),
         settings={**variables_of({"cap": cap}), "ARENA_LINES": str(depth)},
-        history=depth > 0 or record is not None or report is not None or compare_both,
+        history=record is not None or report is not None,
         report=outputs.report,
         record=outputs.record,
         force=force,
     )
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    ask = Asked(plan, outputs, compare_both, second_run=not no_second_run)
+    ask = Asked(plan, outputs, compare_both, second_run=not no_second_run, by=checked_view(by))
     done = run_once(ask, quiet=False) if span is None else search(ask, Span.parse(span), console)
     done.say(console, as_json)
     raise typer.Exit(done.exit)
@@ -148,6 +153,12 @@ def checked_values(values: str) -> str:
     if values not in VALUES:
         raise UsageError(f"--values {values} is not accepted; write {', '.join(VALUES[:-1])} or {VALUES[-1]}")
     return values
+
+
+def checked_view(by: str) -> str:
+    if by not in VIEWS:
+        raise UsageError(f"--by {by} is not accepted; write {', '.join(VIEWS[:-1])} or {VIEWS[-1]}")
+    return by
 
 
 def assumed(items: list[str]) -> tuple[bool, Assumptions]:
@@ -169,6 +180,8 @@ class Asked:
     outputs: Outputs
     compare_both: bool
     second_run: bool
+    by: str
+    """How the table of the peak is grouped."""
 
 
 def chosen_device(card: str | None, device: str | None) -> Device:
@@ -191,7 +204,10 @@ class Done:
         rows: list[Row] | None = None,
         found: Found | None = None,
         span: Span | None = None,
+        *,
+        by: str = VIEWS[0],
     ) -> None:
+        self.by = by
         self.verdict, self.written, self.rows, self.found, self.span = verdict, written, rows, found, span
 
     @property
@@ -226,7 +242,7 @@ class Done:
     def words(self) -> Iterator[str]:
         if self.found is not None and self.span is not None:
             yield from batch_in_words(self.found, self.span)
-        yield from in_words(self.verdict)
+        yield from in_words(self.verdict, self.by)
         yield from about_frameworks(self.verdict.outcome)
         yield from about_arena(self.verdict)
 
@@ -256,19 +272,29 @@ class Done:
             "values": plan.values,
             "peak": verdict.peak,
             "accounts": [dataclasses.asdict(account) for account in verdict.accounts],
-            "moment": verdict.moment,
-            "holders": [{"line": one.name, "bytes": one.bytes} for one in verdict.holders],
+            "table": table_facts(verdict.table) if verdict.table is not None else None,
             "failure": verdict.failure,
             "cards": {card.key: word for card, word in verdict.cards()},
             "compare": [dataclasses.asdict(row) for row in self.rows] if self.rows is not None else None,
             "batch": batch_facts(self.found) if self.found is not None else None,
             **self.written,
             "limits": self.limits,
-            "run": verdict.outcome.facts,
+            "run": {key: value for key, value in (verdict.outcome.facts or {}).items() if key != "ledger"} or None,
         }
 
     def next(self) -> str:
         return next_step(self)
+
+
+def table_facts(table: PeakTable) -> dict[str, Any]:
+    """The largest first. The sum of all ``bytes`` is ``total``."""
+    return {
+        "moment": table.moment,
+        "rows": [dataclasses.asdict(row) for row in sorted(table.rows, key=lambda row: -row.bytes)],
+        "rest": [dataclasses.asdict(one) for one in table.rest],
+        "live": table.live,
+        "total": table.total,
+    }
 
 
 def unknown_facts(one: Unknown) -> dict[str, Any]:
@@ -281,7 +307,7 @@ def run_once(ask: Asked, *, quiet: bool) -> Done:
     if ask.second_run:
         verdict = tried_with_arena(verdict)
     written = ask.outputs.write(verdict.outcome)
-    return Done(verdict, written, compare(ask.plan, verdict) if ask.compare_both else None)
+    return Done(verdict, written, compare(ask.plan, verdict) if ask.compare_both else None, by=ask.by)
 
 
 def search(ask: Asked, span: Span, console: Console) -> Done:
@@ -299,7 +325,7 @@ def search(ask: Asked, span: Span, console: Console) -> Done:
     # Once more, for what costs more than a yes or a no: the lines, the report, the recording, the other allocator.
     batch = found.batch if found.batch is not None else span.low
     done = run_once(dataclasses.replace(ask, plan=with_batch(ask.plan, batch)), quiet=True)
-    return Done(done.verdict, done.written, done.rows, found, span)
+    return Done(done.verdict, done.written, done.rows, found, span, by=ask.by)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import sim
+from .. import torch as arena_torch
 from .._pool import watch
 from .._report import Report
 from .._run import Session, run_program
@@ -27,12 +28,11 @@ from . import torch as dry_torch
 from .cupy_pool import WatchedCuPy
 from .endless import Clockwork, Sample
 from .ends import StepCounter, Stop, watch_exits
-from .frameworks import WatchedTorch, failure_of, line_of
+from .frameworks import MOST_ENTRIES, WatchedTorch, failure_of, line_of
 
 __all__ = ["FACTS", "HISTORY", "main"]
 
 FACTS, HISTORY = "facts.json", "torch.pickle"
-MOST_LINES = 20
 TAKING = ("cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemAllocAsync", "cuMemAllocFromPoolAsync")
 
 
@@ -45,8 +45,10 @@ class DrySession(Session):
         report, record = (Path(spec[name]) if spec[name] else None for name in ("report", "record"))
         super().__init__(report=report, record=record, force=spec["force"], as_json=True, only=spec["only"])
         self.folder = Path(spec["folder"])
-        self.torch = WatchedTorch(self.installation, keeps_history=spec["history"])
-        self.cupy = WatchedCuPy()
+        depth = int(os.environ.get("ARENA_LINES") or 1)
+        self.ledger = dry_torch.TorchLedger(depth=depth, entries=MOST_ENTRIES if spec["history"] else 0)
+        self.torch = WatchedTorch(self.installation, self.ledger, keeps_history=spec["history"], depth=depth)
+        self.cupy = WatchedCuPy(has_lines=depth > 0)
         self.began = time.monotonic()
         self.ended_by: dict[str, Any] | None = None
         self.error = self.error_line = ""
@@ -56,6 +58,8 @@ class DrySession(Session):
         self.clockwork = Clockwork(self, stop, spec["patience"], self.sample)
 
     def begin(self) -> None:
+        self.ledger.wait()  # before PyTorch gets the arena
+        arena_torch.hand_through(self.ledger.through)
         super().begin()
         self.torch.wait()
         self.cupy.wait()
@@ -99,6 +103,7 @@ class DrySession(Session):
         self.error_line = line_of(error)
         self.error = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
         self.ended_by = failure_of(error)
+        self.ledger.look()  # while what the error holds is there
 
     def facts(self) -> dict[str, Any]:
         seconds = time.monotonic() - self.began
@@ -111,6 +116,7 @@ class DrySession(Session):
             "steps": self.steps.steps,
             "driver": driver_facts(),
             "torch": torch,
+            "ledger": self.ledger.facts(),
             "cupy_pool": cupy,
             "requests": requests(facts["arenas"], torch, cupy),
             "unknown": unknown.facts(),
@@ -155,8 +161,8 @@ def requests(arenas: list[dict[str, Any]], torch: Any, cupy: Any) -> dict[str, A
 
 
 def peak_of(report: Report) -> dict[str, Any]:
-    lines = [{"line": line.name, "bytes": line.bytes} for line in report.lines[:MOST_LINES]]
-    return {"moment": report.moment, "lines": lines}
+    lines = [{"line": line.name, "bytes": line.bytes, "blocks": line.blocks} for line in report.lines]
+    return {"moment": report.moment, "live": report.account["live"], "lines": lines}
 
 
 def main() -> None:

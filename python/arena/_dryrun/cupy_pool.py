@@ -9,65 +9,88 @@ import os
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from .. import _core
 from .._util.imports import after_import
 from .source import line_here
 
-__all__ = ["Ledger", "WatchedCuPy"]
+__all__ = ["ARRAYS", "TEMPORARIES", "Ledger", "WatchedCuPy"]
 
-MOST_LINES = 20
+ARRAYS, TEMPORARIES = "arrays", "temporaries"
+
+
+@dataclass
+class Block:
+    """Memory that CuPy's pool gave out. Events are requests and releases, by number."""
+
+    size: int
+    line: str
+    born: int
+    turn: int
+    """How often another line than the one before took memory until then."""
+    is_temporary: bool = False
+    """Its line took it and gave it back: an intermediate result."""
 
 
 class Ledger:
-    """What is live, by line, now and at the peak."""
+    """What is live, and what was live at the peak: what lives now and was born before, and what ended since."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.began = time.monotonic()
-        self.blocks: dict[int, tuple[int, str]] = {}
-        self.lines: dict[str, int] = {}
+        self.blocks: dict[int, Block] = {}  # by address
+        self.ended: list[Block] = []  # since the peak, of those that were live then
+        self.events = self.turn = self.peak_event = 0
+        self.line = ""  # of the last request
         self.live = self.peak = 0
         self.requests = [0, 0]  # their number and bytes
         self.at = 0.0
-        self.at_peak: dict[str, int] | None = None  # none while the current state is the peak
 
     def allocated(self, address: int, size: int, requested: int, line: str) -> None:
         with self.lock:
             self.requests = [self.requests[0] + 1, self.requests[1] + requested]
-            self.blocks[address] = (size, line)
-            self.lines[line] = self.lines.get(line, 0) + size
+            self.events += 1
+            self.turn += line != self.line
+            self.line = line
+            self.blocks[address] = Block(size, line, self.events, self.turn)
             self.live += size
             if self.live > self.peak:
-                self.peak, self.at, self.at_peak = self.live, time.monotonic() - self.began, None
+                self.peak, self.peak_event, self.ended = self.live, self.events, []
+                self.at = time.monotonic() - self.began
 
-    def freed(self, address: int) -> None:
+    def freed(self, address: int, line: str = "") -> None:
         with self.lock:
-            size, line = self.blocks.pop(address, (0, ""))
-            if not size:
+            block = self.blocks.pop(address, None)
+            if block is None:
                 return
-            if self.at_peak is None:
-                self.at_peak = dict(self.lines)
-            self.live -= size
-            self.lines[line] -= size
-            if not self.lines[line]:
-                del self.lines[line]
+            self.events += 1
+            self.live -= block.size
+            block.is_temporary = block.line == line != "" and block.turn == self.turn
+            if block.born <= self.peak_event:
+                self.ended.append(block)
 
     def facts(self) -> dict[str, Any]:
         with self.lock:
-            held = self.lines if self.at_peak is None else self.at_peak
-            most = sorted(held.items(), key=lambda item: -item[1])[:MOST_LINES]
-            lines = [{"line": line, "bytes": size} for line, size in most if line]
+            sums: dict[tuple[str, bool], list[int]] = {}
+            for block in (*self.blocks.values(), *self.ended):
+                if block.born <= self.peak_event:
+                    entry = sums.setdefault((block.line, block.is_temporary), [0, 0])
+                    entry[0] += block.size
+                    entry[1] += 1
+            lines = [
+                {"line": line, "bytes": size, "blocks": blocks, "kind": TEMPORARIES if is_temporary else ARRAYS}
+                for (line, is_temporary), (size, blocks) in sums.items()
+            ]
             return {"live": self.peak, "at": self.at, "lines": lines, "requests": self.requests}
 
 
 class WatchedCuPy:
     """CuPy in this process, once it is imported."""
 
-    def __init__(self) -> None:
-        self.ledger = Ledger()
+    def __init__(self, *, has_lines: bool) -> None:
+        self.ledger, self.has_lines = Ledger(), has_lines
         self.process = os.getpid()
 
     def wait(self) -> None:
@@ -110,10 +133,10 @@ def made_hook(cupy: Any, watched: WatchedCuPy) -> Any:
 
         def malloc_postprocess(self, **facts: Any) -> None:
             if facts["mem_ptr"] and os.getpid() == watched.process:
-                line = line_here() if _core.traced_depth() else ""
+                line = line_here() if watched.has_lines else ""
                 watched.ledger.allocated(facts["mem_ptr"], facts["mem_size"], facts["size"], line)
 
         def free_postprocess(self, **facts: Any) -> None:
-            watched.ledger.freed(facts["mem_ptr"])
+            watched.ledger.freed(facts["mem_ptr"], line_here() if watched.has_lines else "")
 
     return Hook()

@@ -139,8 +139,8 @@ class StepCounter:
 
     def imported(self, torch: Any) -> None:
         try:
-            torch.optim.optimizer.register_optimizer_step_post_hook(self.stepped)
-        except AttributeError:  # before PyTorch 2.1
+            sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self.stepped)
+        except (AttributeError, KeyError):  # before PyTorch 2.1
             return
 
     def stepped(self, *_: Any) -> None:

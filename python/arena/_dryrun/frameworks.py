@@ -24,8 +24,9 @@ from .._run.without_gpu import chain_of
 from .._util.imports import after_import
 from .._util.sizes import UNITS
 from ..errors import OutOfMemoryError
+from .torch import TorchLedger
 
-__all__ = ["WatchedTorch", "failure_of", "line_of"]
+__all__ = ["MOST_ENTRIES", "WatchedTorch", "failure_of", "line_of"]
 
 MOST_ENTRIES = 1_000_000  # of PyTorch's history; each takes some kilobytes at worst
 
@@ -40,14 +41,21 @@ _NO_MEMORY = re.compile(
 class WatchedTorch:
     """PyTorch in this process, once it is imported."""
 
-    def __init__(self, installation: Installation, *, keeps_history: bool) -> None:
-        self.installation, self.keeps_history = installation, keeps_history
+    def __init__(self, installation: Installation, ledger: TorchLedger, *, keeps_history: bool, depth: int) -> None:
+        self.installation, self.ledger = installation, ledger
+        self.keeps_history, self.depth = keeps_history, depth
 
     def wait(self) -> None:
         after_import("torch", self.imported)
 
     def imported(self, torch: Any) -> None:
-        if self.keeps_history:
+        if self.ledger.problem and self.depth > 0:
+            print(
+                f"arena: {self.ledger.problem}; lines come from PyTorch's history, and kinds are not known",
+                file=sys.stderr,
+            )
+            self.keeps_history = True
+        if self.keeps_history and self.ledger.extension is None:
             with contextlib.suppress(AttributeError):  # a PyTorch without CUDA, or somebody's stand-in
                 # Not now: that would open the driver, and a program may fork first.
                 torch.cuda._lazy_call(lambda: keep_history(torch))
@@ -76,6 +84,8 @@ class WatchedTorch:
             found["failures"] = stats["num_ooms"]
             sizes = "requested_bytes" if "requested_bytes.all.allocated" in stats else "allocated_bytes"
             found["requests"] = [stats["allocation.all.allocated"], stats[f"{sizes}.all.allocated"]]
+            if self.ledger.is_followed:
+                found["live"] = max(found["live"], self.ledger.live())  # the program may have reset its peaks
             found["backend"] = torch.cuda.memory.get_allocator_backend()
         except (RuntimeError, KeyError) as error:  # the program plugged in an allocator of its own
             found.update(allocator="another", remark=str(error).partition("\n")[0])

@@ -46,8 +46,8 @@ class Plan:
     """The frameworks that get the arena, by key; None: all."""
     settings: dict[str, str] = field(default_factory=dict)
     """Environment variables."""
-    history: bool = True
-    """Whether PyTorch's own allocator keeps a history, from which lines are known."""
+    history: bool = False
+    """Whether PyTorch's own allocator keeps a history, for the report and the recording."""
     values: str = "control"
     """Which values are computed: ``control``, ``none`` or ``all``."""
     assume: Assumptions = field(default_factory=Assumptions)

@@ -6,19 +6,18 @@ import contextlib
 import dataclasses
 import functools
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._analysis.replay import Replayed
 from .._cards import Card, read_cards
-from .._inspect.holders import Holder
-from .._report.timeline import seconds
 from .._util.sizes import format_size
 from .._words.format import counted, format_range, format_share
 from .on_top import OnTop
 from .qualified import Unknown, control_reads, span_of, suspect, unknown_in_words, unknown_of
 from .run import Outcome
+from .table import Table, tabulate
+from .table_words import table_in_words
 
 __all__ = [
     "READS",
@@ -41,7 +40,6 @@ UNCOMPUTED = {
 }
 ESTIMATES = "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates."
 SIZES, READS, TOP = "sizes", "reads", "top"  # what a verdict may depend on
-MOST_LINES = 5
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,8 @@ class Verdict:
     peak: int | None
     """The most that was in use on the simulated device; none if the program did not use it."""
     accounts: tuple[Account, ...]
-    moment: str
-    """Which moment the holders are of."""
-    holders: tuple[Holder, ...]
-    """The lines that held the most at the peak or, if a request failed, then."""
+    table: Table | None
+    """What was live at the peak or, if a request ended the program, then; none if the device was not used."""
     failure: dict[str, Any] | None
     """The request that ended the program, if one did."""
     unknown: tuple[Unknown, ...] = ()
@@ -158,8 +154,8 @@ def judge(outcome: Outcome) -> Verdict:
     failure = facts.get("ended_by")
     failures = sum(account.failures for account in accounts)
     memory = outcome.plan.device.memory or (card.memory if card is not None else 0)
-    moment, holders = holders_of(outcome)
     peak = driver["peak"] if driver and driver["peak"] else None
+    context = card.context if card is not None else 0
     ran = does_fit(outcome, failure, failures, is_used=peak is not None)
     return qualify(
         Verdict(
@@ -170,8 +166,7 @@ def judge(outcome: Outcome) -> Verdict:
             top=outcome.plan.on_top,
             peak=peak,
             accounts=accounts,
-            moment=moment,
-            holders=tuple(holders[:MOST_LINES]),
+            table=tabulate(facts, outcome.trace, peak=peak, context=context, on_top=outcome.plan.on_top.low),
             failure=failure,
             unknown=unknown_of(outcome.unknown),
         )
@@ -249,27 +244,6 @@ def accounts_of(facts: dict[str, Any]) -> list[Account]:
     return found
 
 
-def holders_of(outcome: Outcome) -> tuple[str, Sequence[Holder]]:
-    """Which lines held the most, and when: as the arena knows it, or PyTorch's history."""
-    for peak in (outcome.facts or {}).get("peaks", ()):
-        if peak["lines"]:
-            moment = peak["moment"].rstrip(".") or "Live when that request failed"
-            return moment, [Holder(one["line"], one["bytes"], 0) for one in peak["lines"]]
-    done = replayed(outcome)
-    if done is None:
-        return holders_in_pool((outcome.facts or {}).get("cupy_pool") or {})
-    moment = f"At the peak, {seconds(done.peak.time)} into the run: {format_size(done.peak.live)} live"
-    return moment, done.report.lines
-
-
-def holders_in_pool(cupy: dict[str, Any]) -> tuple[str, Sequence[Holder]]:
-    """The same for CuPy's own pool."""
-    if not cupy.get("lines") or cupy["live"] is None:
-        return "", ()
-    moment = f"At the peak, {seconds(cupy['at'])} into the run: {format_size(cupy['live'])} live"
-    return moment, [Holder(one["line"], one["bytes"], 0) for one in cupy["lines"]]
-
-
 def replayed(outcome: Outcome) -> Replayed | None:
     """PyTorch's requests in an arena with memory for all: what was live when is the same in every allocator."""
     if outcome.trace is None or not any(event.kind == "allocate" for event in outcome.trace):
@@ -300,8 +274,8 @@ def named(card: Card) -> str:
     return f"{card.key} ({format_size(card.memory)})"
 
 
-def in_words(verdict: Verdict) -> list[str]:
-    """The verdict and the figures, a line each."""
+def in_words(verdict: Verdict, by: str = "line") -> list[str]:
+    """The verdict and the figures, a line each, with the table of the peak by line, module or kind."""
     device = verdict.outcome.plan.device.label
     return [
         f"arena: {headline(verdict, device)}",
@@ -310,7 +284,11 @@ def in_words(verdict: Verdict) -> list[str]:
             f"arena: {line}"
             for line in unknown_in_words(verdict.unknown, settled=verdict.settled, doubted=READS in verdict.doubts)
         ),
-        *holders_in_words(verdict),
+        *(
+            table_in_words(verdict.table, by, is_least=verdict.top.high > verdict.top.low)
+            if verdict.table is not None
+            else ()
+        ),
         *([text] if (text := cards_in_words(verdict)) else []),
     ]
 
@@ -390,10 +368,3 @@ def account_in_words(account: Account) -> str:
         if value is not None
     ]
     return f"{account.who}: at most {' and '.join(figures)}" if figures else f"{account.who}: not known"
-
-
-def holders_in_words(verdict: Verdict) -> list[str]:
-    if not verdict.holders:
-        return []
-    rows = [f"  {format_size(one.bytes):>10}  {one.name}" for one in verdict.holders]
-    return [f"{verdict.moment}, most of it from", *rows]

@@ -20,7 +20,7 @@ ARENA_EXPORT int arena_values_begin(int all, const Listener* given) {
 ARENA_EXPORT int arena_values_reading() { return Reading::is_on() ? 1 : 0; }
 
 // Follows PyTorch's own allocator, once it is there: from PyTorch's first use of the device on.
-ARENA_EXPORT void arena_values_follow() { follow_allocator(); }
+ARENA_EXPORT int arena_values_follow() { return follow_allocator() ? 1 : 0; }
 
 // Fills in what was sized by numbers that are not known; returns how many there are.
 ARENA_EXPORT int arena_values_sized(SizedTotals* totals, int room) { return sized_totals(totals, room); }

@@ -7,17 +7,27 @@
 
 namespace arena::values {
 
-// Called with the allocator's lock held: nothing here may take Python's, or call PyTorch.
-void follow_allocator() {
+void block_taken(std::uint64_t address, std::uint64_t size) {
+  if (marks.mark != nullptr) marks.mark(address, size, static_cast<int>(State::kUnknown));
+}
+
+void block_freed(std::uint64_t address) { forget_memory(address); }
+
+bool follow_allocator() {
   using c10::cuda::CUDACachingAllocator::TraceEntry;
-  c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) {
-    const auto address = static_cast<unsigned long long>(entry.addr_);
-    if (entry.action_ == TraceEntry::ALLOC) {
-      marks.mark(address, entry.size_, static_cast<int>(State::kUnknown));
-    } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
-      forget_memory(address);
-    }
-  });
+  try {
+    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) {
+      const auto address = static_cast<std::uint64_t>(entry.addr_);
+      if (entry.action_ == TraceEntry::ALLOC) {
+        block_taken(address, entry.size_);
+      } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
+        block_freed(address);
+      }
+    });
+  } catch (const std::exception&) {  // cudaMallocAsync, or an allocator that was plugged in
+    return false;
+  }
+  return true;
 }
 
 }  // namespace arena::values

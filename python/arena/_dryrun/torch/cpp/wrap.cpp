@@ -12,6 +12,7 @@
 
 #include "host.hpp"
 #include "kernels.hpp"
+#include "ledger.hpp"
 #include "memory.hpp"
 #include "notes.hpp"
 #include "wrap.hpp"
@@ -263,6 +264,7 @@ class Wrapped final : public c10::OperatorKernel {
     if (!is_plain(target)) return call(op, keys, stack);
     if (source.is_cpu()) {
       call(op, keys, stack);
+      ledger::label_if_new(reinterpret_cast<std::uint64_t>(target.storage().data()), ledger::Kind::kInputs);
       if (knowledge(target) == Knowledge::kAll || !drain(target.device().index())) return;
       alias(target).copy_(source);
       return mark(target, State::kKnown);
