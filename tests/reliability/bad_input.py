@@ -82,8 +82,8 @@ OTHERS: list[object] = [None, True, [], {}, (), object(), 1j, range(3), print, L
 BAD = [*NUMBERS, *TEXTS, *OTHERS]
 
 # What can be changed while the simulated machine runs, with its defaults; and what describes the machine.
-CHANGING: dict[str, Any] = {"delay": 0, "seed": 0, "other": 0, "prices": "a100", "races": False, "page_cache": 0}
-CHANGING |= {"address_space": 0, "exclusive": "", "sync_unmap": False, "reuse": True, "dead": "report"}
+CHANGING: dict[str, Any] = {"delay": 0, "seed": 0, "other": 0, "prices": "a100", "races": False, "values": False}
+CHANGING |= {"page_cache": 0, "address_space": 0, "exclusive": "", "sync_unmap": False, "reuse": True, "dead": "report"}
 MACHINE = ("card", "devices", "memory", "granularity", "vmm", "version", "peers", "integrated", "rdma")
 
 # What counts as a clear error. An OSError names its file; a hostile object's own error is passed on.
@@ -204,7 +204,7 @@ def sim_calls(w: World) -> dict[str, Call]:
         "sim.calls": (sim.calls, {"function": None}),
         "sim.card": (sim.card, {"name": "rtx4090"}),
         "sim.configure": (sim.configure, dict.fromkeys((*MACHINE, *CHANGING))),
-        "sim.dryrun": (lambda **k: _within(sim.dryrun(**k)), {"card": "rtx4090", "memory": "1GiB"}),
+        "sim.dryrun": (lambda **k: _within(sim.dryrun(**k)), {"card": "rtx4090", "memory": "1GiB", "values": "control"}),
         "sim.fail": (sim.fail, {"function": "cuMemAlloc", "error": 2, "nth": 1, "times": 1}),
         "sim.peak": (sim.peak, {"device": 0}),
         "sim.price": (sim.price, {"function": "cuMemMap", "size": 0}),
