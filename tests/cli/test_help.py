@@ -18,6 +18,8 @@ from .command import DEFAULTS, IMPORTED, run_arena
 
 COMMANDS = list(ABOUT)
 
+BUILDING = 300  # seconds: the first dry run on a machine compiles parts of CuPy
+
 TRAIN = """
 import cupy
 weights = cupy.empty(3 << 20, dtype="u1")
@@ -41,7 +43,8 @@ def paste(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     variables = dict(word.split("=", 1) for word in itertools.takewhile(lambda word: word != "arena", words))
     arguments = words[len(variables) + 1 :]
     code = f"import os; os.chdir({str(folder)!r}); import arena._cli; arena._cli.main()"
-    return forked.run(code, *arguments, imported=IMPORTED, **{**DEFAULTS, "BROWSER": "true", **variables})
+    variables = {**DEFAULTS, "BROWSER": "true", **variables}
+    return forked.run(code, *arguments, imported=IMPORTED, timeout=BUILDING, **variables)
 
 
 def make_files(folder: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_program_that_waits_is_not_said_to_go_on() -> None:
 def test_a_run_is_stopped_after_a_time_with_a_verdict_of_what_was_seen(tmp_path: Path) -> None:
     done = dry(tmp_path, f"{HOLDS}time.sleep(100)", options=("--card", "t4", "--stop-after", "1s"))
     assert done.returncode == 0
-    assert "arena: fits on t4 for what was seen until --stop-after 1s: at most " in done.stderr
+    assert "arena: fits on t4 for what was seen until --stop-after 1s: needs " in done.stderr
 
 
 def test_a_number_of_steps_that_never_came_is_said(tmp_path: Path) -> None:

@@ -204,7 +204,10 @@ def sim_calls(w: World) -> dict[str, Call]:
         "sim.calls": (sim.calls, {"function": None}),
         "sim.card": (sim.card, {"name": "rtx4090"}),
         "sim.configure": (sim.configure, dict.fromkeys((*MACHINE, *CHANGING))),
-        "sim.dryrun": (lambda **k: _within(sim.dryrun(**k)), {"card": "rtx4090", "memory": "1GiB", "values": "control"}),
+        "sim.dryrun": (
+            lambda **k: _within(sim.dryrun(**k)),
+            {"card": "rtx4090", "memory": "1GiB", "values": "control"},
+        ),
         "sim.fail": (sim.fail, {"function": "cuMemAlloc", "error": 2, "nth": 1, "times": 1}),
         "sim.peak": (sim.peak, {"device": 0}),
         "sim.price": (sim.price, {"function": "cuMemMap", "size": 0}),

@@ -25,6 +25,7 @@ __all__ = [
     "read_here",
     "reset",
     "size_here",
+    "zeros_here",
 ]
 
 NONZERO = "the number of elements of nonzero()"
@@ -186,6 +187,11 @@ def read_here(dtype: str, unknown_bytes: int) -> Value | None:
     value = given if given is not None else found.assumptions.reads or None
     found.read(place, dtype, unknown_bytes, value)
     return value
+
+
+def zeros_here(unknown_bytes: int) -> None:
+    """The program reads unknown bytes of no known type: they are zero, whatever is assumed."""
+    collector().read(here() or NOWHERE, "", unknown_bytes, None)
 
 
 def size_here(what: str, most: int) -> tuple[int, int]:
