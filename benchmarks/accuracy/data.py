@@ -1,0 +1,90 @@
+"""The published measurements, and what dry runs found: published.toml, environments.toml and measured.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+HERE = Path(__file__).parent
+MEASURED = HERE / "measured.json"
+UNITS = {"B": 1, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A figure that was published, and the dry run that repeats it."""
+
+    name: str
+    source: Source
+    what: str
+    card: str
+    versions: str
+    published: str
+    """As published, with its unit: "6.626 GiB"."""
+    program: str
+    environment: str
+    simulated: str
+    quantity: str = "peak"
+    url: str = ""
+    """If it differs from the source's."""
+    note: str = ""
+
+    @property
+    def unit(self) -> str:
+        return self.published.split()[1]
+
+    @property
+    def decimals(self) -> int:
+        return len(self.published.split()[0].partition(".")[2])
+
+    @property
+    def published_bytes(self) -> float:
+        return float(self.published.split()[0].replace(",", "")) * UNITS[self.unit]
+
+    def in_unit(self, size: int, more: int = 0) -> str:
+        """A size with as many decimals as were published, or more."""
+        return f"{size / UNITS[self.unit]:,.{self.decimals + more}f} {self.unit}"
+
+    def agrees(self, size: int) -> bool:
+        """Whether a size has the same digits as the published one."""
+        return self.in_unit(size).replace(",", "") == self.published.replace(",", "")
+
+    def difference(self, size: int) -> float:
+        return size / self.published_bytes - 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a dry run found."""
+
+    size: int
+    seconds: float
+
+
+def read_published() -> list[Measurement]:
+    found = tomllib.loads((HERE / "published.toml").read_text())
+    sources = {key: Source(**fields) for key, fields in found["sources"].items()}
+    return [Measurement(**{**fields, "source": sources[fields["source"]]}) for fields in found["measurements"]]
+
+
+def read_environments() -> dict[str, list[str]]:
+    found: dict[str, Any] = tomllib.loads((HERE / "environments.toml").read_text())
+    return {name: fields["packages"] for name, fields in found.items()}
+
+
+def read_measured() -> dict[str, Measured]:
+    return {name: Measured(**fields) for name, fields in json.loads(MEASURED.read_text()).items()}
+
+
+def write_measured(measured: dict[str, Measured]) -> None:
+    MEASURED.write_text(json.dumps({name: asdict(measured[name]) for name in sorted(measured)}, indent=1) + "\n")

@@ -1,0 +1,80 @@
+"""The table of docs/accuracy.md, between its markers."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from data import HERE, Measured, Measurement
+
+PAGE = HERE.parent.parent / "docs" / "accuracy.md"
+BEGIN, END = "<!-- accuracy: begin -->\n", "<!-- accuracy: end -->\n"
+CLOSE = 0.01  # a difference above this is a miss
+HEAD = ["program", "measured on", "published", "dry", "difference", "simulated", "source"]
+
+
+def replace_between(page: Path, begin: str, end: str, text: str) -> None:
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}{text}{end}{after}")
+
+
+def write_page(published: list[Measurement], measured: dict[str, Measured]) -> None:
+    replace_between(PAGE, BEGIN, END, text_of(published, measured))
+
+
+def text_of(published: list[Measurement], measured: dict[str, Measured]) -> str:
+    rows = [(measurement, measured[measurement.name].size) for measurement in published if measurement.name in measured]
+    misses = [row for row in rows if is_miss(row)]
+    misses.sort(key=lambda row: -abs(row[0].difference(row[1])))
+    hits = [row for row in rows if not is_miss(row)]
+    misses_in_words = table(misses) + notes(misses) if misses else "None.\n"
+    return f"{summary(rows)}\n## Misses\n\n{misses_in_words}\n## Within 1%\n\n{table(hits)}{notes(hits)}\n"
+
+
+def is_miss(row: tuple[Measurement, int]) -> bool:
+    return abs(row[0].difference(row[1])) > CLOSE
+
+
+def summary(rows: list[tuple[Measurement, int]]) -> str:
+    differences = [abs(measurement.difference(size)) for measurement, size in rows]
+    same = sum(measurement.agrees(size) for measurement, size in rows)
+    close = sum(difference <= CLOSE for difference in differences)
+    return "\n".join(
+        [
+            "| | |",
+            "|---|--:|",
+            f"| measurements | {len(rows)} |",
+            f"| sources | {len({measurement.source.name for measurement, _ in rows})} |",
+            f"| median difference | {100 * statistics.median(differences):.3f}% |",
+            f"| within 1% | {close} of {len(rows)}, {100 * close / len(rows):.0f}% |",
+            f"| the same in every published digit | {same} |",
+            "",
+        ]
+    )
+
+
+def table(rows: list[tuple[Measurement, int]]) -> str:
+    lines = [f"| {' | '.join(HEAD)} |", "|---|---|--:|--:|--:|---|---|"]
+    for measurement, size in rows:
+        cells = [
+            measurement.what,
+            f"{measurement.card}, {measurement.versions}",
+            measurement.published,
+            measurement.in_unit(size, 1),
+            "the same" if measurement.agrees(size) else f"{100 * measurement.difference(size):+.2f}%",
+            f"{measurement.simulated.split()[0]}, {measurement.environment}",
+            f"[{measurement.source.name}]({measurement.url or measurement.source.url})",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def notes(rows: list[tuple[Measurement, int]]) -> str:
+    """Each note once, with the programs that it is about."""
+    about: dict[str, list[str]] = {}
+    for measurement, _ in rows:
+        if measurement.note:
+            about.setdefault(measurement.note, []).append(measurement.what)
+    lines = [f"\n- **{'**; **'.join(programs)}**: {note}" for note, programs in about.items()]
+    return "".join(lines) + ("\n" if lines else "")
