@@ -248,6 +248,7 @@ def test_the_readme_shows_the_figures_of_the_benchmarks_and_of_the_others() -> N
 # Read by the stand-ins for the math libraries: src/standins/common/settings.hpp.
 STANDIN_VARIABLES = [
     "CUDASIM_CUDNN_VERSION",
+    "CUDASIM_WORKSPACE_CUDNN_LIBRARY",
     *(f"CUDASIM_WORKSPACE_{name}" for name in ("CUBLASLT", "CUDNN", "CUFFT", "CUSOLVER", "CUSPARSE", "CUSPARSELT")),
 ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+import pytest
+
 from .library import OK, Library, longs
 
 ENGINE, CONFIG, HEURISTICS, PLAN, FORWARD, GRAPH, PACK, TENSOR = 2, 3, 4, 5, 10, 15, 16, 17
@@ -103,6 +105,27 @@ def test_a_plan_wants_what_its_tensors_take_as_workspace_up_to_a_limit() -> None
     assert backend.get(config, 303) == small
     assert backend.get(backend.plan(config), 402) == small
     assert backend.get(backend.plan(backend.config(backend.graph(batch=4096))), 402) == 64 * MIB
+
+
+def test_a_cudnn_that_cannot_be_loaded_is_reported_and_the_estimate_used(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDASIM_WORKSPACE_CUDNN_LIBRARY", "/nowhere/libcudnn_graph.so.9")
+    backend = Backend()
+    for _ in range(2):
+        assert backend.get(backend.plan(backend.config(backend.graph(batch=4096))), 402) == 64 * MIB
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "CUDASIM_WORKSPACE_CUDNN_LIBRARY: /nowhere/libcudnn_graph.so.9: " in said
+
+
+def test_of_several_descriptors_the_count_is_how_many_were_given() -> None:
+    backend = Backend()
+    operations = [backend.make(18), backend.make(18)]  # two of some kind
+    graph = backend.make(GRAPH)
+    backend.set(graph, 801, DESCRIPTOR, *(backend.finalize(one) for one in operations))
+    assert backend.count(backend.finalize(graph), 801, DESCRIPTOR) == 2
+    backend.child(graph, 801, 18)
 
 
 def test_a_plan_is_executed_with_a_variant_pack() -> None:

@@ -13,7 +13,7 @@ from .._cards import Card
 from .._util.next_step import exact_size
 from .._util.sizes import format_size
 from .cupy import EVERY_PROCESS
-from .libraries import libraries
+from .libraries import libraries, planners
 
 __all__ = ["Device", "prepared"]
 
@@ -62,7 +62,7 @@ def prepared(device: Device, settings: Mapping[str, str]) -> Iterator[Prepared]:
         variables["LD_PRELOAD"] = f"{preloaded}:{before}" if before else preloaded
         path = variables.get("PYTHONPATH", "")
         variables["PYTHONPATH"] = f"{EVERY_PROCESS}{os.pathsep}{path}" if path else str(EVERY_PROCESS)
-        yield Prepared({**variables, **device.variables(), **settings}, folder)
+        yield Prepared({**planners(), **variables, **device.variables(), **settings}, folder)
 
 
 def loadable(files: list[Path], folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from ..errors import ArenaError, UsageError
 from . import cupy as dry_cupy
 from . import marks
 from . import torch as dry_torch
-from .libraries import foreign_libraries, libraries
+from .libraries import foreign_libraries, libraries, planners
 
 __all__ = ["dryrun"]
 
@@ -71,6 +71,7 @@ def begin(profile: Card, size: int, values: str = "control") -> None:
         if file != library():
             _open.append(ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL))
     os.environ[marks.VARIABLE] = values  # for processes that the test starts, too
+    os.environ.update({name: value for name, value in planners().items() if name not in os.environ})
     marks.enable(values != "none")
     dry_cupy.enable()
     dry_torch.enable(values)

@@ -17,7 +17,7 @@ from .._sim.library import library as driver_library
 from ..errors import ArenaError
 from .cuda_versions import cuda_versions
 
-__all__ = ["FOLDER", "LIBRARIES", "Library", "foreign_libraries", "libraries", "loaded_libraries"]
+__all__ = ["FOLDER", "LIBRARIES", "Library", "foreign_libraries", "libraries", "loaded_libraries", "planners"]
 
 FOLDER = Path(__file__).parent / "lib"
 
@@ -89,6 +89,17 @@ def wheel_folders() -> Iterator[Path]:
         return
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from Path(place).glob("*/lib")
+
+
+def planners() -> dict[str, str]:
+    """Environment variables with NVIDIA's own libraries that stand-ins ask what they would choose.
+
+    cuDNN can plan without a GPU: src/standins/cudnn/planner.hpp.
+    """
+    for folder in wheel_folders():
+        for file in sorted(folder.glob("libcudnn_graph.so.*")):
+            return {"CUDASIM_WORKSPACE_CUDNN_LIBRARY": str(file)}
+    return {}
 
 
 def loaded_libraries() -> Iterator[Path]:

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "standins/cudnn/cudnn.hpp"
+#include "standins/cudnn/planner.hpp"
 
 namespace standins::cudnn {
 
@@ -37,10 +38,13 @@ int set_attribute(Word descriptor, int name, int type, std::int64_t count, Word 
   return 0;
 }
 
-// Descriptors are not handed out: those that the caller made are given the contents.
-int get_children(const Attribute& attribute, std::int64_t requested, Word elements) {
+// Descriptors are not handed out: those that the caller made are given the contents. `count` is how many were, as in
+// cuDNN: cudnn-frontend keeps as many.
+int get_children(const Attribute& attribute, std::int64_t requested, Word count, Word elements) {
   const auto* const handles = reinterpret_cast<const Word*>(elements);
-  for (std::int64_t i = 0; i < std::min(requested, attribute.count); ++i) {
+  const std::int64_t given = std::min(requested, attribute.count);
+  write<std::int64_t>(count, given);
+  for (std::int64_t i = 0; i < given; ++i) {
     auto* const target = find<BackendDescriptor>(handles[i]);
     if (target == nullptr) return kBadArgument;
     const ContentsRef& child = attribute.children[static_cast<std::size_t>(i)];
@@ -61,7 +65,7 @@ int get_attribute(Word descriptor, int name, int type, std::int64_t requested, W
   if (attribute == nullptr) return kNotSupported;
   if (attribute->type != type) return kWrongType;
   if (elements == 0 || requested == 0) return 0;
-  if (type == kTypeDescriptor) return get_children(*attribute, requested, elements);
+  if (type == kTypeDescriptor) return get_children(*attribute, requested, count, elements);
   const auto copied = static_cast<std::size_t>(std::min(requested, attribute->count)) * size_of_attribute(type);
   std::memcpy(reinterpret_cast<void*>(elements), attribute->bytes.data(), copied);
   return 0;
@@ -139,6 +143,7 @@ STANDIN_FUNCTION(cudnnBackendInitialize) {
 STANDIN_FUNCTION(cudnnBackendFinalize) {
   auto* const object = find<BackendDescriptor>(a0);
   if (object == nullptr) return kBadArgument;
+  if (const int status = ask_planner(*object->contents); status != 0) return status;
   object->contents->is_final = true;
   return 0;
 }

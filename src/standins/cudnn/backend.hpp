@@ -31,7 +31,9 @@ enum AttributeType {  // cudnnBackendAttributeType_t
   kTypeInt64 = 3,
   kTypeDouble = 5,
   kTypePointer = 6,
+  kTypeNumericalNote = 11,
   kTypeDescriptor = 15,
+  kTypeBehaviorNote = 19,
   kTypeInt32 = 23,
   kTypeChar = 24,
   kTypeFraction = 26,
@@ -69,6 +71,8 @@ enum AttributeName {  // cudnnBackendAttributeName_t
 
 struct Contents;
 using ContentsRef = std::shared_ptr<const Contents>;
+struct Planned;
+using PlannedRef = std::shared_ptr<Planned>;
 
 struct Attribute {
   int type = 0;
@@ -83,6 +87,7 @@ struct Contents {
   int type = 0;
   bool is_final = false;
   std::map<int, Attribute> attributes;
+  mutable PlannedRef planned;  // the same of the real cuDNN, once it was asked (planner.hpp)
 
   const Attribute* find(int name) const;
   ContentsRef child(int name) const;  // the first one, or null

@@ -86,6 +86,7 @@ ContentsRef graph_of(const Contents& contents) {
 }  // namespace
 
 std::int64_t graph_workspace(const Contents& contents) {
+  if (const auto known = contents.integers(kPlanWorkspace); !known.empty()) return known.front();
   const ContentsRef graph = graph_of(contents);
   const Attribute* const operations = graph == nullptr ? nullptr : graph->find(kGraphOperations);
   if (operations == nullptr) return 0;
@@ -121,10 +122,10 @@ bool derive(const Contents& contents, int name, Attribute& answer) {
       answer = none(kTypeDescriptor);
       return true;
     case kEngineNumericalNotes:
-      answer = none(11);  // CUDNN_TYPE_NUMERICAL_NOTE
+      answer = none(kTypeNumericalNote);
       return true;
     case kEngineBehaviorNotes:
-      answer = none(19);  // CUDNN_TYPE_BEHAVIOR_NOTE
+      answer = none(kTypeBehaviorNote);
       return true;
     case kPlanComputedIntermediates:
     case kPlanRunOnlyIntermediates:
