@@ -2,6 +2,7 @@
 // whose names would be confused with ours.
 #include "api.cpp"
 #include "blocks.cpp"
+#include "coalesce.cpp"
 #include "flags.cpp"
 #include "host.cpp"
 #include "kernels.cpp"

@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "coalesce.hpp"
+#include "expecting.hpp"
 #include "host.hpp"
 #include "kernels.hpp"
 #include "ledger.hpp"
@@ -26,28 +28,6 @@ namespace {
 constexpr std::int64_t kSmall = std::int64_t{64} << 10;         // elements
 constexpr std::int64_t kMostSelective = std::int64_t{4} << 20;  // of tensors that a comparison or reduction reads
 constexpr std::int64_t kMostIntegers = std::int64_t{64} << 20;
-
-// Reads of the device inside an operation that yield a number which is known on the host only.
-class Expecting {
- public:
-  explicit Expecting(std::int64_t count) : before_(current) {
-    current = count;
-    const std::int32_t narrow = static_cast<std::int32_t>(count);
-    marks.expect(&count, sizeof count);
-    marks.expect(&narrow, sizeof narrow);
-  }
-  ~Expecting() {
-    marks.forget();
-    current = before_;
-  }
-  Expecting(const Expecting&) = delete;
-  Expecting& operator=(const Expecting&) = delete;
-  static thread_local std::int64_t current;  // -1: none
-
- private:
-  std::int64_t before_;
-};
-thread_local std::int64_t Expecting::current = -1;
 
 bool is_affordable(const Traits& traits, const Glance& seen, const Stack& stack, std::size_t count) {
   if (!traits.has_cpu || !seen.is_plain) return false;
@@ -428,18 +408,22 @@ int wrap_all() {
   static auto& known = *new std::unordered_set<std::string>;  // a library may bring more kernels later
   int wrapped = 0;
   auto& dispatcher = c10::Dispatcher::singleton();
-  const auto wrap = [&](const c10::OperatorName& name) {
+  const auto wrap = [&](const c10::OperatorName& name, c10::DispatchKey key, const auto& make) {
     const auto op = dispatcher.findOp(name);
     if (!op || !is_wrapped(*op)) return;
-    const c10::KernelFunction original = kernel_of(*op, c10::DispatchKey::CUDA);
+    const c10::KernelFunction original = kernel_of(*op, key);
     if (original.isFallthrough() || !known.insert(c10::toString(name)).second) return;
-    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Wrapped>(*op, original));
-    registrations.push_back(dispatcher.registerImpl(name, c10::DispatchKey::CUDA, std::move(kernel), std::nullopt,
-                                                    nullptr, "arena: values in dry runs"));
+    auto kernel = c10::KernelFunction::makeFromBoxedFunctor(make(*op, original));
+    registrations.push_back(
+        dispatcher.registerImpl(name, key, std::move(kernel), std::nullopt, nullptr, "arena: values in dry runs"));
     ++wrapped;
   };
-  for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CUDA)) wrap(name);
-  for (const c10::OperatorName& name : more_operators()) wrap(name);
+  constexpr auto kDense = c10::DispatchKey::CUDA, kSparse = c10::DispatchKey::SparseCUDA;
+  const auto dense = [](const auto& op, const auto& original) { return std::make_unique<Wrapped>(op, original); };
+  for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(kDense)) wrap(name, kDense, dense);
+  for (const c10::OperatorName& name : more_operators()) wrap(name, kDense, dense);
+  wrap({"aten::_coalesce", ""}, kSparse,
+       [](const auto&, const auto& original) { return std::make_unique<Coalescing>(original); });
   return wrapped;
 }
 
