@@ -33,4 +33,5 @@ def test_the_gradient_of_a_sparse_product_adds_up_every_element() -> None:
     adjacency = sparse([0, 1, 1, 3], [2, 2, 5, 7], torch.ones(4, device="cuda"))
     weights = torch.ones(8, 4, device="cuda", requires_grad=True)
     (adjacency @ weights).sum().backward()
-    assert weights.grad is not None and weights.grad.shape == (8, 4)
+    assert weights.grad is not None
+    assert weights.grad.shape == (8, 4)

@@ -70,7 +70,7 @@ OPERATIONS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: torch.fft.rfft(x).abs(),
     lambda x: torch.isfinite(x / 0),
     lambda x: x.to(torch.int8).bitwise_and(3),
-    lambda x: x.var_mean(1)[0],
+    lambda x: torch.var_mean(x, 1)[0],
     lambda x: torch.searchsorted(x.sort(1).values, x),
 ]
 
