@@ -124,6 +124,23 @@ def test_both_values_of_a_bool_are_all_that_there_are(runs: Runs) -> None:
     assert (verdict.word, verdict.most) == ("fits", 2 * GIB)
 
 
+def test_a_number_without_effect_beside_a_bool_with_one_is_settled_by_a_third_run(runs: Runs) -> None:
+    stop, token = read("bool", line="generate.py:9 in loop"), read("int64")
+    first = outcome(stop, token, requests=[9, 300])
+    stopped = outcome(dict(stop, **ONE), dict(token, **ONE), requests=[3, 100])
+    plans = runs(first, stopped, outcome(stop, dict(token, **ONE), requests=[9, 300]))
+    assert settle(plan()).word == "fits"
+    assert [(made.assume.read("bool"), made.assume.read("int64")) for made in plans] == [(0, 0), (1, 1), (0, 1)]
+
+
+def test_a_number_that_was_not_tried_alone_stays_open(runs: Runs) -> None:
+    stop, token = read("bool", line="generate.py:9 in loop"), read("int64")
+    first = outcome(stop, token, requests=[9, 300])
+    stopped = outcome(dict(stop, **ONE), dict(token, **ONE), requests=[3, 100])
+    runs(first, stopped, outcome(stop, dict(token, **ONE), requests=[9, 308]), first)
+    assert settle(plan()).word == "unsure"
+
+
 def test_a_loss_that_a_loop_waits_for_is_found_by_a_second_run(runs: Runs) -> None:
     plans = runs(outcome(read()), killed())
     verdict = settle(plan())

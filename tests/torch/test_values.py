@@ -11,6 +11,7 @@ from torch import nn
 
 from arena import sim
 from arena._dryrun import marks
+from arena._dryrun import unknown as unknown_values
 
 MIB = 1 << 20
 LARGE = 1 << 17  # elements: more than are computed
@@ -223,6 +224,25 @@ def test_a_gradient_scaler_keeps_its_scale() -> None:
         scaler.step(optimizer)
         scaler.update()
     assert scaler.get_scale() == 65536
+
+
+def test_whether_a_gradient_is_finite_is_a_bool_although_its_type_is_another() -> None:
+    unknown_values.reset()
+    scaler = torch.amp.GradScaler("cuda")
+    weights = torch.ones(LARGE, device="cuda", requires_grad=True)
+    scaler.scale((weights * 2).sum()).backward()
+    scaler.step(torch.optim.SGD([weights]))
+    assert [entry["dtype"] for entry in unknown_values.facts()] == ["bool"]
+
+
+def test_what_follows_from_unknown_values_is_finite() -> None:
+    zeros = unknown(4)
+    assert zeros.log().tolist() == [-100] * 4
+    assert (1 / zeros).tolist() == [100] * 4
+    assert (zeros / zeros).tolist() == [0] * 4
+    mask = torch.tensor([True, False, False, True], device="cuda")
+    assert zeros.masked_fill(mask, -torch.inf).tolist() == [-torch.inf, 0, 0, -torch.inf]
+    assert torch.isinf(torch.zeros(4, device="cuda").log()).all()
 
 
 def test_a_small_model_learns_as_on_the_cpu() -> None:

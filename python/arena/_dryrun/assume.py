@@ -4,6 +4,7 @@
 
 - ``nonzero=all``, ``half``, ``none``: how many elements pass, where their number is unknown. Default: all.
 - ``reads=1``: unknown values read as 1 instead of 0. ``arena dryrun`` sets it for a second run.
+- ``bools=0``: except bools. ``arena dryrun`` sets it for a third.
 - ``boxes.py:258=1000``: the value that the program gets at that line.
 """
 
@@ -36,6 +37,8 @@ class Assumptions:
     nonzero: Share = "all"
     reads: int = 0
     """What unknown values read as, where nothing is said of their line."""
+    bools: int | None = None
+    """What bools read as, if that is not what other values do."""
     values: dict[tuple[str, int], Value] = field(default_factory=dict)
     """By file, as the user wrote it, and line."""
 
@@ -54,6 +57,7 @@ class Assumptions:
         """Read assumptions. The last one wins."""
         nonzero: Share = "all"
         reads = 0
+        bools: int | None = None
         values: dict[tuple[str, int], Value] = {}
         for item in items:
             name, equals, value = item.strip().rpartition("=")
@@ -61,11 +65,13 @@ class Assumptions:
                 nonzero = SHARES[value]
             elif name == "reads" and value in ("0", "1"):
                 reads = int(value)
+            elif name == "bools" and value in ("0", "1"):
+                bools = int(value)
             elif equals and (place := place_of(name)) is not None:
                 values[place] = value_of(value, item)
             elif item.strip():
                 raise UsageError(f"--assume {item} is not accepted; {FORMS}")
-        return cls(nonzero, reads, values)
+        return cls(nonzero, reads, bools, values)
 
     @classmethod
     def from_environment(cls) -> Assumptions:
@@ -83,6 +89,10 @@ class Assumptions:
                 return value
         return None
 
+    def read(self, dtype: str) -> int:
+        """What an unknown value of a type reads as, where nothing is said of the line."""
+        return self.bools if dtype == "bool" and self.bools is not None else self.reads
+
     def count(self, most: int) -> int:
         """How many of so many elements pass, where nothing is said of the line."""
         return {"all": most, "half": most // 2, "none": 0}[self.nonzero]
@@ -95,6 +105,7 @@ class Assumptions:
         """
         items = [f"nonzero={self.nonzero}"] if self.nonzero != "all" else []
         items += [f"reads={self.reads}"] if self.reads else []
+        items += [f"bools={self.bools}"] if self.bools is not None else []
         items += [f"{file}:{line}={value!r}" for (file, line), value in self.values.items()]
         return "\n".join(items)
 

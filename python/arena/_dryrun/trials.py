@@ -91,10 +91,20 @@ def with_reads_flipped(verdict: Verdict) -> Verdict:
 
 def is_open(verdict: Verdict, other: Verdict, reads: list[Unknown]) -> bool:
     """Whether other values than 0 and 1 may need other memory: the requests differ, and not just from run to run."""
-    if requests_of(verdict) == requests_of(other) or all(one.dtype == "bool" for one in reads):
+    numbers = [one for one in reads if one.dtype != "bool"]
+    if requests_of(verdict) == requests_of(other) or not numbers:
+        return False
+    if len(numbers) < len(reads) and are_without_effect(verdict, numbers):
         return False
     same = another(verdict, verdict.outcome.plan)
     return requests_of(same) == requests_of(verdict) or READS in verdict.doubts
+
+
+def are_without_effect(verdict: Verdict, numbers: list[Unknown]) -> bool:
+    """Whether the program asks for the same memory if only these are 1, and bools are 0 as before."""
+    plan = verdict.outcome.plan
+    other = another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1, bools=0)))
+    return requests_of(verdict) == requests_of(other) and is_flipped(numbers, other.unknown)
 
 
 def requests_of(verdict: Verdict) -> object:

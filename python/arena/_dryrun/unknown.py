@@ -184,7 +184,7 @@ def read_here(dtype: str, unknown_bytes: int) -> Value | None:
     """The program reads unknown values of a type; returns what is assumed of them, none if nothing is."""
     found, place = collector(), here() or NOWHERE
     given = found.assumptions.at(place.file, place.line)
-    value = given if given is not None else found.assumptions.reads or None
+    value = given if given is not None else found.assumptions.read(dtype) or None
     found.read(place, dtype, unknown_bytes, value)
     return value
 

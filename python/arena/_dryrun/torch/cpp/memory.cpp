@@ -1,6 +1,8 @@
 #include "memory.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/where.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@ namespace arena::values {
 namespace {
 
 constexpr std::int64_t kMostRows = 4096;
+constexpr double kInfinity = 100;  // exp(-100) is zero beside other probabilities, exp(100) is a float
 
 // Of the first element. Strides are never negative.
 std::uint64_t address_of(const at::Tensor& tensor) { return reinterpret_cast<std::uint64_t>(tensor.const_data_ptr()); }
@@ -172,6 +175,14 @@ void settle(const at::Tensor& tensor) {
   }
   const Rows rows = rows_of(tensor);
   if (rows.size > 0) marks.settle(rows.first, rows.span);
+}
+
+at::Tensor finite(const at::Tensor& value, const std::optional<at::Tensor>& known) {
+  if (!value.defined()) return value;
+  const at::ScalarType type = value.scalar_type();
+  if (type != at::kFloat && type != at::kDouble && type != at::kHalf && type != at::kBFloat16) return value;
+  const at::Tensor made = at::nan_to_num(value, 0.0, kInfinity, -kInfinity);
+  return known ? at::where(*known, value, made) : made;
 }
 
 bool store(const at::Tensor& target, const at::Tensor& value) {

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "marks.hpp"
 
 namespace arena::values {
@@ -24,6 +26,10 @@ void mark_elements(const at::Tensor& tensor, const at::Tensor& known);
 
 // Makes what was never computed zeros, before its bytes are read.
 void settle(const at::Tensor& tensor);
+
+// A result with finite numbers in the place of infinite ones that are not known: they follow from zeros in the place of other
+// values, and programs check theirs. Negative ones still mask.
+at::Tensor finite(const at::Tensor& value, const std::optional<at::Tensor>& known);
 
 // Writes a result that was computed on the host. False if its shape or type is another.
 bool store(const at::Tensor& target, const at::Tensor& value);

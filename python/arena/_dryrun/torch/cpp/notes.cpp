@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "memory.hpp"
 
@@ -49,6 +50,17 @@ struct Table {
 };
 Table& table() {
   static Table& only = *new Table;
+  return only;
+}
+
+// Likewise.
+struct Choices {
+  std::mutex mutex;
+  std::unordered_set<std::uint64_t> known;  // by the address of the memory
+  std::atomic<std::size_t> size{0};
+};
+Choices& choices() {
+  static Choices& only = *new Choices;
   return only;
 }
 
@@ -112,7 +124,26 @@ void note_following(const c10::OperatorHandle& op, const Stack& arguments, const
   }
 }
 
+void note_choice(const at::Tensor& tensor) {
+  Choices& all = choices();
+  const std::lock_guard lock(all.mutex);
+  all.known.insert(memory_of(tensor));
+  all.size = all.known.size();
+}
+
+bool is_choice(const at::Tensor& tensor) {
+  Choices& all = choices();
+  if (all.size.load(std::memory_order_relaxed) == 0) return false;
+  const std::lock_guard lock(all.mutex);
+  return all.known.count(memory_of(tensor)) > 0;
+}
+
 void forget_memory(std::uint64_t address) {
+  if (Choices& all = choices(); all.size.load(std::memory_order_relaxed) > 0) {
+    const std::lock_guard lock(all.mutex);
+    all.known.erase(address);
+    all.size = all.known.size();
+  }
   Table& t = table();
   if (t.size.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(t.mutex);

@@ -33,6 +33,10 @@ void note_following(const c10::OperatorHandle& op, const Stack& arguments, const
 bool has_sized();
 void forget_memory(std::uint64_t address);  // it was freed
 
+// A float that is 0 or 1, as a bool is: whether a gradient is not finite. Programs read it to decide what to do.
+void note_choice(const at::Tensor& tensor);
+bool is_choice(const at::Tensor& tensor);
+
 // Reads the program makes while one lives are part of an operation, whose result is known anyway.
 class Quiet {
  public:

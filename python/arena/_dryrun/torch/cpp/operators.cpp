@@ -227,6 +227,7 @@ Role role_of(std::string_view name) {
   if (name == "_local_scalar_dense") return Role::kItem;
   if (name == "copy_") return Role::kCopy;
   if (name == "nonzero") return Role::kNonzero;
+  if (name == "_amp_foreach_non_finite_check_and_unscale_") return Role::kCheck;
   if (counting().count(name) > 0) return Role::kUnique;
   return makers().count(name) > 0 ? Role::kMade : Role::kComputed;
 }

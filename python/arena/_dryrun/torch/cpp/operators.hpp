@@ -41,6 +41,7 @@ enum class Role {
   kCopy,     // copy_
   kNonzero,  // its number of results is the number of elements that are true
   kUnique,   // its number of results is only known on the device
+  kCheck,    // GradScaler's: whether a gradient is not finite
   kMade,     // all that it reads are numbers: computed in place, after the operation of the device
 };
 

@@ -76,6 +76,8 @@ class Wrapped final : public c10::OperatorKernel {
         return nonzero(op, keys, *stack);
       case Role::kUnique:
         return unique(op, keys, *stack);
+      case Role::kCheck:
+        return check(op, keys, *stack);
       case Role::kMade:
         return Foreign::is_on() ? skipped(op, keys, *stack) : make(op, keys, *stack);
       default:
@@ -188,8 +190,9 @@ class Wrapped final : public c10::OperatorKernel {
   }
 
   static void put_tensor(const at::Tensor& target, const at::Tensor& value, const HostResults& found, bool is_first) {
-    if (!store(target, value)) return mark(target, State::kUnknown);
-    if (found.is_known) return mark(target, State::kKnown);
+    if (found.is_known) return mark(target, store(target, value) ? State::kKnown : State::kUnknown);
+    const at::Tensor kept = finite(value, is_first ? found.known : std::nullopt);
+    if (!store(target, kept)) return mark(target, State::kUnknown);
     if (is_first && found.known) return mark_elements(target, *found.known);
     mark(target, State::kZero);
   }
@@ -222,14 +225,17 @@ class Wrapped final : public c10::OperatorKernel {
     }
     call_quietly(op, keys, stack);
     double assumed = 0;
-    if (Quiet::is_on() || listener.read == nullptr ||
-        listener.read(c10::toString(self.scalar_type()), self.element_size(), &assumed) == 0) {
-      return;
-    }
+    const char* const type = c10::toString(is_choice(self) ? at::kBool : self.scalar_type());
+    if (Quiet::is_on() || listener.read == nullptr || listener.read(type, self.element_size(), &assumed) == 0) return;
     IValue& result = stack.back();
     if (result.isBool()) result = assumed != 0;
     if (result.isInt()) result = static_cast<std::int64_t>(assumed);
     if (result.isDouble()) result = assumed;
+  }
+
+  void check(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
+    note_choice(torch::jit::peek(stack, 1, count_).toTensor());
+    return Foreign::is_on() ? skipped(op, keys, stack) : computed(op, keys, stack);
   }
 
   void call_quietly(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
