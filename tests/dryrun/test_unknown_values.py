@@ -141,6 +141,17 @@ def test_a_number_that_was_not_tried_alone_stays_open(runs: Runs) -> None:
     assert settle(plan()).word == "unsure"
 
 
+def test_a_number_that_is_read_only_if_a_bool_is_false_is_tried_alone(runs: Runs) -> None:
+    right, guess = read("bool", line="adder.py:167 in check"), read("int64", line="adder.py:172 in check")
+    same = [[3, 100]]
+    runs(
+        outcome(right, guess, requests=same),
+        outcome(dict(right, **ONE), requests=same),
+        outcome(right, dict(guess, **ONE), requests=same),
+    )
+    assert settle(plan()).word == "fits"
+
+
 def test_a_loss_that_a_loop_waits_for_is_found_by_a_second_run(runs: Runs) -> None:
     plans = runs(outcome(read()), killed())
     verdict = settle(plan())

@@ -60,7 +60,7 @@ class Unknown:
     @property
     def name(self) -> str:
         what = f"`{self.what}`" if self.kind == "read" and self.what else self.what or "a value"
-        return f"{what} at {self.place}"
+        return f"{what} {'at' if ':' in self.place else 'in'} {self.place}"
 
 
 def unknown_of(entries: Sequence[dict[str, Any]]) -> tuple[Unknown, ...]:

@@ -20,15 +20,20 @@ INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a program. ``columns`` are those of the expression that runs, in bytes, if known."""
+    """A line of a program. ``columns`` are where the expression that runs begins, and where it ends in its ``last``
+    line, in bytes, if known.
+    """
 
     file: str
     line: int
     function: str
     columns: tuple[int, int] | None = None
+    last: int = 0
 
     @property
     def name(self) -> str:
+        if not self.line:
+            return self.file
         return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
 
 
@@ -37,7 +42,8 @@ def here() -> Place | None:
     frame = innermost()
     if frame is None:
         return None
-    return Place(frame.f_code.co_filename, frame.f_lineno, name_of(frame), columns_of(frame))
+    last, columns = expression_of(frame)
+    return Place(frame.f_code.co_filename, frame.f_lineno, name_of(frame), columns, last)
 
 
 def line_here() -> str:
@@ -68,21 +74,22 @@ def is_passed_over(file: str) -> bool:
     return file.startswith(sysconfig.get_paths()["stdlib"] + os.sep)
 
 
-def columns_of(frame: FrameType) -> tuple[int, int] | None:
-    """The columns of the expression that a frame is at, if it is on one line. Python knows them from 3.11 on."""
+def expression_of(frame: FrameType) -> tuple[int, tuple[int, int] | None]:
+    """The last line and the columns of the expression that a frame is at. Python knows them from 3.11 on."""
     positions = getattr(frame.f_code, "co_positions", None)
     if positions is None or frame.f_lasti < 0:
-        return None
+        return 0, None
     for index, (first, last, begin, end) in enumerate(positions()):
         if index == frame.f_lasti // 2:
-            return (begin, end) if first == last == frame.f_lineno and begin is not None else None
-    return None
+            return (last, (begin, end)) if first == frame.f_lineno and begin is not None else (0, None)
+    return 0, None
 
 
 def text_at(place: Place, longest: int) -> str:
     """The source of the expression or, if that is not known, of the line; empty if there is no source."""
-    line = linecache.getline(place.file, place.line)
+    lines = [linecache.getline(place.file, number) for number in range(place.line, max(place.last, place.line) + 1)]
     if place.columns is not None:
         begin, end = place.columns
-        line = line.encode()[begin:end].decode(errors="replace")
-    return textwrap.shorten(line.strip(), longest, placeholder=" ...")
+        lines[-1] = lines[-1].encode()[:end].decode(errors="replace")
+        lines[0] = lines[0].encode()[begin:].decode(errors="replace")
+    return textwrap.shorten(" ".join(lines), longest, placeholder=" ...")

@@ -66,45 +66,50 @@ def with_nothing_found(verdict: Verdict) -> Verdict:
 
 def with_reads_flipped(verdict: Verdict) -> Verdict:
     """Values that were never computed were 0: try 1."""
-    plan, reads = verdict.outcome.plan, open_reads(verdict.unknown)
-    other = another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1)))
+    reads = open_reads(verdict.unknown)
+    others = [flipped(verdict)]
+    if needs_numbers_alone(verdict, others[0], reads):
+        others.append(flipped(verdict, bools=0))
     names = ", ".join(one.name for one in reads[:3])
     never = f"which {'was' if len(reads) == 1 else 'were'} never computed"
-    if other.outcome.facts is None:
-        because = f"with 1 instead of 0 for {names}, {never}, it does not end in time"
-    elif not is_flipped(verdict.unknown, other.unknown):
+    because = f"with 1 instead of 0 for {names}, {never}, it "
+    if any(other.outcome.facts is None for other in others):
+        because += "does not end in time"
+    elif not is_flipped(verdict.unknown, [one for other in others for one in other.unknown]):
         if READS not in verdict.doubts:
             return verdict
         because = f"what follows may depend on {names}, {never}, and 1 could not be tried instead of 0"
-    elif other.ran is None:
-        because = f"with 1 instead of 0 for {names}, {never}, it {ended(other)}"
-    elif other.ran is not verdict.ran or SIZES in other.doubts:
-        because = f"with 1 instead of 0 for {names}, {never}, it {named(other)}"
-    elif is_open(verdict, other, reads):
+    elif early := next((other for other in others if other.ran is None), None):
+        because += ended(early)
+    elif differs := next((other for other in others if other.ran is not verdict.ran or SIZES in other.doubts), None):
+        because += named(differs)
+    elif is_open(verdict, others[-1], reads):
         because = f"what memory it needs depends on {names}, {never}"
     else:
-        most = max(verdict.most or 0, other.most or 0)
+        most = max(one.most or 0 for one in (verdict, *others))
         return dataclasses.replace(without(verdict, READS), settled=True, most=most)
     doubts = tuple(dict.fromkeys((*verdict.doubts, READS)))
     return dataclasses.replace(verdict, word="unsure", doubts=doubts, because=because)
 
 
+def flipped(verdict: Verdict, *, bools: int | None = None) -> Verdict:
+    plan = verdict.outcome.plan
+    return another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1, bools=bools)))
+
+
+def needs_numbers_alone(verdict: Verdict, other: Verdict, reads: list[Unknown]) -> bool:
+    """Whether bools hide what numbers do: the program took another way, and asked for other memory or read less."""
+    if other.outcome.facts is None or len({one.dtype == "bool" for one in reads}) < 2:
+        return False
+    return requests_of(verdict) != requests_of(other) or not is_flipped(verdict.unknown, other.unknown)
+
+
 def is_open(verdict: Verdict, other: Verdict, reads: list[Unknown]) -> bool:
     """Whether other values than 0 and 1 may need other memory: the requests differ, and not just from run to run."""
-    numbers = [one for one in reads if one.dtype != "bool"]
-    if requests_of(verdict) == requests_of(other) or not numbers:
-        return False
-    if len(numbers) < len(reads) and are_without_effect(verdict, numbers):
+    if requests_of(verdict) == requests_of(other) or all(one.dtype == "bool" for one in reads):
         return False
     same = another(verdict, verdict.outcome.plan)
     return requests_of(same) == requests_of(verdict) or READS in verdict.doubts
-
-
-def are_without_effect(verdict: Verdict, numbers: list[Unknown]) -> bool:
-    """Whether the program asks for the same memory if only these are 1, and bools are 0 as before."""
-    plan = verdict.outcome.plan
-    other = another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1, bools=0)))
-    return requests_of(verdict) == requests_of(other) and is_flipped(numbers, other.unknown)
 
 
 def requests_of(verdict: Verdict) -> object:

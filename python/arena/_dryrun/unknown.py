@@ -31,7 +31,7 @@ __all__ = [
 NONZERO = "the number of elements of nonzero()"
 MOST_ENTRIES = 1000  # lines: more than any program has, unless it makes up file names
 LONGEST = 60  # of a read's expression
-NOWHERE = Place("a thread of a framework", 0, "its own")
+NOWHERE = Place("a thread of the framework", 0, "")
 
 
 @dataclass

@@ -267,12 +267,9 @@ def name_in_caller() -> str:
 
     From the source: reading a frame's variables would keep tensors alive.
     """
-    frame = source.innermost()
-    if frame is not None:
-        place = source.Place(frame.f_code.co_filename, frame.f_lineno, "", source.columns_of(frame))
-        if found := re.match(r"(?:self\.)?([A-Za-z_][\w.]*)\(", source.text_at(place, 200)):
-            return found[1]
-    return ROOT
+    place = source.here()
+    called = re.match(r"(?:self\.)?([A-Za-z_][\w.]*)\(", source.text_at(place, 200)) if place is not None else None
+    return ROOT if called is None else called[1]
 
 
 def name_in_main(module: Any) -> str:
