@@ -249,6 +249,8 @@ def test_the_readme_shows_the_figures_of_the_benchmarks_and_of_the_others() -> N
 STANDIN_VARIABLES = [
     "CUDASIM_CUDNN_VERSION",
     "CUDASIM_WORKSPACE_CUDNN_LIBRARY",
+    "CUDASIM_WORKSPACE_ESTIMATES",
+    "CUDASIM_WORKSPACE_LOG",
     *(f"CUDASIM_WORKSPACE_{name}" for name in ("CUBLASLT", "CUDNN", "CUFFT", "CUSOLVER", "CUSPARSE", "CUSPARSELT")),
 ]
 

@@ -6,12 +6,15 @@ import ctypes
 
 import pytest
 
+from arena import sim
+from arena._cards import find_card
+
+from ..simulated.cu import Cu
 from .library import OK, Library, longs
 
 ENGINE, CONFIG, HEURISTICS, PLAN, FORWARD, GRAPH, PACK, TENSOR = 2, 3, 4, 5, 10, 15, 16, 17
 DATA_TYPE, BOOLEAN, INT64, NOTE, DESCRIPTOR, INT32 = 1, 2, 3, 11, 15, 23
 NOT_FINALIZED, WRONG_TYPE, NOT_SUPPORTED = 2004, 2010, 3000
-MIB = 1 << 20
 
 
 class Backend:
@@ -98,13 +101,23 @@ def test_a_graph_has_one_engine_and_one_configuration_without_knobs_and_notes() 
     assert backend.count(config, 302, DESCRIPTOR) == 0
 
 
-def test_a_plan_wants_what_its_tensors_take_as_workspace_up_to_a_limit() -> None:
+OPERANDS = 4 * (2 * 3 * 32 * 32 + 8 * 3 * 3 * 3 + 2 * 8 * 30 * 30)
+
+
+def test_a_plan_wants_copies_of_its_tensors_where_kernels_need_another_layout() -> None:
     backend = Backend()
-    small = 4 * (2 * 3 * 32 * 32 + 8 * 3 * 3 * 3 + 2 * 8 * 30 * 30)
     config = backend.config(backend.graph(batch=2))
-    assert backend.get(config, 303) == small
-    assert backend.get(backend.plan(config), 402) == small
-    assert backend.get(backend.plan(backend.config(backend.graph(batch=4096))), 402) == 64 * MIB
+    assert backend.get(config, 303) == OPERANDS
+    assert backend.get(backend.plan(config), 402) == OPERANDS
+
+
+@pytest.mark.parametrize(("card", "copies"), [("v100-16", 0), ("t4", 0), ("a100-80", 1), ("h100-80", 1)])
+def test_what_a_convolution_in_single_precision_wants_depends_on_the_card(card: str, copies: int) -> None:
+    sim.configure(card=find_card(card).path)
+    sim.enable()
+    Cu().start()
+    backend = Backend()
+    assert backend.get(backend.plan(backend.config(backend.graph(batch=2))), 402) == copies * OPERANDS
 
 
 def test_a_cudnn_that_cannot_be_loaded_is_reported_and_the_estimate_used(
@@ -113,7 +126,7 @@ def test_a_cudnn_that_cannot_be_loaded_is_reported_and_the_estimate_used(
     monkeypatch.setenv("CUDASIM_WORKSPACE_CUDNN_LIBRARY", "/nowhere/libcudnn_graph.so.9")
     backend = Backend()
     for _ in range(2):
-        assert backend.get(backend.plan(backend.config(backend.graph(batch=4096))), 402) == 64 * MIB
+        assert backend.get(backend.plan(backend.config(backend.graph(batch=2))), 402) == OPERANDS
     said = capfd.readouterr().err
     assert said.count("\n") == 1
     assert "CUDASIM_WORKSPACE_CUDNN_LIBRARY: /nowhere/libcudnn_graph.so.9: " in said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import pytest
 
 from .library import OK, Library, ints, longs, out
 
-C2C, Z2Z = 0x29, 0x69
+C2C, R2C, Z2Z = 0x29, 0x2A, 0x69
 INVALID_PLAN, INVALID_SIZE = 1, 8
 
 
@@ -31,6 +32,37 @@ def test_a_plan_wants_a_copy_of_the_data_as_work_area() -> None:
     assert lib.cufftMakePlanMany(new_plan(lib), *many) == OK
     assert size.value == 16 * 4 * 5 * 3
     assert lib.cufftMakePlan1d(plan, 0, C2C, 1, ctypes.byref(size)) == INVALID_SIZE
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kind", "least", "likely", "most"),
+    [
+        ((512, 512), C2C, 1, 1, 1),
+        ((700, 1300), C2C, 1, 1, 1),
+        ((512, 512), R2C, 0.5, 1, 1),
+        ((4096,), C2C, 0, 1, 1),
+        ((17 * 64,), C2C, 0, 1, 8),
+        ((1009,), C2C, 1, 4, 8),
+        ((64, 1009), C2C, 1, 4, 8),
+    ],
+)
+@pytest.mark.parametrize("wanted", ["least", "likely", "most"])
+def test_the_work_area_depends_on_the_prime_factors_of_the_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+    lengths: tuple[int, ...],
+    kind: int,
+    least: float,
+    likely: float,
+    most: float,
+    wanted: str,
+) -> None:
+    monkeypatch.setenv("CUDASIM_WORKSPACE_ESTIMATES", wanted)
+    lib = Library("libcufft.so.12")
+    size = ctypes.c_size_t()
+    call = (len(lengths), ints(*lengths), 0, 1, 0, 0, 1, 0, kind, 3, ctypes.byref(size))
+    assert lib.cufftEstimateMany(*call) == OK
+    factor = {"least": least, "likely": likely, "most": most}[wanted]
+    assert size.value == factor * 8 * math.prod(lengths) * 3
 
 
 def test_devices_share_a_work_area() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,32 @@ def test_a_bad_setting_is_reported_once_and_the_estimate_used(value: str) -> Non
     assert size == 640
     assert text.count("\n") == 1
     assert f"CUDASIM_WORKSPACE_CUSOLVER: '{value}' is not a size" in text
+
+
+def test_the_log_has_the_least_certain_estimates_of_each_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "workspaces"
+    monkeypatch.setenv("CUDASIM_WORKSPACE_LOG", str(log))
+    lib = Library("libcufft.so.12")
+    for lengths in ((512, 512), (1009, 1), (512, 512), (2 * 1009, 1), (1009, 1)):
+        assert lib.cufftEstimate2d(*lengths, 0x29, ctypes.byref(ctypes.c_size_t())) == OK
+    assert log.read_text() == "CUFFT 8072 32288 64576\nCUFFT 16144 64576 129152\n"
+
+
+def test_a_size_that_is_set_is_certain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDASIM_WORKSPACE_LOG", str(tmp_path / "workspaces"))
+    monkeypatch.setenv("CUDASIM_WORKSPACE_ESTIMATES", "most")
+    assert stderr_of_workspace("1MiB") == (1 << 17, "")
+    assert not (tmp_path / "workspaces").exists()
+
+
+def test_a_word_that_is_no_end_of_an_estimate_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDASIM_WORKSPACE_ESTIMATES", "much")
+    size, text = stderr_of_workspace("")
+    assert size == 640
+    assert text.count("\n") == 1
+    assert "CUDASIM_WORKSPACE_ESTIMATES: 'much' is not least, likely or most" in text
 
 
 @pytest.mark.parametrize(

@@ -53,4 +53,5 @@ def test_a_size_that_is_set_counts_instead(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_the_real_cudnn_there_is_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDASIM_WORKSPACE_CUDNN_LIBRARY", "")
     operands = 2 * (2 * BATCH * CHANNELS * SIDE * SIDE + CHANNELS * CHANNELS * 9)
-    assert workspace_of(convolution(torch.float16, torch.channels_last)) == operands
+    assert workspace_of(convolution(torch.float16, torch.contiguous_format)) == operands
+    assert workspace_of(convolution(torch.float16, torch.channels_last)) == 0

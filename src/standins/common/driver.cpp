@@ -13,6 +13,15 @@ void* driver_function(const char* name) {
   return function;
 }
 
+int device_attribute(int number) {
+  using Get = int (*)(int* value, int attribute, int device);
+  const auto get = driver_function<Get>("cuDeviceGetAttribute");
+  int value = 0;
+  return get != nullptr && get(&value, number, 0) == 0 ? value : 0;
+}
+
+int compute_capability() { return device_attribute(75) * 10 + device_attribute(76); }
+
 bool clear_device_ints(const Object& handle, Word address, std::int64_t count) {
   if (address == 0 || count <= 0) return true;
   using Memset = int (*)(std::uint64_t pointer, unsigned char value, std::size_t bytes, void* stream);

@@ -16,6 +16,9 @@ Function driver_function(const char* name) {
   return reinterpret_cast<Function>(driver_function(name));
 }
 
+int device_attribute(int number);  // a CUdevice_attribute of the first device, or 0
+int compute_capability();          // 75 for 7.5, or 0
+
 // Programs read a status (devInfo of cuSOLVER) after the call. No kernel writes it, so it is cleared in stream order:
 // what an earlier owner of that memory left there would look like a failure. False if the driver refuses.
 bool clear_device_ints(const Object& handle, Word address, std::int64_t count);

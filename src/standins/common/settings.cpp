@@ -42,6 +42,37 @@ std::optional<std::uint64_t> read_setting(std::string_view library) {
   return size;
 }
 
+enum class Wanted { kLeast, kLikely, kMost };
+
+Wanted read_wanted() {
+  const char* const text = std::getenv("CUDASIM_WORKSPACE_ESTIMATES");
+  const std::string_view word = text == nullptr ? "" : text;
+  if (word == "least") return Wanted::kLeast;
+  if (word == "most") return Wanted::kMost;
+  if (!word.empty() && word != "likely") {
+    std::fprintf(stderr, "cudasim: CUDASIM_WORKSPACE_ESTIMATES: '%s' is not least, likely or most. Likely is used.\n",
+                 text);
+  }
+  return Wanted::kLikely;
+}
+
+// Adds a line to the log if the estimate is less certain than all of its library before.
+void log(std::string_view library, const Estimate& estimate) {
+  static const char* const path = std::getenv("CUDASIM_WORKSPACE_LOG");
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const widest = new std::map<std::string_view, std::uint64_t>;
+  if (path == nullptr || *path == '\0' || estimate.high <= estimate.low) return;
+  const std::lock_guard lock(*mutex);
+  std::uint64_t& before = (*widest)[library];
+  if (estimate.high - estimate.low <= before) return;
+  before = estimate.high - estimate.low;
+  std::FILE* const file = std::fopen(path, "a");
+  if (file == nullptr) return;
+  std::fprintf(file, "%s %llu %llu %llu\n", std::string(library).c_str(), static_cast<unsigned long long>(estimate.low),
+               static_cast<unsigned long long>(estimate.likely), static_cast<unsigned long long>(estimate.high));
+  std::fclose(file);
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> parse_size(std::string_view text) {
@@ -63,8 +94,19 @@ std::optional<std::uint64_t> workspace_setting(std::string_view library) {
   return known->emplace(library, read_setting(library)).first->second;
 }
 
-std::uint64_t workspace(std::string_view library, std::uint64_t estimate) {
-  return workspace_setting(library).value_or(estimate);
+std::uint64_t workspace(std::string_view library, const Estimate& estimate) {
+  const auto set = workspace_setting(library);
+  return set ? *set : estimated(library, estimate);
+}
+
+std::uint64_t estimated(std::string_view library, const Estimate& estimate) {
+  static const Wanted wanted = read_wanted();
+  log(library, estimate);
+  return wanted == Wanted::kLeast ? estimate.low : wanted == Wanted::kMost ? estimate.high : estimate.likely;
+}
+
+std::uint64_t workspace(std::string_view library, std::uint64_t size) {
+  return workspace_setting(library).value_or(size);
 }
 
 }  // namespace standins

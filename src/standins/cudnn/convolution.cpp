@@ -1,5 +1,5 @@
 // Convolutions without the backend interface: one algorithm for each direction, deterministic, with the workspace that
-// convolution_workspace() assumes.
+// the catalogue says.
 #include <initializer_list>
 
 #include "standins/cudnn/cudnn.hpp"
@@ -24,11 +24,17 @@ constexpr int kAlgorithm = 1;      // implicit GEMM with precomputed indices, or
 constexpr int kDeterministic = 1;  // CUDNN_DETERMINISTIC
 
 std::uint64_t workspace_for(std::initializer_list<Word> tensors) {
-  std::int64_t bytes = 0;
+  Convolved convolved;
   for (const Word descriptor : tensors) {
-    if (const auto* const tensor = find<Tensor>(descriptor)) bytes += tensor->bytes();
+    const auto* const tensor = find<Tensor>(descriptor);
+    if (tensor == nullptr) continue;
+    if (convolved.bytes == 0) {
+      convolved.is_half = is_half(tensor->data_type);
+      convolved.channels_last = tensor->strides.size() > 2 && tensor->strides[1] == 1;
+    }
+    convolved.bytes += static_cast<std::uint64_t>(tensor->bytes());
   }
-  return convolution_workspace(bytes);
+  return workspace_of(convolved);
 }
 
 int list_algorithm(Word handle, std::initializer_list<Word> tensors, Word requested, Word returned, Word results) {

@@ -34,8 +34,8 @@ std::size_t version() {
 }
 
 // Assumptions. The states of a dropout are those of a random generator for each thread that runs at a time.
+constexpr int kCapability = 80;  // where there is no device
 constexpr std::size_t kDropoutStates = std::size_t{1} << 20;
-constexpr std::int64_t kMaxConvolutionWorkspace = std::int64_t{64} << 20;
 
 std::int64_t dropout_mask(Word tensor) {  // a byte for each element
   const auto* const object = find<Tensor>(tensor);
@@ -44,7 +44,7 @@ std::int64_t dropout_mask(Word tensor) {  // a byte for each element
 
 std::uint64_t loss_workspace(Word probabilities) {
   const auto* const tensor = find<Tensor>(probabilities);
-  return workspace("CUDNN", tensor == nullptr ? 0 : 2 * static_cast<std::uint64_t>(tensor->bytes()));
+  return workspace("CUDNN", textbook(tensor == nullptr ? 0 : 2 * static_cast<std::uint64_t>(tensor->bytes())));
 }
 
 std::vector<int> packed_strides(const std::vector<int>& sizes) {
@@ -159,8 +159,11 @@ std::int64_t Tensor::bytes() const {
   return sizes.empty() ? 0 : (last + 1) * size_of(data_type);
 }
 
-std::uint64_t convolution_workspace(std::int64_t tensor_bytes) {
-  return workspace("CUDNN", static_cast<std::uint64_t>(std::min(tensor_bytes, kMaxConvolutionWorkspace)));
+bool is_half(int data_type) { return size_of(data_type) == 2; }
+
+std::uint64_t workspace_of(const Convolved& convolved) {
+  const int capability = compute_capability();
+  return workspace("CUDNN", convolution_workspace(convolved, capability != 0 ? capability : kCapability));
 }
 
 #include "standins/cudnn/cudnn.def"

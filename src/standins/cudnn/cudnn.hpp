@@ -30,8 +30,9 @@ struct Tensor : Object {
   std::int64_t bytes() const;  // from the first element to the last
 };
 
-// What a convolution asks for as workspace, an assumption: as much as its tensors take, but at most 64 MiB; or what
-// CUDASIM_WORKSPACE_CUDNN says.
-std::uint64_t convolution_workspace(std::int64_t tensor_bytes);
+bool is_half(int data_type);  // whether a cudnnDataType_t has 16 bits
+
+// What a convolution asks for as workspace on the simulated card: common/catalogue.hpp, or CUDASIM_WORKSPACE_CUDNN.
+std::uint64_t workspace_of(const Convolved& convolved);
 
 }  // namespace standins::cudnn

@@ -45,35 +45,44 @@ ContentsRef only_configuration(const Contents& heuristics) {
   return configuration;
 }
 
+int data_type_of(const Contents& tensor) {
+  const Attribute* const type = tensor.find(kTensorDataType);
+  int data_type = 0;
+  if (type != nullptr && type->bytes.size() >= sizeof data_type)
+    std::memcpy(&data_type, type->bytes.data(), sizeof data_type);
+  return data_type;
+}
+
 std::int64_t tensor_bytes(const Contents& tensor) {
   const std::vector<std::int64_t> sizes = tensor.integers(kTensorSizes);
   const std::vector<std::int64_t> strides = tensor.integers(kTensorStrides);
-  const Attribute* const type = tensor.find(kTensorDataType);
   const Attribute* const is_virtual = tensor.find(kTensorIsVirtual);
-  if (sizes.empty() || sizes.size() != strides.size() || type == nullptr || type->bytes.size() < sizeof(int)) return 0;
+  if (sizes.empty() || sizes.size() != strides.size() || tensor.find(kTensorDataType) == nullptr) return 0;
   if (is_virtual != nullptr && !is_virtual->bytes.empty() && is_virtual->bytes[0] != 0) return 0;
   std::int64_t last = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] <= 0) return 0;
     last += (sizes[i] - 1) * strides[i];
   }
-  int data_type = 0;
-  std::memcpy(&data_type, type->bytes.data(), sizeof data_type);
-  return (last + 1) * size_of(data_type);
+  return (last + 1) * size_of(data_type_of(tensor));
 }
 
 bool is_convolution(const Contents& operation) {
   return operation.type >= kConvolutionForward && operation.type <= kConvolutionBackwardData;
 }
 
-std::int64_t operands(const Contents& operation) {
-  std::int64_t bytes = 0;
+Convolved operands(const Contents& operation) {
+  Convolved found;
   for (const auto& [name, attribute] : operation.attributes) {
     for (const ContentsRef& child : attribute.children) {
-      if (child->type == kTensor) bytes += tensor_bytes(*child);
+      if (child->type != kTensor) continue;
+      const std::vector<std::int64_t> strides = child->integers(kTensorStrides);
+      found.bytes += static_cast<std::uint64_t>(tensor_bytes(*child));
+      found.is_half = found.is_half || is_half(data_type_of(*child));
+      found.channels_last = found.channels_last || (strides.size() > 2 && strides[1] == 1);
     }
   }
-  return bytes;
+  return found;
 }
 
 // A plan, a configuration and an engine all lead to a graph.
@@ -92,7 +101,7 @@ std::int64_t graph_workspace(const Contents& contents) {
   if (operations == nullptr) return 0;
   std::uint64_t bytes = 0;
   for (const ContentsRef& operation : operations->children) {
-    if (is_convolution(*operation)) bytes += convolution_workspace(operands(*operation));
+    if (is_convolution(*operation)) bytes += workspace_of(operands(*operation));
   }
   return static_cast<std::int64_t>(bytes);
 }

@@ -62,13 +62,6 @@ bool load(Functions& real) {
          load(library, "cudnnBackendGetAttribute", real.get);
 }
 
-int device_attribute(int number) {
-  using Get = int (*)(int* value, int attribute, int device);
-  const auto get = driver_function<Get>("cuDeviceGetAttribute");
-  int value = 0;
-  return get != nullptr && get(&value, number, 0) == 0 ? value : 0;
-}
-
 // The properties of the simulated device as cuDNN writes them down. The numbers are those of CUdevice_attribute.
 std::string properties() {
   using Name = int (*)(char* name, int size, int device);
@@ -89,7 +82,7 @@ std::string properties() {
   const auto number = [](int attribute) { return std::to_string(device_attribute(attribute)); };
   add("deviceName", '"' + std::string(name) + '"');
   add("cudaDeviceId", "0");
-  add("deviceVer", std::to_string(device_attribute(75) * 100 + device_attribute(76) * 10));
+  add("deviceVer", std::to_string(compute_capability() * 10));
   add("driverVer", std::to_string(version));
   add("maxGridSize", "[" + number(5) + ", " + number(6) + ", " + number(7) + "]");
   add("maxBlockSize", "[" + number(2) + ", " + number(3) + ", " + number(4) + "]");

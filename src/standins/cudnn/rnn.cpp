@@ -134,8 +134,9 @@ STANDIN_FUNCTION(cudnnGetRNNTempSpaceSizes) {
   const std::int64_t step = sequences->batch * size_of(network->data_type);
   const std::int64_t work = (sequences->longest + 2) * step * work_elements(*network);
   const std::int64_t reserve = sequences->longest * step * reserve_elements(*network);
-  write(a4, static_cast<std::size_t>(workspace("CUDNN", static_cast<std::uint64_t>(work))));
-  write(a5, static_cast<std::size_t>(as_int(a2) == kTraining ? reserve : 0));
+  write<std::size_t>(a4, workspace("CUDNN", textbook(static_cast<std::uint64_t>(work))));
+  const auto kept = static_cast<std::uint64_t>(as_int(a2) == kTraining ? reserve : 0);
+  write<std::size_t>(a5, estimated("CUDNN", {.low = kept / 2, .likely = kept, .high = 2 * kept}));
   return 0;
 }
 

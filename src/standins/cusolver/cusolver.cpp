@@ -33,7 +33,7 @@ std::uint64_t refined(Word n, Word right_sides) {
 // A size in elements of `size` bytes. The functions that use it return an int.
 std::int64_t elements(std::uint64_t size, std::int64_t count) {
   const std::uint64_t bytes =
-      workspace("CUSOLVER", size * static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1)));
+      workspace("CUSOLVER", textbook(size * static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1))));
   return static_cast<std::int64_t>(std::min<std::uint64_t>((bytes + size - 1) / size, INT32_MAX));
 }
 
@@ -55,7 +55,7 @@ std::uint64_t size_of(Word data_type) {  // cudaDataType
     if (find_object(a0) == nullptr) return kNoHandle;                              \
     const std::uint64_t bytes = size_of(type) * static_cast<std::uint64_t>(count); \
     if (a##N == 0 || a##M == 0) return kBadArgument;                               \
-    write<std::size_t>(a##N, workspace("CUSOLVER", bytes));                        \
+    write<std::size_t>(a##N, workspace("CUSOLVER", textbook(bytes)));              \
     write<std::size_t>(a##M, 0);                                                   \
     return 0;                                                                      \
   }

@@ -78,7 +78,7 @@ int show(Word descriptor, const Layout& layout, const Fields& addresses) {
 
 // Estimates of buffers, in bytes.
 std::uint64_t work(std::int64_t bytes) {
-  return workspace("CUSPARSE", static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
+  return workspace("CUSPARSE", textbook(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0))));
 }
 std::uint64_t indices(Word rows, Word elements) { return work(4 * (as_int(rows) + as_int(elements)) + 128); }
 std::uint64_t sorting(Word elements) { return work(16 * as_int(elements) + 128); }
