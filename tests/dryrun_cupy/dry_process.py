@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from arena._dryrun import marks
 from arena._dryrun.environment import Device, prepared
 from tests.programs import ROOT
 
@@ -22,10 +23,15 @@ needs_cupy = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason
 
 
 def run_dry(
-    *arguments: str, devices: int = 1, folder: Path = ROOT, nvrtc: bool = False, timeout: float = 600
+    *arguments: str,
+    devices: int = 1,
+    folder: Path = ROOT,
+    nvrtc: bool = False,
+    timeout: float = 600,
+    values: str = "control",
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python ARGUMENTS``. ``nvrtc``: with NVIDIA's compiler in place of the stand-in."""
-    more = {"XDG_CACHE_HOME": str(CACHE), "CUDASIM_DEVICES": str(devices)}
+    more = {"XDG_CACHE_HOME": str(CACHE), "CUDASIM_DEVICES": str(devices), marks.VARIABLE: values}
     with prepared(Device(None, 8 << 30), more) as ready:
         variables = dict(ready.variables)
         if nvrtc:

@@ -82,3 +82,28 @@ def test_a_size_that_was_read_is_not_settled_by_two_values(tmp_path: Path) -> No
 def test_values_are_real_where_all_is_computed(tmp_path: Path) -> None:
     said, facts = run(tmp_path, "print(240 < float(x.mean()) < 260)", "--values", "all")
     assert (said, facts["unknown"]) == ("True\n", [])
+
+
+def test_a_read_gives_zero_then_one_also_of_what_was_computed_from_zeros(tmp_path: Path) -> None:
+    code = """
+small = x[:10, :10]
+done = bool((small < 5).all())
+print(done, float((small + 3).max()))
+buffer = cupy.zeros(4_000_000_000 if done else 1000)
+"""
+    said, facts = run(tmp_path, code)
+    assert said == "False 0.0\n"
+    assert facts["verdict"] == "unsure"
+    assert "with 1 instead of 0 for `bool((small < 5).all())` at train.py:6" in facts["because"]
+
+
+def test_a_read_through_the_driver_alone_is_not_said_to_be_tried_with_one(tmp_path: Path) -> None:
+    code = """
+import numpy
+found = numpy.zeros(1, "int32")
+x.data.copy_to_host(found.ctypes.data, 4)
+buffer = cupy.zeros(1000 * (1 + int(found[0])))
+"""
+    _, facts = run(tmp_path, code)
+    assert facts["verdict"] == "unsure"
+    assert "1 could not be tried instead of 0" in facts["because"]

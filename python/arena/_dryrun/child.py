@@ -23,7 +23,7 @@ from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
 from . import cupy as dry_cupy
-from . import marks, reads, unknown
+from . import marks, numba_reads, reads, unknown
 from . import torch as dry_torch
 from .cupy_pool import WatchedCuPy
 from .endless import Clockwork, Sample
@@ -68,6 +68,7 @@ class DrySession(Session):
         watch_exits(self)
         if marks.mode() != "none":
             reads.begin()
+            numba_reads.wait()
             dry_torch.enable(marks.mode())
         self.clockwork.start()
 

@@ -14,7 +14,15 @@ from types import FrameType
 
 __all__ = ["Place", "here", "line_here", "text_at"]
 
-FRAMEWORKS = ("torch", "cupy", "cupyx", "numpy")  # their lines say less than those of their callers
+FRAMEWORKS = (
+    "torch",
+    "cupy",
+    "cupyx",
+    "numpy",
+    "numba",
+    "numba_cuda",
+    "cuda",
+)  # their lines say less than those of their callers
 INSTALLED = ("site-packages", "dist-packages")
 
 

@@ -169,5 +169,6 @@ def assign(array: Any, value: Any) -> bool:
     found = numpy.asarray(value)
     if found.shape != target.shape:
         return False
-    numpy.copyto(target, found, casting="unsafe")
+    with numpy.errstate(all="ignore"):
+        numpy.copyto(target, found, casting="unsafe")
     return True

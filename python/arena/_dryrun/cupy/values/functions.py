@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 # Functions whose results are new memory that a copy fills, or no arrays at all.
 # fmt: off
 _LEFT_ALONE = frozenset({
-    "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "broadcast", "broadcast_arrays",
+    "array", "asanyarray", "asarray", "ascontiguousarray", "broadcast", "broadcast_arrays",
     "broadcast_to", "can_cast", "copyto", "copy", "empty", "empty_like", "from_dlpack", "frombuffer",
     "fromfile", "fromfunction", "fromiter", "fromstring", "get_array_wrap", "get_include", "load", "loads",
     "loadtxt", "genfromtxt", "may_share_memory", "meshgrid", "min_scalar_type", "ndim", "promote_types",

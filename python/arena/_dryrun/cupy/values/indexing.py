@@ -37,6 +37,35 @@ def is_basic(index: Any) -> bool:
     return kind in _BASIC or isinstance(index, numpy.integer)
 
 
+def wrapped(index: Any, shape: tuple[int, ...]) -> Any:
+    """The same index with numbers in range: CuPy takes them modulo the length, where NumPy raises."""
+    parts = index if type(index) is tuple else (index,)
+    axes = [axes_of(one) for one in parts]
+    missing = len(shape) - sum(one or 0 for one in axes)
+    found, axis = [], 0
+    for one, taken in zip(parts, axes, strict=True):
+        is_numbers = isinstance(one, (list, numpy.ndarray)) and taken == 1 and axis < len(shape)
+        found.append(in_range(one, shape[axis]) if is_numbers else one)
+        axis += missing if taken is None else taken
+    return tuple(found) if type(index) is tuple else found[0]
+
+
+def axes_of(part: Any) -> int | None:
+    """How many axes a part of an index takes; None for an ellipsis, which takes all others."""
+    if part is Ellipsis:
+        return None
+    if part is None or isinstance(part, (bool, numpy.bool_)):
+        return 0
+    return part.ndim if isinstance(part, numpy.ndarray) and part.dtype.kind == "b" else 1
+
+
+def in_range(numbers: Any, length: int) -> Any:
+    found = numpy.asarray(numbers)
+    if found.dtype.kind not in "iu" or not found.size or not length:
+        return numbers
+    return numbers if -length <= found.min() and found.max() < length else found % length
+
+
 @contextlib.contextmanager
 def counted(computer: Computer, conditions: list[Any]) -> Iterator[Callable[[Any], None]]:
     """Tell the driver how many elements are not zero, which CuPy sums on the device and copies to the host.
@@ -106,9 +135,9 @@ class Indexing:
                     found.append(mask)
         return found
 
-    def mapped(self, index: Any) -> Any:
+    def mapped(self, index: Any, shape: tuple[int, ...]) -> Any:
         """An index for NumPy, of CuPy's arrays and of lists that CuPy would have copied to the device."""
-        return arrays.mapped(index, self.computer.array)
+        return wrapped(arrays.mapped(index, self.computer.array), shape)
 
     def __getitem__(self, array: Any, index: Any) -> Any:
         if is_basic(index) or array.dtype.fields is not None:
@@ -120,14 +149,14 @@ class Indexing:
         inputs = [array, *computer.arrays(index)]
         if not arrays.overlap(array, result):
             here = functools.partial(numpy.ndarray.__getitem__, arrays.alias(array))
-            computer.fill(inputs, [result], lambda: here(self.mapped(index)), self.spread(array, index))
+            computer.fill(inputs, [result], lambda: here(self.mapped(index, array.shape)), self.spread(array, index))
         return result
 
     def spread(self, array: Any, index: Any) -> Callable[[list[Any]], Any]:
         def known(states: list[Any]) -> Any:
             if not all(state is True for state in states[1:]):
                 return False
-            return numpy.broadcast_to(states[0], array.shape)[self.mapped(index)]
+            return numpy.broadcast_to(states[0], array.shape)[self.mapped(index, array.shape)]
 
         return known
 
@@ -164,7 +193,7 @@ class Indexing:
         return few and all(self.computer.is_known(one) for one in [array, *given])
 
     def write(self, target: Any, index: Any, value: Any, op: str) -> bool:
-        place, new = self.mapped(index), self.mapped(value)
+        place, new = self.mapped(index, target.shape), arrays.mapped(value, self.computer.array)
         if _SCATTERS[op] is None:
             target[place] = new
         else:
@@ -177,5 +206,5 @@ class Indexing:
             return False
         known = numpy.array(numpy.broadcast_to(before, array.shape))
         new = all(self.computer.is_known(one) for one in self.computer.arrays(value))
-        known[self.mapped(index)] = new
+        known[self.mapped(index, array.shape)] = new
         return known

@@ -65,12 +65,27 @@ def install_states(kind: Any, computer: Computer, twins: Twins) -> None:
         setattr(kind, name, raw(computer, twins, getattr(kind, name), what))
     permutation = kind._permutation
     kind._permutation = functools.wraps(permutation)(
-        lambda self, num: computer.whole(permutation, lambda: twins[self].permutation(num), (self, num), {})
+        lambda self, num: computer.whole(permutation, lambda *_: twins[self].permutation(num), (self, num), {})
     )
+    kind.choice = chosen(computer, twins, kind.choice)
     for name, original in list(vars(kind).items()):
         is_distribution = not name.startswith("_") and name not in _SKIPPED and inspect.isfunction(original)
         if is_distribution and hasattr(numpy.random.RandomState, name):
             setattr(kind, name, distribution(computer, twins, original, name))
+
+
+def chosen(computer: Computer, twins: Twins, original: Function) -> Function:
+    """``choice``: what it draws without replacement from a range comes from a raw kernel."""
+
+    @functools.wraps(original)
+    def choice(self: Any, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
+        result = original(self, a, size, replace, p)
+        if isinstance(a, int) and not replace and isinstance(result, computer.array) and not computer.is_known(result):
+            twin = twins[self]
+            computer.fill([], [result], lambda: twin.choice(a, result.shape, replace=False))
+        return result
+
+    return choice
 
 
 def raw(computer: Computer, twins: Twins, original: Function, what: str) -> Function:

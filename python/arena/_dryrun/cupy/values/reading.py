@@ -1,4 +1,4 @@
-"""Copies of arrays to the host: what was never computed is noted with its type, or is what the user assumes."""
+"""Copies of arrays to the host: what was never computed is noted with its type, and reads as zero or as assumed."""
 
 from __future__ import annotations
 
@@ -42,21 +42,42 @@ def reading(computer: Computer, original: Function, name: str) -> Function:
         nested = _inside.value or inside.value  # an operation of CuPy's own may be told what to read
         known = True if nested or not self.size or not computer.ready() else arrays.known_elements(self)
         if known is True:
+            if name == "get" and self.flags.c_contiguous and self.ndim > 1 and self.size and not nested:
+                return transposed(self, original, args, kwargs)
             return original(self, *args, **kwargs)
         _inside.value += 1
         try:
             result = original(self, *args, **kwargs)
             count = self.size if known is False else self.size - numpy.count_nonzero(known)
-            value = unknown.read_here(self.dtype.name, int(count) * self.itemsize)
-            if value is None:
-                return result
+            # What was computed as if unknown values were zeros is no zero itself, and no other run would change it.
+            value = unknown.read_here(self.dtype.name, int(count) * self.itemsize) or 0
             if name == "get":
+                in_order(self, result, kwargs.get("stream"))
                 return filled(result, known, value, kwargs.get("stream"))
             return getattr(filled(self.get(), known, value, None), name)(*args)
         finally:
             _inside.value -= 1
 
     return method
+
+
+def transposed(array: Any, original: Function, args: Any, kwargs: Any) -> Any:
+    """A copy to the host that cuBLAS may have to transpose first."""
+    _inside.value += 1
+    try:
+        result = original(array, *args, **kwargs)
+    finally:
+        _inside.value -= 1
+    in_order(array, result, kwargs.get("stream"))
+    return result
+
+
+def in_order(array: Any, copied: Any, stream: Any) -> None:
+    if copied.flags.f_contiguous and not copied.flags.c_contiguous and not array.flags.f_contiguous:
+        if stream is not None:
+            marks.drain(stream.ptr)
+        arrays.settle(array)
+        numpy.copyto(copied, arrays.alias(array))
 
 
 def filled(copied: Any, known: Any, value: Any, stream: Any) -> Any:
