@@ -262,6 +262,7 @@ class Done:
             "unknown": [unknown_facts(one) for one in verdict.unknown],
             "range": [verdict.low, verdict.high] if verdict.low is not None else None,
             "on_top": [verdict.top.low, verdict.top.high],
+            "workspaces": [dataclasses.asdict(one) for one in verdict.outcome.workspaces],
             "until": (verdict.outcome.facts or {}).get("until") or None,
             "with_arena": verdict.with_arena,
             "exit": self.exit,

@@ -27,6 +27,10 @@ class OnTop:
     context: ContextRange
     """The whole of it, with what the driver does count."""
 
+    @property
+    def span(self) -> int:
+        return self.high - self.low
+
     def variables(self) -> dict[str, str]:
         """The environment variables that make the least unavailable to the program."""
         if not self.low:

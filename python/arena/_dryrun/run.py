@@ -25,6 +25,7 @@ from .child import FACTS, HISTORY
 from .ends import Stop
 from .environment import Device, prepared
 from .on_top import OnTop, on_top_of
+from .workspaces import ESTIMATES, LIKELY, LOG, Estimate, estimates_in
 
 __all__ = ["Outcome", "Plan", "run_dry"]
 
@@ -58,6 +59,8 @@ class Plan:
     """When the program is ended, if not by itself."""
     patience: float = 60
     """Seconds after which a program that goes on and on is said to."""
+    workspaces: str = LIKELY
+    """Whether workspaces that are estimates are ``likely``, the ``least`` or the ``most``."""
     most_on_top: bool = False
     """Whether the device has only what is left when the CUDA context and kernels take the most."""
     report: Path | None = None
@@ -88,6 +91,8 @@ class Outcome:
     """Why there is no trace, if there should be one."""
     output: str
     """The end of what the program printed, if that was not shown."""
+    workspaces: tuple[Estimate, ...] = ()
+    """The least certain estimates of workspaces."""
 
     @property
     def unknown(self) -> list[dict[str, Any]]:
@@ -104,20 +109,23 @@ def run_dry(plan: Plan, *, quiet: bool = False, limit: float | None = None) -> O
     with prepared(plan.device, {**plan.settings, **variables_of(plan)}) as made:
         spec = made.folder / SPEC  # not an argument, which the system limits to 128 KiB
         spec.write_text(json.dumps(spec_of(plan, made.folder)))
+        log = made.folder / "workspaces"
         command = [sys.executable, *interpreter_flags(), "-m", f"{__package__}.child", str(spec)]
-        code, output = start(command, made.variables, quiet=quiet, limit=limit)
+        code, output = start(command, {**made.variables, LOG: str(log)}, quiet=quiet, limit=limit)
         facts = read_facts(made.folder / FACTS)
         if facts and "no_program" in facts:
             raise UsageError(facts["no_program"])
         trace, problem = read_history(made.folder / HISTORY, facts)
-    return Outcome(plan, code, facts, trace, problem, output)
+        workspaces = estimates_in(log)
+    return Outcome(plan, code, facts, trace, problem, output, workspaces)
 
 
 def variables_of(plan: Plan) -> dict[str, str]:
     """The environment variables that say what is computed, what is assumed of the rest, and what the device has."""
     assumed = plan.assume.text()
     tracked = {} if plan.values == "none" else {"CUDASIM_VALUES": "1"}
-    return {"ARENA_VALUES": plan.values, ASSUMED: assumed, **tracked, **plan.on_top.variables()}
+    ends = {} if plan.workspaces == LIKELY else {ESTIMATES: plan.workspaces}
+    return {"ARENA_VALUES": plan.values, ASSUMED: assumed, **tracked, **ends, **plan.on_top.variables()}
 
 
 def spec_of(plan: Plan, folder: Path) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import dataclasses
 from .assume import Assumptions
 from .qualified import Unknown, is_flipped, open_reads
 from .run import Plan, run_dry
-from .verdict import READS, SIZES, TOP, Verdict, because_of, judge
+from .verdict import READS, SCRATCH, SIZES, TOP, Verdict, because_of, judge
+from .workspaces import library_names
 
 __all__ = ["settle", "tried_with_arena"]
 
@@ -32,8 +33,12 @@ def settled(verdict: Verdict, *, again: bool = True, thorough: bool = True) -> V
         return verdict
     if SIZES in verdict.doubts and not verdict.ran:
         verdict = with_nothing_found(verdict)
+    if SCRATCH in verdict.doubts:
+        verdict = with_least_workspaces(verdict)
     if SIZES not in verdict.doubts and (READS in verdict.doubts or (thorough and open_reads(verdict.unknown))):
         verdict = with_reads_flipped(verdict)
+    if verdict.ran and verdict.less + verdict.more:
+        verdict = with_both_workspaces(verdict)
     if verdict.ran and SIZES not in verdict.doubts and (verdict.high or 0) > verdict.memory > 0:
         verdict = with_most_on_top(verdict)
     return verdict
@@ -122,9 +127,33 @@ def ended(verdict: Verdict) -> str:
     return f"ends with {error}" if error else "ends early"
 
 
+def with_least_workspaces(verdict: Verdict) -> Verdict:
+    """The run did not fit, with workspaces as they are likely: try the least that they may be."""
+    other = another(verdict, dataclasses.replace(verdict.outcome.plan, workspaces="least"))
+    if other.ran is False:
+        return without(verdict, SCRATCH)
+    ended = "it fits" if other.ran else "it ends for another reason"
+    which = library_names(verdict.outcome.workspaces)
+    return dataclasses.replace(verdict, because=f"with the smallest workspaces that {which} may want {ended}")
+
+
+def with_both_workspaces(verdict: Verdict) -> Verdict:
+    """What it needs if workspaces are the least and the most that they may be."""
+    plan, peak = verdict.outcome.plan, verdict.peak or 0
+    low, high = (another(verdict, dataclasses.replace(plan, workspaces=end)) for end in ("least", "most"))
+    if low.ran:
+        verdict = dataclasses.replace(verdict, less=max(0, peak - (low.peak or 0)))
+    if high.ran:
+        verdict = dataclasses.replace(verdict, more=max(0, (high.peak or 0) - peak))
+    elif high.ran is False:  # it needs more than there is
+        verdict = dataclasses.replace(verdict, more=max(verdict.more, verdict.memory + 1 - peak))
+    is_clear = TOP in verdict.doubts and (verdict.high or 0) <= verdict.memory
+    return without(verdict, TOP) if is_clear else verdict
+
+
 def with_most_on_top(verdict: Verdict) -> Verdict:
-    """It fits if the CUDA context and kernels take the least. With the most, an allocator may still make do."""
-    other = another(verdict, dataclasses.replace(verdict.outcome.plan, most_on_top=True))
+    """It fits if the CUDA context, kernels and workspaces are as assumed. With the most, an allocator may make do."""
+    other = another(verdict, dataclasses.replace(verdict.outcome.plan, most_on_top=True, workspaces="most"))
     if other.ran:
         return dataclasses.replace(without(verdict, TOP), fits_with_most=True)
     verdict = dataclasses.replace(verdict, word="unsure", doubts=tuple(dict.fromkeys((*verdict.doubts, TOP))))
@@ -140,8 +169,8 @@ def tried_with_arena(verdict: Verdict) -> Verdict:
         return verdict
     if verdict.live + failure["requested"] > verdict.memory - verdict.context:
         return verdict
-    fits = another(verdict, dataclasses.replace(plan, allocator="arena", most_on_top=True)).ran
-    if fits is False and plan.on_top.low < plan.on_top.high:  # with less on top it may
+    fits = another(verdict, dataclasses.replace(plan, allocator="arena", most_on_top=True, workspaces="most")).ran
+    if fits is False and (plan.on_top.span or verdict.outcome.workspaces):  # with less on top it may
         fits = None if another(verdict, dataclasses.replace(plan, allocator="arena")).ran else False
     return dataclasses.replace(verdict, with_arena=fits)
 

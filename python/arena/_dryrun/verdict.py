@@ -18,9 +18,11 @@ from .qualified import Unknown, control_reads, span_of, suspect, unknown_in_word
 from .run import Outcome
 from .table import Table, tabulate
 from .table_words import table_in_words
+from .workspaces import LIKELY, library_names, spans
 
 __all__ = [
     "READS",
+    "SCRATCH",
     "SIZES",
     "TOP",
     "Account",
@@ -38,8 +40,8 @@ UNCOMPUTED = {
     "control": "Large tensors and raw kernels are not computed. Where the program reads them, they are zero.",
     "all": "Raw kernels, and what has no CPU version, are not computed. Where the program reads them, they are zero.",
 }
-ESTIMATES = "Workspace of cuDNN and other libraries, and memory of the CUDA context, are estimates."
-SIZES, READS, TOP = "sizes", "reads", "top"  # what a verdict may depend on
+ESTIMATES = "Memory of the CUDA context, and workspaces of libraries that cannot be asked, are estimates."
+SIZES, READS, SCRATCH, TOP = "sizes", "reads", "scratch", "top"  # what a verdict may depend on
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,11 @@ class Verdict:
     least: int | None = None
     most: int | None = None
     """The peak with the smallest and the largest sizes that unknown values could have."""
+    less: int = 0
+    more: int = 0
+    """How much less and more it may be because workspaces are estimates."""
     doubts: tuple[str, ...] = ()
-    """What another run could settle: ``sizes``, ``reads``, ``top``."""
+    """What another run could settle: ``sizes``, ``reads``, ``scratch``, ``top``."""
     because: str = ""
     """Why it is unsure."""
     settled: bool = False
@@ -97,13 +102,13 @@ class Verdict:
     @property
     def low(self) -> int | None:
         """What the program needs of the device, at least and at most."""
-        return None if self.least is None else self.least + self.top.low
+        return None if self.least is None else max(self.context, self.least - self.less) + self.top.low
 
     @property
     def high(self) -> int | None:
         if self.most is None:
             return None
-        most = self.most + self.top.high
+        most = self.most + self.more + self.top.high
         return min(most, self.memory) if self.fits_with_most else most
 
     @property
@@ -134,8 +139,8 @@ class Verdict:
         least = self.need if self.failure or self.live is None else min(self.need, self.live)
         is_sure = self.fits or (self.ran and self.doubts == (TOP,))
         enough = "yes" if is_sure else "maybe"  # what comes after the end of the program is not known
-        most = self.need + max(0, (self.most or 0) - (self.peak or 0))
-        least = max(0, least - ((self.peak or 0) - self.least)) if self.least is not None else least
+        most = self.need + max(0, (self.most or 0) - (self.peak or 0)) + self.more
+        least = max(0, least - ((self.peak or 0) - self.least) - self.less) if self.least is not None else least
         if self.failure and not self.doubts:  # this device was not enough
             least = max(least, self.memory - self.context + 1)
         found = []
@@ -178,8 +183,13 @@ def qualify(verdict: Verdict) -> Verdict:
     if verdict.peak is None:
         return verdict
     taken, most = span_of(verdict.unknown)
+    less, more = spans(verdict.outcome.workspaces) if verdict.outcome.plan.workspaces == LIKELY else (0, 0)
     verdict = dataclasses.replace(
-        verdict, least=max(verdict.context, verdict.peak - taken), most=verdict.peak + most - taken
+        verdict,
+        least=max(verdict.context, verdict.peak - taken),
+        most=verdict.peak + most - taken,
+        less=less,
+        more=more,
     )
     if verdict.ran is None:
         facts = verdict.outcome.facts or {}
@@ -194,6 +204,7 @@ def qualify(verdict: Verdict) -> Verdict:
     found = {
         SIZES: bool(most) if not verdict.ran else (verdict.most or 0) > verdict.memory > 0,
         READS: bool(control_reads(verdict.unknown)),
+        SCRATCH: not verdict.ran and less > 0,
         TOP: verdict.ran and (verdict.high or 0) > verdict.memory > 0,
     }
     doubts = tuple(doubt for doubt, is_open in found.items() if is_open)
@@ -211,10 +222,14 @@ def because_of(verdict: Verdict) -> str:
     if READS in verdict.doubts:
         name = control_reads(verdict.unknown)[0].name
         return f"what follows may depend on {name}, which was never computed"
+    if SCRATCH in verdict.doubts:
+        return f"workspaces of {library_names(verdict.outcome.workspaces)} may be smaller"
     if TOP in verdict.doubts:
-        taken = format_size(verdict.top.context.high)
+        context, more = verdict.top.context.high if verdict.top.span else 0, verdict.more
+        kernels = f"the CUDA context and kernels take the most ({format_size(context)})" if context else ""
+        scratch = f"workspaces of {library_names(verdict.outcome.workspaces)} are the largest" if more else ""
         needed = format_share(verdict.high or 0, verdict.memory)
-        return f"if the CUDA context and kernels take the most ({taken}), it needs {needed}"
+        return f"if {' and '.join(filter(None, (kernels, scratch)))}, it needs {needed}"
     return ""
 
 
@@ -309,7 +324,7 @@ def headline(verdict: Verdict, device: str) -> str:
         context = f", {context_in_words(verdict)} of it for the CUDA context and kernels" if verdict.context else ""
         note = f"; {counted(verdict.failures, 'request')} failed, and the program went on" if verdict.failures else ""
         seen = f" for what was seen until {until}" if until.startswith("--stop-after") else ""
-        return f"fits on {device}{seen}: {most_in_words(verdict, part)}{context}{note}"
+        return f"fits on {device}{seen}: {most_in_words(verdict, part)}{context}{scratch_in_words(verdict)}{note}"
     return f"does not fit on {device}: {request_in_words(verdict)}, with {part} in use at the peak"
 
 
@@ -335,6 +350,16 @@ def most_in_words(verdict: Verdict, part: str) -> str:
     if verdict.low is None or verdict.high is None or verdict.low == verdict.high:
         return f"at most {part} in use"
     return f"needs {format_range(verdict.low, verdict.high, verdict.memory)}"
+
+
+def scratch_in_words(verdict: Verdict) -> str:
+    """What part of the range is because workspaces are estimates."""
+    if not verdict.less + verdict.more:
+        return ""
+    part = format_size(verdict.less + verdict.more)
+    return (
+        f"; workspaces of {library_names(verdict.outcome.workspaces)}, which are estimates, make {part} of that range"
+    )
 
 
 def context_in_words(verdict: Verdict) -> str:
