@@ -23,7 +23,7 @@ from .._run.program import NoProgramError
 from .._util import files
 from ..errors import ArenaError
 from . import cupy as dry_cupy
-from . import marks, numba_reads, reads, unknown
+from . import marks, numba_reads, reads, repeatable, unknown
 from . import torch as dry_torch
 from .cupy_pool import WatchedCuPy
 from .endless import Clockwork, Sample
@@ -58,6 +58,7 @@ class DrySession(Session):
         self.clockwork = Clockwork(self, stop, spec["patience"], self.sample)
 
     def begin(self) -> None:
+        repeatable.enable()
         self.ledger.wait()  # before PyTorch gets the arena
         arena_torch.hand_through(self.ledger.through)
         super().begin()
