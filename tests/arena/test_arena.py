@@ -230,7 +230,9 @@ def test_memory_freed_above_a_lowered_cap_goes_back_except_for_the_reserve(make:
         pool.set_cap("48MiB")  # too early to release any
         assert check(pool, highest_cap=64 * MIB).pending == 56 * MIB
     cu.ok("cuStreamSynchronize", stream)
-    buffers.pop().free()  # pending memory goes with it
+    buffers.pop().free()  # pending memory goes with it, or soon after if the machine is busy
+    while check(pool, highest_cap=64 * MIB).pending:
+        pool.allocate(GRANULE, stream).free()
     assert check(pool, highest_cap=64 * MIB).reserved == 24 * MIB
 
 

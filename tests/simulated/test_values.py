@@ -318,11 +318,11 @@ def test_marks_of_large_memory_take_little_time(machine: None) -> None:
     cu = Cu()
     cu.start()
     values, address = Values(), cu.alloc(48 * GIB)
-    begin_time = time.perf_counter()
+    begin_time = time.process_time()
     values.mark(address + 5, 1, KNOWN)
     values.mark(address + GIB, GIB, KNOWN)
     assert (values.query(address + GIB, GIB), values.query(address, 48 * GIB)) == (ALL, SOME)
     values.mark(address, 48 * GIB, UNKNOWN)
     assert values.query(address, 48 * GIB) == NONE
-    assert time.perf_counter() - begin_time < 2
+    assert time.process_time() - begin_time < 2
     cu.ok("cuMemFree", address)

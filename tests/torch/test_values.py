@@ -12,6 +12,7 @@ from torch import nn
 from arena import sim
 from arena._dryrun import marks
 from arena._dryrun import unknown as unknown_values
+from arena._dryrun.torch.values import sized_facts
 
 MIB = 1 << 20
 LARGE = 1 << 17  # elements: more than are computed
@@ -187,6 +188,18 @@ def test_a_count_of_unknown_elements_is_at_most_all_of_them(most: int) -> None:
     mask = unknown(most) > 0.5
     assert mask.nonzero().shape == (most, 1)
     assert unknown(most)[mask].shape == (most,)
+
+
+def test_what_a_mask_and_its_copies_are_as_large_as_is_counted() -> None:
+    """The indices, the elements, and a copy of these: of the largest possible size, and of that assumed."""
+    mask, rows = unknown(1000, dtype=torch.bool), unknown(1000, 256)
+    kept = rows[mask]
+    halves = kept.half()
+    sized_facts()
+    (note,) = unknown_values.facts()
+    together = kept.nbytes + halves.nbytes
+    counts = {"assumed": 1000, "most": 1000}
+    assert note["sized"] == {"allocations": 3, "bytes": together, "most": together, "counts": counts}
 
 
 def test_a_count_of_known_and_unknown_elements_lies_between() -> None:

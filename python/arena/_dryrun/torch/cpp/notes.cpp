@@ -12,6 +12,7 @@ namespace arena::values {
 
 Listener listener{};
 thread_local int Quiet::depth = 0;
+thread_local std::uint64_t Inside::assumed = 0;
 
 namespace {
 
@@ -19,6 +20,8 @@ struct Sized {
   std::int64_t id, count, most;  // the number that is not known
   std::int64_t bytes = 0, most_bytes = 0;
 };
+thread_local Sized latest{};  // of the numbers that this thread assumed
+
 struct Running {
   SizedTotals totals;
   std::int64_t live = 0, live_most = 0;
@@ -40,9 +43,9 @@ struct Table {
     known.erase(it);
   }
   void add(std::uint64_t address, const Sized& one) {
-    drop(address);
     Running& sum = sums[one.id];
-    ++sum.totals.allocations;
+    sum.totals.allocations += known.count(address) == 0;
+    drop(address);
     sum.totals.bytes = std::max<long long>(sum.totals.bytes, sum.live += one.bytes);
     sum.totals.most = std::max<long long>(sum.totals.most, sum.live_most += one.most_bytes);
     if (address != 0) known[address] = one;
@@ -89,14 +92,21 @@ std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_
 }
 
 void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, std::int64_t most) {
+  latest = {.id = id,
+            .count = count,
+            .most = most,
+            .bytes = static_cast<std::int64_t>(result.nbytes()),
+            .most_bytes = bytes_at(result, count, most)};
+  ++Inside::assumed;
   Table& t = table();
   const std::lock_guard lock(t.mutex);
-  t.add(memory_of(result), {.id = id,
-                            .count = count,
-                            .most = most,
-                            .bytes = static_cast<std::int64_t>(result.nbytes()),
-                            .most_bytes = bytes_at(result, count, most)});
+  t.add(memory_of(result), latest);
   t.size = t.known.size();
+}
+
+void Inside::note(const at::Tensor& result) const {
+  if (!is_plain(result) || !follows(result, latest.count)) return;
+  note_result(result, latest.id, latest.count, latest.most);
 }
 
 bool has_sized() { return table().size.load(std::memory_order_relaxed) > 0; }
@@ -136,6 +146,18 @@ bool is_choice(const at::Tensor& tensor) {
   if (all.size.load(std::memory_order_relaxed) == 0) return false;
   const std::lock_guard lock(all.mutex);
   return all.known.count(memory_of(tensor)) > 0;
+}
+
+void note_copy(const at::Tensor& target, const at::Tensor& source) {
+  if (!has_sized() || !is_plain(source) || target.storage().nbytes() != target.nbytes()) return;
+  std::optional<Sized> found;
+  {
+    Table& t = table();
+    const std::lock_guard lock(t.mutex);
+    const auto it = t.known.find(memory_of(source));
+    if (it != t.known.end() && t.known.count(memory_of(target)) == 0) found = it->second;
+  }
+  if (found && follows(target, found->count)) note_result(target, found->id, found->count, found->most);
 }
 
 void forget_memory(std::uint64_t address) {

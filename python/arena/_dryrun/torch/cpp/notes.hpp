@@ -30,7 +30,21 @@ std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_
 void note_result(const at::Tensor& result, std::int64_t id, std::int64_t count, std::int64_t most);
 // Results that are as large as they are because an argument is.
 void note_following(const c10::OperatorHandle& op, const Stack& arguments, const Stack& results);
+void note_copy(const at::Tensor& target, const at::Tensor& source);
 bool has_sized();
+
+// Results of an operation that asks for a number itself, as indexing with a mask does: begins before it is called.
+class Inside {
+ public:
+  Inside() : before_(assumed) {}
+  bool has_assumed() const { return assumed != before_; }
+  void note(const at::Tensor& result) const;
+
+ private:
+  friend void note_result(const at::Tensor&, std::int64_t, std::int64_t, std::int64_t);
+  const std::uint64_t before_;
+  static thread_local std::uint64_t assumed;  // numbers so far
+};
 void forget_memory(std::uint64_t address);  // it was freed
 
 // A float that is 0 or 1, as a bool is: whether a gradient is not finite. Programs read it to decide what to do.

@@ -104,8 +104,12 @@ class Wrapped final : public c10::OperatorKernel {
     for (const std::size_t i : made_) each_tensor(torch::jit::peek(stack, i, traits_.return_aliases.size()), forget);
   }
 
-  void follow(const Op& op, const Stack& before, const Stack& stack) const {
-    if (!has_sized()) return;
+  void follow(const Op& op, const Stack& before, const Stack& stack, const Inside& inside) const {
+    for (std::size_t i = 0; inside.has_assumed() && i < made_.size(); ++i) {
+      each_tensor(torch::jit::peek(stack, made_[i], traits_.return_aliases.size()),
+                  [&](const at::Tensor& one) { inside.note(one); });
+    }
+    if (before.empty() || !has_sized()) return;
     const auto results = torch::jit::last(stack, traits_.return_aliases.size());
     note_following(op, before, Stack(results.begin(), results.end()));
   }
@@ -118,6 +122,7 @@ class Wrapped final : public c10::OperatorKernel {
     std::optional<HostResults> results = compute(op, traits_, stack);
     if (!results) return skipped(op, keys, stack);
     const Stack before = arguments(stack);
+    const Inside inside;
     {
       std::optional<Quiet> quiet;
       if (results->is_known) quiet.emplace();
@@ -125,7 +130,7 @@ class Wrapped final : public c10::OperatorKernel {
       call(op, keys, stack);
     }
     store_all(before, stack, *results);
-    follow(op, before, stack);
+    follow(op, before, stack, inside);
   }
 
   // Most operations on large tensors: the arguments are not kept longer than the operation keeps them, but for those that
@@ -133,9 +138,10 @@ class Wrapped final : public c10::OperatorKernel {
   void skipped(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
     Stack before;
     if (!written_.empty() || has_sized()) before = arguments(stack);
+    const Inside inside;
     call(op, keys, stack);
     mark_unknown(before, stack);
-    if (!before.empty()) follow(op, before, stack);
+    follow(op, before, stack, inside);
   }
 
   static void forget(const at::Tensor& tensor) {
@@ -214,7 +220,7 @@ class Wrapped final : public c10::OperatorKernel {
                         compute_in_place(op, traits_, before, target, seed);
       mark(target, done ? State::kKnown : State::kUnknown);
     }
-    follow(op, before, stack);
+    follow(op, before, stack, {});
   }
 
   void item(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
@@ -265,9 +271,12 @@ class Wrapped final : public c10::OperatorKernel {
     const bool by_driver = is_plain(source) && target.is_contiguous() && source.is_contiguous() &&
                            target.sizes() == source.sizes() && target.dtype() == source.dtype() &&
                            target.is_neg() == source.is_neg() && target.is_conj() == source.is_conj();
-    if (!by_driver) return computed(op, keys, stack);
+    if (!by_driver) {
+      computed(op, keys, stack);
+      return note_copy(target, source);
+    }
     call(op, keys, stack);
-    follow(op, before, stack);
+    note_copy(target, source);
   }
 
   void copy_to_host(const Op& op, c10::DispatchKeySet keys, Stack& stack, const at::Tensor& target,
@@ -341,7 +350,7 @@ class Wrapped final : public c10::OperatorKernel {
       mark(result, is_assumed ? State::kZero : State::kKnown);
     }
     if (is_assumed && id >= 0) note_result(result, id, count, most);
-    follow(op, before, stack);
+    follow(op, before, stack, {});
   }
 
   // Elements that are not known become true until there are as many as assumed.
@@ -385,7 +394,7 @@ class Wrapped final : public c10::OperatorKernel {
     }
     const auto first = torch::jit::last(stack, traits_.return_aliases.size())[0];
     if (id >= 0 && first.isTensor()) note_result(first.toTensor(), id, count, most);
-    follow(op, before, stack);
+    follow(op, before, stack, {});
   }
 
   // How many there are: elements, or slices of a dimension.
