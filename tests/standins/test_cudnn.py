@@ -152,6 +152,23 @@ def test_matrices_of_the_same_kind_are_neighbours() -> None:
     assert [b - a for a, b in itertools.pairwise(found)] == [net.hidden * net.inputs] * 3
 
 
+@pytest.mark.parametrize(
+    ("cell", "parameters", "workspace", "reserve"),
+    [(LSTM, 3_034_880, 17_730_560, 736_000_000), (GRU, 2_276_160, 13_169_920, 864_000_000)],
+)
+def test_a_network_takes_what_was_read_on_a_card(cell: int, parameters: int, workspace: int, reserve: int) -> None:
+    """https://github.com/pytorch/pytorch/issues/2895, where 3,210 parameters more are those of a linear layer."""
+    lib = Library("libcudnn.so.9")
+    net = Net(cell, inputs=123, hidden=320, layers=4)
+    assert net.parameters() == parameters
+    sequences = lib.make("cudnnCreateRNNDataDescriptor")
+    assert lib.cudnnSetRNNDataDescriptor(sequences, 0, 0, 250, 100, 123, ints(*[250] * 100), 0) == OK
+    work, kept = ctypes.c_size_t(), ctypes.c_size_t()
+    call = (lib.make("cudnnCreate"), net.describe(lib), 1, sequences, ctypes.byref(work), ctypes.byref(kept))
+    assert lib.cudnnGetRNNTempSpaceSizes(*call) == OK
+    assert (work.value, kept.value) == (workspace, reserve)
+
+
 def test_training_reserves_memory_that_grows_with_the_sequence_and_inference_none() -> None:
     lib = Library("libcudnn.so.9")
     handle, net = lib.make("cudnnCreate"), Net(LSTM, layers=2).describe(lib)

@@ -23,17 +23,17 @@ Word address_of(Word buffer, const Network& network, const Part& part) {
   return buffer + static_cast<Word>(part.offset * size_of(network.data_type));
 }
 
-// What training keeps of each step until the backward pass, an assumption: the gates, for LSTM the cell before and after its
-// activation, the output, and the input of all layers but the first, as dropout leaves it.
-std::int64_t reserve_elements(const Network& network) {
-  const std::int64_t cells = network.cell == kLstm ? 2 * network.hidden : network.hidden;
-  const std::int64_t of_layer = network.directions * (network.gates() * network.hidden + cells + network.projected);
-  return network.layers * of_layer + (network.layers - 1) * network.directions * network.projected;
-}
-
-// The products of one layer's input matrices with a whole sequence, in all directions.
-std::int64_t work_elements(const Network& network) {
-  return network.directions * (network.gates() * network.hidden + network.projected);
+Recurrent pass_of(const Network& network, const Sequences& sequences, bool is_training) {
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return {.gates = size(network.gates()),
+          .layers = size(network.layers * network.directions),
+          .hidden = size(network.hidden),
+          .projected = size(network.projected),
+          .steps = size(sequences.longest),
+          .batch = size(sequences.batch),
+          .element = size(size_of(network.data_type)),
+          .weights = size(network.all_matrices() * size_of(network.data_type)),
+          .is_training = is_training};
 }
 
 }  // namespace
@@ -131,12 +131,10 @@ STANDIN_FUNCTION(cudnnGetRNNTempSpaceSizes) {
   const auto* const network = find<Network>(a1);
   const auto* const sequences = find<Sequences>(a3);
   if (network == nullptr || sequences == nullptr) return kBadArgument;
-  const std::int64_t step = sequences->batch * size_of(network->data_type);
-  const std::int64_t work = (sequences->longest + 2) * step * work_elements(*network);
-  const std::int64_t reserve = sequences->longest * step * reserve_elements(*network);
-  write<std::size_t>(a4, workspace("CUDNN", textbook(static_cast<std::uint64_t>(work))));
-  const auto kept = static_cast<std::uint64_t>(as_int(a2) == kTraining ? reserve : 0);
-  write<std::size_t>(a5, estimated("CUDNN", {.low = kept / 2, .likely = kept, .high = 2 * kept}));
+  const Recurrent pass = pass_of(*network, *sequences, as_int(a2) == kTraining);
+  const auto directions = static_cast<std::uint64_t>(network->directions);
+  write<std::size_t>(a4, workspace("CUDNN", rnn_workspace(pass, directions)));
+  write<std::size_t>(a5, estimated("CUDNN", rnn_reserve(pass, directions)));
   return 0;
 }
 
