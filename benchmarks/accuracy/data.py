@@ -49,15 +49,17 @@ class Measurement:
 
     @property
     def published_bytes(self) -> float:
-        return float(self.published.split()[0].replace(",", "")) * UNITS[self.unit]
+        return float(self.published.split()[0]) * UNITS[self.unit]
 
-    def in_unit(self, size: int, more: int = 0) -> str:
-        """A size with as many decimals as were published, or more."""
-        return f"{size / UNITS[self.unit]:,.{self.decimals + more}f} {self.unit}"
+    def shown(self, size: int) -> str:
+        """A size with one more decimal than was published, but no more than makes sense."""
+        more = 0 if self.unit == "B" or self.decimals > 4 else 1
+        decimals = self.decimals + more if self.agrees(size) else min(self.decimals + more, 5)
+        return f"{size / UNITS[self.unit]:,.{decimals}f} {self.unit}"
 
     def agrees(self, size: int) -> bool:
         """Whether a size has the same digits as the published one."""
-        return self.in_unit(size).replace(",", "") == self.published.replace(",", "")
+        return f"{size / UNITS[self.unit]:.{self.decimals}f}" == self.published.split()[0]
 
     def difference(self, size: int) -> float:
         return size / self.published_bytes - 1

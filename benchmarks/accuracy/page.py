@@ -33,13 +33,23 @@ def text_of(published: list[Measurement], measured: dict[str, Measured]) -> str:
 
 
 def is_miss(row: tuple[Measurement, int]) -> bool:
-    return abs(row[0].difference(row[1])) > CLOSE
+    return not is_close(row)
+
+
+def is_close(row: tuple[Measurement, int]) -> bool:
+    """Within 1%, or the same in all digits, if only one or two were published."""
+    return abs(row[0].difference(row[1])) <= CLOSE or row[0].agrees(row[1])
+
+
+def shown_as_published(measurement: Measurement) -> str:
+    figure, unit = measurement.published.split()
+    return f"{int(figure):,} {unit}" if figure.isdigit() else measurement.published
 
 
 def summary(rows: list[tuple[Measurement, int]]) -> str:
     differences = [abs(measurement.difference(size)) for measurement, size in rows]
     same = sum(measurement.agrees(size) for measurement, size in rows)
-    close = sum(difference <= CLOSE for difference in differences)
+    close = sum(is_close(row) for row in rows)
     return "\n".join(
         [
             "| | |",
@@ -60,8 +70,8 @@ def table(rows: list[tuple[Measurement, int]]) -> str:
         cells = [
             measurement.what,
             f"{measurement.card}, {measurement.versions}",
-            measurement.published,
-            measurement.in_unit(size, 1),
+            shown_as_published(measurement),
+            measurement.shown(size),
             "the same" if measurement.agrees(size) else f"{100 * measurement.difference(size):+.2f}%",
             f"{measurement.simulated.split()[0]}, {measurement.environment}",
             f"[{measurement.source.name}]({measurement.url or measurement.source.url})",

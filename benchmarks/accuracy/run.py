@@ -80,9 +80,7 @@ def main() -> None:
         size = sizes[measurement.quantity]
         measured[measurement.name] = Measured(size, round(seconds, 1))
         difference = f"{100 * measurement.difference(size):+.2f}%"
-        print(
-            f"{measurement.name}: {measurement.published}, dry {measurement.in_unit(size, 1)}, {difference}", flush=True
-        )
+        print(f"{measurement.name}: {measurement.published}, dry {measurement.shown(size)}, {difference}", flush=True)
         write_measured(measured)
     write_page(published, measured)
 

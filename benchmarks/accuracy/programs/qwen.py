@@ -47,7 +47,27 @@ def make_model(size: str, lora: bool, checkpointing: bool) -> torch.nn.Module:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if lora:
             model.enable_input_require_grads()
-    return model.train().to("cuda")
+    return model.train()
+
+
+def train(model: torch.nn.Module, sequence: int, micro_batches: int, device: str = "cuda") -> None:
+    """One optimizer step."""
+    batches = []
+    for _ in range(micro_batches):
+        tokens = torch.randint(100, VOCABULARY, (1, sequence))
+        labels = tokens.clone()
+        labels[:, : sequence // 2] = -100
+        positions = torch.arange(sequence).expand(3, 1, -1).clone()
+        batches.append([tensor.to(device) for tensor in (tokens, labels, positions)])
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=False)
+    for number, (tokens, labels, positions) in enumerate(batches, 1):
+        output = model(input_ids=tokens, labels=labels, position_ids=positions, use_cache=False)
+        loss = output.loss / len(batches)
+        loss.backward()
+        if number < len(batches):
+            del output, loss
+    optimizer.step()
 
 
 def main() -> None:
@@ -59,25 +79,11 @@ def main() -> None:
     parser.add_argument("--checkpointing", action="store_true")
     options = parser.parse_args()
 
-    model = make_model(options.size, options.lora, options.checkpointing)
+    model = make_model(options.size, options.lora, options.checkpointing).to("cuda")
     torch.cuda.reset_peak_memory_stats()
-    batches = []
-    for _ in range(options.micro_batches):
-        tokens = torch.randint(100, VOCABULARY, (1, options.sequence))
-        labels = tokens.clone()
-        labels[:, : options.sequence // 2] = -100
-        positions = torch.arange(options.sequence).expand(3, 1, -1).clone()
-        batches.append([tensor.to("cuda") for tensor in (tokens, labels, positions)])
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-5, foreach=False)
-    for number, (tokens, labels, positions) in enumerate(batches, 1):
-        output = model(input_ids=tokens, labels=labels, position_ids=positions, use_cache=False)
-        loss = output.loss / len(batches)
-        loss.backward()
-        if number < len(batches):
-            del output, loss
-    optimizer.step()
+    train(model, options.sequence, options.micro_batches)
     print("peak", torch.cuda.max_memory_allocated())
 
 
-main()
+if __name__ == "__main__":
+    main()
