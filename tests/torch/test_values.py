@@ -146,6 +146,13 @@ def test_integers_and_bools_from_the_host_are_computed_at_any_size() -> None:
     assert mask.nonzero().shape[0] == mask.sum().item()
 
 
+def test_a_strided_copy_of_many_integers_is_known_whatever_was_there_before() -> None:
+    rows = torch.arange(90, device="cuda").expand(LARGE // 64, 90).reshape(-1)
+    assert rows.numel() > LARGE
+    assert is_known(rows)
+    assert rows[-1].item() == 89
+
+
 def test_reductions_of_what_the_host_brought_are_known() -> None:
     x = torch.randn(1 << 20)
     assert x.cuda().max().item() == x.max().item()

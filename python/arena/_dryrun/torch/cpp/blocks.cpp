@@ -2,6 +2,7 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include "distinct.hpp"
 #include "marks.hpp"
 #include "notes.hpp"
 
@@ -11,7 +12,10 @@ void block_taken(std::uint64_t address, std::uint64_t size) {
   if (marks.mark != nullptr) marks.mark(address, size, static_cast<int>(State::kUnknown));
 }
 
-void block_freed(std::uint64_t address) { forget_memory(address); }
+void block_freed(std::uint64_t address) {
+  forget_memory(address);
+  forget_distinct(address);
+}
 
 bool follow_allocator() {
   using c10::cuda::CUDACachingAllocator::TraceEntry;

@@ -3,6 +3,7 @@
 #include "api.cpp"
 #include "blocks.cpp"
 #include "coalesce.cpp"
+#include "distinct.cpp"
 #include "flags.cpp"
 #include "host.cpp"
 #include "kernels.cpp"

@@ -275,10 +275,12 @@ Traits traits_of(const c10::OperatorHandle& op) {
   }
   if (selective().count(name) > 0) traits.weight = Weight::kSelective;
   if (gathering().count(name) > 0) traits.weight = Weight::kGather;
+  traits.chooses = traits.weight == Weight::kGather || name == "masked_select";
   traits.is_random = random().count(name) > 0;
   traits.is_foreign = is_foreign(op);
   traits.has_cpu = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   find_written(op.schema(), traits);
+  if (traits.role == Role::kCopy) traits.is_out[0] = true;
   return traits;
 }
 

@@ -52,6 +52,7 @@ struct Traits {
   Weight weight = Weight::kSmall;
   bool is_random = false;
   bool has_cpu = false;
+  bool chooses = false;  // elements of its first tensor
   bool is_foreign =
       false;  // of another library, in C++: it may launch kernels of its own between operations of PyTorch
   std::vector<bool> is_written;     // by argument

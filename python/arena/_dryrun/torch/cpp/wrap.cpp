@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coalesce.hpp"
+#include "distinct.hpp"
 #include "expecting.hpp"
 #include "host.hpp"
 #include "kernels.hpp"
@@ -122,6 +123,7 @@ class Wrapped final : public c10::OperatorKernel {
     std::optional<HostResults> results = compute(op, traits_, stack);
     if (!results) return skipped(op, keys, stack);
     const Stack before = arguments(stack);
+    const at::Tensor source = source_of(stack);
     const Inside inside;
     {
       std::optional<Quiet> quiet;
@@ -130,7 +132,20 @@ class Wrapped final : public c10::OperatorKernel {
       call(op, keys, stack);
     }
     store_all(before, stack, *results);
+    chose(source, stack);
     follow(op, before, stack, inside);
+  }
+
+  // The integers that an operation chooses from, if that is what it does.
+  at::Tensor source_of(const Stack& stack) const {
+    if (!traits_.chooses) return {};
+    const IValue& first = torch::jit::peek(stack, 0, count_);
+    if (!first.isTensor() || !is_plain(first.toTensor())) return {};
+    return c10::isIntegralType(first.toTensor().scalar_type(), true) ? first.toTensor() : at::Tensor();
+  }
+
+  static void chose(const at::Tensor& source, const Stack& stack) {
+    if (source.defined() && stack.back().isTensor()) note_chosen(stack.back().toTensor(), source);
   }
 
   // Most operations on large tensors: the arguments are not kept longer than the operation keeps them, but for those that
@@ -138,14 +153,18 @@ class Wrapped final : public c10::OperatorKernel {
   void skipped(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
     Stack before;
     if (!written_.empty() || has_sized()) before = arguments(stack);
+    const at::Tensor source = source_of(stack);
     const Inside inside;
     call(op, keys, stack);
     mark_unknown(before, stack);
+    chose(source, stack);
     follow(op, before, stack, inside);
   }
 
   static void forget(const at::Tensor& tensor) {
-    if (is_plain(tensor)) mark(tensor, State::kUnknown);
+    if (!is_plain(tensor)) return;
+    forget_distinct(reinterpret_cast<std::uint64_t>(tensor.storage().data()));
+    mark(tensor, State::kUnknown);
   }
 
   // For an operator whose result has another size than its arguments: the number of elements, for what it calls.
@@ -196,6 +215,7 @@ class Wrapped final : public c10::OperatorKernel {
   }
 
   static void put_tensor(const at::Tensor& target, const at::Tensor& value, const HostResults& found, bool is_first) {
+    forget_distinct(reinterpret_cast<std::uint64_t>(target.storage().data()));
     if (found.is_known) return mark(target, store(target, value) ? State::kKnown : State::kUnknown);
     const at::Tensor kept = finite(value, is_first ? found.known : std::nullopt);
     if (!store(target, kept)) return mark(target, State::kUnknown);
@@ -254,6 +274,7 @@ class Wrapped final : public c10::OperatorKernel {
     const at::Tensor &target = before[0].toTensor(), &source = before[1].toTensor();
     if (source.is_cuda() && target.is_cpu()) return copy_to_host(op, keys, stack, target, source);
     if (!is_plain(target)) return call(op, keys, stack);
+    forget_distinct(reinterpret_cast<std::uint64_t>(target.storage().data()));
     if (source.is_cpu()) {
       call(op, keys, stack);
       ledger::label_if_new(reinterpret_cast<std::uint64_t>(target.storage().data()), ledger::Kind::kInputs);
@@ -375,7 +396,7 @@ class Wrapped final : public c10::OperatorKernel {
     std::optional<HostResults> results;
     if (is_affordable(traits_, seen, stack, count_) && drain(seen.device)) results = compute(op, traits_, stack);
     const at::Tensor self = before[0].toTensor();
-    const auto most = counted(op, before, self);
+    const auto most = std::min(counted(op, before, self), distinct_at_most(self));
     std::int64_t count = most, id = -1;
     if (results && results->is_known) {
       count = counted(op, before, results->results[0].toTensor());
