@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from arena._dryrun import trials
 from arena._dryrun.assume import Assumptions
-from arena._dryrun.run import Outcome, Plan
 from arena._dryrun.trials import settle, tried_with_arena
 from arena._dryrun.verdict import Verdict, in_words, judge
 
+from .conftest import Runs
 from .outcomes import killed, out_of_memory, outcome, plan, read, size
 from .program import GIB, MIB
 
 ONE: dict[str, Any] = {"assumed": 1}
-Runs = Callable[..., list[Plan]]
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
-    """Have runs end as given, in this order; returns the plans that they had."""
-    left: list[Outcome] = []
-
-    def script(*outcomes: Outcome) -> list[Plan]:
-        plans: list[Plan] = []
-        left.extend(outcomes)
-
-        def run(made: Plan, **_: object) -> Outcome:
-            plans.append(made)
-            return dataclasses.replace(left.pop(0), plan=made)
-
-        monkeypatch.setattr(trials, "run_dry", run)
-        return plans
-
-    yield script
-    assert not left, "a run that was expected did not happen"
 
 
 def said(verdict: Verdict) -> str:

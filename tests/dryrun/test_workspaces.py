@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from arena._cards import context_range, find_card
+from arena._dryrun.run import Outcome
+from arena._dryrun.trials import settle
 from arena._dryrun.workspaces import Estimate, estimates_in, library_names, spans
 
+from .conftest import Runs
+from .outcomes import out_of_memory, outcome, plan
 from .program import GIB, MIB, dry, facts_of
 
 T4 = find_card("t4")
@@ -78,6 +83,43 @@ def test_a_size_that_is_set_leaves_nothing_open(tmp_path: Path) -> None:
     facts = facts_of(dry(tmp_path, TRANSFORM, rows_for(GIB), options=options, CUDASIM_WORKSPACE_CUFFT="1GiB"))
     assert facts["workspaces"] == []
     assert facts["range"][1] - facts["range"][0] == CONTEXT.span
+
+
+def with_estimate(found: Outcome, *, low: int = 0, likely: int = GIB, high: int = 2 * GIB) -> Outcome:
+    return dataclasses.replace(found, workspaces=(Estimate("cuFFT", low, likely, high),))
+
+
+def test_both_ends_are_tried_and_the_range_is_what_they_took(runs: Runs) -> None:
+    plans = runs(with_estimate(outcome(peak=3 * GIB)), outcome(peak=2 * GIB), outcome(peak=5 * GIB))
+    verdict = settle(plan())
+    assert [one.workspaces for one in plans] == ["likely", "least", "most"]
+    assert (verdict.word, verdict.low, verdict.high) == ("fits", 2 * GIB, 5 * GIB + CONTEXT.span)
+
+
+def test_one_run_alone_counts_each_estimate_once(runs: Runs) -> None:
+    runs(with_estimate(outcome(peak=3 * GIB)))
+    verdict = settle(plan(), again=False)
+    assert (verdict.word, verdict.low, verdict.high) == ("fits", 2 * GIB, 4 * GIB + CONTEXT.span)
+
+
+def test_a_run_that_fails_with_the_most_makes_it_unsure_although_one_workspace_more_would_fit(runs: Runs) -> None:
+    failed = outcome(peak=14 * GIB, exit_code=1, failure=out_of_memory())
+    plans = runs(with_estimate(outcome(peak=3 * GIB)), outcome(peak=2 * GIB), failed, failed)
+    verdict = settle(plan())
+    assert (verdict.word, verdict.fits) == ("unsure", None)
+    assert plans[-1].most_on_top
+    assert plans[-1].workspaces == "most"
+
+
+def test_an_allocator_that_makes_do_fits_with_the_most(runs: Runs) -> None:
+    runs(
+        with_estimate(outcome(peak=13 * GIB)),
+        outcome(peak=12 * GIB),
+        outcome(peak=int(14.6 * GIB)),
+        outcome(peak=14 * GIB),
+    )
+    verdict = settle(plan())
+    assert (verdict.word, verdict.high) == ("fits", T4.memory)
 
 
 def test_of_each_library_the_least_certain_estimate_counts(tmp_path: Path) -> None:
