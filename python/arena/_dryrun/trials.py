@@ -75,7 +75,7 @@ def with_reads_flipped(verdict: Verdict) -> Verdict:
     others = [flipped(verdict)]
     if needs_numbers_alone(verdict, others[0], reads):
         others.append(flipped(verdict, bools=0))
-    names = ", ".join(one.name for one in reads[:3])
+    names = ", ".join(one.name for one in sorted(reads, key=lambda one: not one.is_control)[:3])
     never = f"which {'was' if len(reads) == 1 else 'were'} never computed"
     because = f"with 1 instead of 0 for {names}, {never}, it "
     if any(other.outcome.facts is None for other in others):
