@@ -14,7 +14,7 @@ CORES := $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint format hooks bench docs pictures wheel clean test-gpu test-torch validate faults promise races long sanitize \
-  sanitize-threads sanitize-memory sanitize-python fuzz alone count ready programs checks accuracy
+  sanitize-threads sanitize-memory sanitize-python fuzz alone count ready programs checks accuracy accuracy-others
 .PHONY: test-parts chromium
 
 # Without optimisation a sanitizer takes ten times as long; with more than this, the compiler does. Unity build, as in the
@@ -140,8 +140,11 @@ $(TORCH)/.ready: pyproject.toml | $(VENV)/.python
 	@touch $@
 
 # Each environment takes 5 to 7 GB. Python 3.11 for all of them: older PyTorch has no wheels for newer ones.
-accuracy: $(VENV)/.package ## Repeat published measurements of real cards in dry runs (ONLY=name: some), into docs/accuracy.md
+accuracy: $(VENV)/.package ## Repeat published measurements dry, into docs/accuracy.md (5 GB a PyTorch)
 	$(BIN)/python benchmarks/accuracy/run.py --arena build/wheel/*.whl $(if $(ONLY),--only $(ONLY))
+
+accuracy-others: ## Other tools on some of these programs, after `make accuracy`
+	$(BIN)/python benchmarks/accuracy/compare.py $(if $(ONLY),--only $(ONLY))
 
 faults: $(VENV)/.package $(VENV)/.test ## Fail every driver call with every error; minutes (CI: the first 50 calls)
 	ARENA_FAULTS=all $(BIN)/python -m pytest -q tests/reliability/test_faults.py $(PYTEST_FLAGS)

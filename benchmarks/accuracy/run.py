@@ -41,7 +41,18 @@ def command_of(measurement: Measurement, python: Path) -> list[str]:
     card, _, device = measurement.simulated.partition(" ")
     program, *arguments = measurement.program.split()
     return [
-        *(str(python), "-m", "arena", "dryrun", "--allocator", "native", "--no-second-run", "--card", card),
+        *(
+            str(python),
+            "-m",
+            "arena",
+            "dryrun",
+            "--allocator",
+            "native",
+            "--no-second-run",
+            "--lines=0",
+            "--card",
+            card,
+        ),
         *(["--device", device] if device else []),
         *(str(HERE / "programs" / program), *arguments),
     ]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, DROPOUT = 50_257, 1024, 768, 12, 12, 0.1
-STEPS, EVALUATE_EVERY, GENERATED = 17, 15, 50
+STEPS, EVALUATE_EVERY, GENERATED = 4, 2, 50
 
 
 class PlainNorm(nn.Module):
