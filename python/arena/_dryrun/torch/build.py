@@ -23,6 +23,7 @@ MAIN = "everything.cpp"
 FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 LINKED = ("c10", "c10_cuda", "torch_cpu")
 WHAT = "the part of arena that computes values for PyTorch"
+NEEDED = "torch/csrc/profiler/unwind/unwind.h"  # PyTorch 2.1's wheel lacks it
 
 
 def cache_folder() -> Path:
@@ -35,6 +36,8 @@ def built_extension(torch: Any) -> Path:
     file = cache_folder() / f"values-{torch.__version__}-arena-{__version__}-{digest()}.so"
     if file.exists():
         return file
+    if not (Path(torch.__file__).parent / "include" / NEEDED).exists():
+        raise ArenaError(f"{WHAT} cannot be built for PyTorch {torch.__version__}, which does not bring {NEEDED}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / "lock").open("w") as lock:
