@@ -4,7 +4,8 @@
 
 Needs PyTorch with CUDA beside arena: `make test-torch` makes such an environment in build/torch. Each way runs in a
 process of its own; they take turns, and the best of their rounds counts. Bounds: a dry step takes less time than one on
-the CPU with real arithmetic; an allocation takes at most what PyTorch's own allocator takes.
+the CPU with real arithmetic, and at most 1.5 times as long with the values that control flow needs as without any; an
+allocation takes at most what PyTorch's own allocator takes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def step_on(device: str) -> Callable[[], float]:
         return (time.perf_counter() - begun) * 1e3
 
     return round_
+
+
+def step_with(values: str) -> Callable[[], float]:
+    """The same in a dry run of this process that computes such values."""
+    sim.dryrun(card=CARD, values=values).__enter__()  # for good: the process does nothing else
+    return step_on("cuda")
 
 
 def empty_of(size: int) -> Callable[[], float]:
@@ -111,6 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
+    values = best_of({name: Worker(lambda name=name: step_with(name)) for name in ("none", "control")})  # type: ignore[misc]
     with sim.dryrun(card=CARD):
         import torch
 
@@ -126,6 +134,9 @@ def main() -> int:
         print("\na training step of a transformer, ms")
         for name, best in steps.items():
             print(f"  {name:<28}{best:>9.1f}{best / steps['on the CPU']:>8.2f} × the CPU")
+        print("\nthe same by --values, ms")
+        for name, best in values.items():
+            print(f"  {name:<28}{best:>9.1f}{best / values['none']:>8.2f} × none")
         print("\ntorch.empty(n, device='cuda') and its end, ns of CPU time")
         allocations = {}
         for size in (1000, 1_000_000):
@@ -141,7 +152,7 @@ def main() -> int:
                 f"  n = {size:<10,} PyTorch's {row['PyTorch']:>6.0f}   arena {row['arena']:>6.0f}   ratio {ratio:.2f}"
             )
     if options.json:
-        options.json.write_text(json.dumps({"steps": steps, "allocations": allocations}, indent=1))
+        options.json.write_text(json.dumps({"steps": steps, "values": values, "allocations": allocations}, indent=1))
     return 0
 
 
