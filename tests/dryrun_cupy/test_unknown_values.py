@@ -94,7 +94,8 @@ buffer = cupy.zeros(4_000_000_000 if done else 1000)
     said, facts = run(tmp_path, code)
     assert said == "False 0.0\n"
     assert facts["verdict"] == "unsure"
-    assert "with 1 instead of 0 for `bool((small < 5).all())` at train.py:6" in facts["because"]
+    assert "with 1 instead of 0 for `bool((small < 5).all())` at train.py:7" in facts["because"]
+    assert "it does not fit" in facts["because"]
 
 
 def test_a_read_through_the_driver_alone_is_not_said_to_be_tried_with_one(tmp_path: Path) -> None:
