@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import sys
+from typing import Any
 
 import pytest
 
-from arena._dryrun import unknown
+from arena._dryrun import source, unknown
 from arena._dryrun.qualified import unknown_of
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python knows columns from 3.11 on")
@@ -29,3 +31,12 @@ def test_a_value_that_no_line_of_the_program_read_is_said_to_be_the_frameworks()
     notes.read(unknown.NOWHERE, "", 8, None)
     (found,) = unknown_of(notes.facts())
     assert found.name == "a value in a thread of the framework"
+
+
+def test_a_program_that_comes_with_a_framework_has_lines_of_its_own() -> None:
+    code = "def inner():\n    return line_here()\n\n\ndef test_of_ours():\n    return inner()\n"
+    names: dict[str, Any] = {"line_here": source.line_here}
+    exec(compile(code, "/usr/lib/python3/site-packages/numba/tests/test_it.py", "exec"), names)
+    threads = concurrent.futures.ThreadPoolExecutor(1)  # whose stack has no line of this test
+    assert threads.submit(names["test_of_ours"]).result() == "test_it.py:6 in test_of_ours"
+    threads.shutdown()

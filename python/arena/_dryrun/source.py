@@ -23,6 +23,7 @@ FRAMEWORKS = (
     "numba_cuda",
     "cuda",
 )  # their lines say less than those of their callers
+OWN = str(Path(__file__).parent.parent) + os.sep  # of arena
 INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -46,7 +47,8 @@ class Place:
 
 
 def here() -> Place | None:
-    """The innermost line that belongs to neither Python, a framework nor arena; none if there is none."""
+    """The innermost line that belongs to neither Python, a framework nor arena, or a framework's outermost: one of its
+    tests or programs. None if there is neither."""
     frame = innermost()
     if frame is None:
         return None
@@ -62,18 +64,25 @@ def line_here() -> str:
 
 def innermost() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
+    of_framework = None
     while frame is not None and is_passed_over(frame.f_code.co_filename):
+        if is_installed(frame.f_code.co_filename):
+            of_framework = frame
         frame = frame.f_back
-    return frame
+    return frame or of_framework
 
 
 def name_of(frame: FrameType) -> str:
     return getattr(frame.f_code, "co_qualname", frame.f_code.co_name)  # co_qualname: since Python 3.11
 
 
+def is_installed(file: str) -> bool:
+    return any(f"{os.sep}{folder}{os.sep}" in file for folder in INSTALLED) and not file.startswith(OWN)
+
+
 @functools.lru_cache(maxsize=4096)
 def is_passed_over(file: str) -> bool:
-    if file.startswith(("<frozen", "<string>", str(Path(__file__).parent.parent) + os.sep)):
+    if file.startswith(("<frozen", "<string>", OWN)):
         return True
     parts = file.split(os.sep)
     for folder in INSTALLED:
