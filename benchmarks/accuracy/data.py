@@ -37,6 +37,8 @@ class Measurement:
     quantity: str = "peak"
     url: str = ""
     """If it differs from the source's."""
+    other_version: bool = False
+    """Whether it was published with a version of PyTorch that does not run here."""
     note: str = ""
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 from data import HERE, Measured, Measurement
 
 PAGE = HERE.parent.parent / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy: begin -->\n", "<!-- accuracy: end -->\n"
+Row = tuple[Measurement, int]
 CLOSE = 0.01  # a difference above this is a miss
 HEAD = ["program", "measured on", "published", "dry", "difference", "simulated", "source"]
 
@@ -32,11 +34,11 @@ def text_of(published: list[Measurement], measured: dict[str, Measured]) -> str:
     return f"{summary(rows)}\n## Misses\n\n{misses_in_words}\n## Within 1%\n\n{table(hits)}{notes(hits)}\n"
 
 
-def is_miss(row: tuple[Measurement, int]) -> bool:
+def is_miss(row: Row) -> bool:
     return not is_close(row)
 
 
-def is_close(row: tuple[Measurement, int]) -> bool:
+def is_close(row: Row) -> bool:
     """Within 1%, or the same in all digits, if only one or two were published."""
     return abs(row[0].difference(row[1])) <= CLOSE or row[0].agrees(row[1])
 
@@ -46,25 +48,33 @@ def shown_as_published(measurement: Measurement) -> str:
     return f"{int(figure):,} {unit}" if figure.isdigit() else measurement.published
 
 
-def summary(rows: list[tuple[Measurement, int]]) -> str:
-    differences = [abs(measurement.difference(size)) for measurement, size in rows]
-    same = sum(measurement.agrees(size) for measurement, size in rows)
+def summary(rows: list[Row]) -> str:
+    same = [row for row in rows if not row[0].other_version]
+    lines = ["| | all | with the version that was published |", "|---|--:|--:|"]
+    for title, figure in FIGURES.items():
+        lines.append(f"| {title} | {figure(rows)} | {figure(same)} |")
+    return "\n".join(lines) + "\n"
+
+
+def median(rows: list[Row]) -> str:
+    return f"{100 * statistics.median(abs(measurement.difference(size)) for measurement, size in rows):.3f}%"
+
+
+def share(rows: list[Row]) -> str:
     close = sum(is_close(row) for row in rows)
-    return "\n".join(
-        [
-            "| | |",
-            "|---|--:|",
-            f"| measurements | {len(rows)} |",
-            f"| sources | {len({measurement.source.name for measurement, _ in rows})} |",
-            f"| median difference | {100 * statistics.median(differences):.3f}% |",
-            f"| within 1% | {close} of {len(rows)}, {100 * close / len(rows):.0f}% |",
-            f"| the same in every published digit | {same} |",
-            "",
-        ]
-    )
+    return f"{close} of {len(rows)}, {100 * close / len(rows):.0f}%"
 
 
-def table(rows: list[tuple[Measurement, int]]) -> str:
+FIGURES: dict[str, Callable[[list[Row]], object]] = {
+    "measurements": len,
+    "sources": lambda rows: len({measurement.source.name for measurement, _ in rows}),
+    "median difference": median,
+    "within 1%": share,
+    "the same in every published digit": lambda rows: sum(measurement.agrees(size) for measurement, size in rows),
+}
+
+
+def table(rows: list[Row]) -> str:
     lines = [f"| {' | '.join(HEAD)} |", "|---|---|--:|--:|--:|---|---|"]
     for measurement, size in rows:
         cells = [
@@ -80,7 +90,7 @@ def table(rows: list[tuple[Measurement, int]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notes(rows: list[tuple[Measurement, int]]) -> str:
+def notes(rows: list[Row]) -> str:
     """Each note once, with the programs that it is about."""
     about: dict[str, list[str]] = {}
     for measurement, _ in rows:

@@ -77,6 +77,8 @@ def main() -> None:
 
     published, packages = read_published(), read_environments()
     chosen = [measurement for measurement in published if options.only in measurement.name]
+    if not chosen:
+        parser.error(f"no measurement's name contains {options.only!r}")
     pythons = {
         name: prepare(options.environments.absolute() / name, packages[name], options.arena)
         for name in sorted({measurement.environment for measurement in chosen})
