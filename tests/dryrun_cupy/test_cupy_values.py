@@ -42,3 +42,12 @@ def test_results_hold_the_same_memory_whether_they_are_computed_or_not(area: str
         for case, held in skipped.items()
         if computed[case] != held and not case.startswith(READ_VALUES)
     } == {}
+
+
+@pytest.mark.parametrize("values", ["control", "all"])
+def test_programs_find_values_where_they_should_be_and_zeros_elsewhere(values: str) -> None:
+    done = run_dry("-W", "ignore::FutureWarning", "-m", "tests.dryrun_cupy.value_programs", values=values)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout)
+    assert facts["wrong"] == {}
+    assert len(facts["run"]) > 15

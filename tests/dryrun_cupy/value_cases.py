@@ -137,6 +137,7 @@ INDEXING = {
     "set rows": lambda xp, a, b: assigned(a, xp.asarray([0]), 3) if a.ndim and a.shape[0] else a,
     "set all": lambda xp, a, b: assigned(a, Ellipsis, b),
     "choose": lambda xp, a, b: xp.choose((a != 0).astype(int), xp.stack([a, b])),
+    "piecewise": lambda xp, a, b: xp.piecewise(a, [a == 0, a == 1], [2, 3, 4]),
     "select": lambda xp, a, b: xp.select([a != 0, b != 0], [a, b], 7),
     "diag": lambda xp, a, b: xp.diag(a) if a.ndim else a,
     "tril": lambda xp, a, b: xp.tril(a) if a.ndim == 2 else a,
