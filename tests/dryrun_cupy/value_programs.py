@@ -15,6 +15,7 @@ from typing import Any
 import cupy
 import numpy
 from cupyx import jit
+from cupyx.scipy import sparse
 
 from arena._dryrun.cupy.values import arrays
 
@@ -265,6 +266,25 @@ def counts_never_exceed_what_they_count() -> None:
     mixed[400:500] = 1
     assert 100 <= len(mixed.nonzero()[0]) <= 600
     assert len(cupy.unique(hidden)) <= 1000
+
+
+@program
+def sparse_matrices_of_dense_ones() -> None:
+    host = numpy.eye(4) * 2
+    host[0, 3] = 5
+    for kind, rows in ((sparse.csr_matrix, False), (sparse.csc_matrix, False), (sparse.coo_matrix, True)):
+        matrix = kind(cupy.asarray(host))
+        assert matrix.nnz == 5, f"{kind} has {matrix.nnz} elements"
+        equal(cupy.sort(matrix.data), [2, 2, 2, 2, 5])
+        if rows:
+            equal(matrix.row, [0, 0, 1, 2, 3])
+    csr = sparse.csr_matrix(cupy.asarray(host))
+    equal(csr.indptr, [0, 2, 3, 4, 5])
+    for dense in (csr.toarray(), csr @ cupy.ones(4), (csr + csr).toarray(), (csr @ csr).toarray()):
+        assert arrays.known_elements(dense) is False, "is known"
+    assert 0 < (csr + csr).nnz <= 10
+    assert 0 < (csr @ csr).nnz <= 16
+    assert sparse.csr_matrix(cupy.empty((10, 10))).nnz == 100  # at most
 
 
 @program
