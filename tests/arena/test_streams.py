@@ -268,7 +268,8 @@ def test_freeing_above_a_lowered_cap_does_not_wait(make: MakeArena, cu: Cu, work
         buffer.free()
         assert sim.calls("cuCtxSynchronize") == waits
         assert check(pool, highest_cap=64 * MIB).pending == 4 * MIB
-        pool.trim()
+        while pool.stats().pending:  # a busy machine needs longer than it waits
+            pool.trim()
     assert check(pool, highest_cap=64 * MIB).reserved == 0
 
 
