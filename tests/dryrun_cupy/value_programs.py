@@ -288,6 +288,17 @@ def sparse_matrices_of_dense_ones() -> None:
 
 
 @program
+def sparse_matrices_of_places() -> None:
+    assert sparse.random(200, 200, 0.1, format="csr").nnz == 4000
+    places = cupy.asarray([0, 2, 0]), cupy.asarray([1, 2, 1])
+    matrix = sparse.coo_matrix((cupy.ones(3), places), shape=(3, 3))
+    matrix.sum_duplicates()
+    assert matrix.nnz == 2
+    equal(matrix.row, [0, 2])
+    equal(matrix.data, [2, 1])
+
+
+@program
 def large_arrays_of_numbers() -> None:
     equal(cupy.arange(3_000_000).sum(), 4_499_998_500_000)
     equal((cupy.arange(3_000_000) % 2 == 0).sum(), 1_500_000)

@@ -32,8 +32,20 @@ _OWN: dict[str, Function] = {
         numpy.isin(x, bins, invert=bool(invert)),
         numpy.searchsorted(bins, x),
     ),
+    "cupyx_scipy_sparse_coo_sum_duplicates_diff": lambda row, column: numpy.concatenate(
+        [numpy.zeros(1, bool), (row[1:] != row[:-1]) | (column[1:] != column[:-1])]
+    ),
+    "cupyx_scipy_sparse_coo_sum_duplicates_assign": lambda data, row, column, index: summed(data, row, column, index),
     "first_nonzero": lambda array, size: numpy.flatnonzero(numpy.append(array, True))[0],
 }
+
+
+def summed(data: Any, row: Any, column: Any, index: Any) -> tuple[Any, Any, Any]:
+    """The elements of a sparse matrix at each place, summed. ``index``: which of the places each is at, in order."""
+    total = numpy.zeros(int(index[-1]) + 1, data.dtype)
+    numpy.add.at(total, index, data)
+    first = numpy.searchsorted(index, numpy.arange(len(total)))
+    return total, row[first], column[first]
 
 
 def install(cupy: Any, computer: Computer) -> None:
