@@ -350,7 +350,7 @@ def shown_progress(console: Console, total: int) -> Iterator[Callable[[int, Verd
 
 
 def trial_in_words(batch: int, verdict: Verdict) -> str:
-    needed = verdict.fits and verdict.low is not None and verdict.high is not None
+    needed = verdict.ran and verdict.low is not None and verdict.high is not None
     peak = f", needs {format_range(verdict.low or 0, verdict.high or 0)}" if needed else ""
     return f"batch {batch}: {verdict.word}{peak}"
 
