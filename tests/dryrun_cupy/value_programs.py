@@ -296,6 +296,9 @@ def sparse_matrices_of_places() -> None:
     assert matrix.nnz == 2
     equal(matrix.row, [0, 2])
     equal(matrix.data, [2, 1])
+    rows = matrix.tocsr()
+    equal(rows.indptr, [0, 1, 1, 2])
+    equal(rows.data, [2, 1])
 
 
 @program
