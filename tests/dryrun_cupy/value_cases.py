@@ -120,6 +120,9 @@ SIZES = {
     ),
     "compress": lambda xp, a, b: a.compress(xp.arange(a.shape[0]) % 2, axis=0) if a.ndim else a,
     "repeat": lambda xp, a, b: xp.repeat(a, 2),
+    "repeat each": lambda xp, a, b: (
+        xp.repeat(a, xp.arange(a.shape[0]) % 3, axis=0) if a.ndim and a.shape[0] else a
+    ),
     "union1d": lambda xp, a, b: xp.union1d(a, b) if a.dtype.kind != "c" else a,
     "setdiff1d": lambda xp, a, b: xp.setdiff1d(a, b) if a.dtype.kind != "c" else a,
     "in1d": lambda xp, a, b: xp.isin(a, b) if a.dtype.kind != "c" else a,

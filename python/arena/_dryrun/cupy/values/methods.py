@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from . import arrays
-from .compute import Computer, evaluated
+from .compute import Computer, evaluated, inside
 from .indexing import Indexing, counted
 from .slots import replace
 
@@ -83,10 +83,11 @@ def install(computer: Computer) -> None:
     """Replace the methods of ``cupy.ndarray`` by ones that also compute."""
     kind = computer.array
     for name, twin in TWINS.items():
-        if hasattr(kind, name):
+        if hasattr(kind, name) and name != "repeat":
             replace(kind, name, computed(computer, getattr(kind, name), twin))
     for name, twin in IN_PLACE.items():
         replace(kind, name, changed(computer, getattr(kind, name), twin))
+    replace(kind, "repeat", repeat(computer, kind.repeat))
     replace(kind, "nonzero", nonzero(computer, kind.nonzero))
     replace(kind, "compress", compress(computer, kind.compress))
     install_indexing(kind, Indexing(computer, kind))
@@ -126,6 +127,18 @@ def change(computer: Computer, changed: Sequence[Any], inputs: Sequence[Any], ev
         return
     for one in [] if known else changed:
         arrays.mark_elements(one, False)
+
+
+def repeat(computer: Computer, original: Function) -> Function:
+    """With a number for each element, CuPy reads their sum: so what it calls for that has to be computed."""
+    whole = computed(computer, original, TWINS["repeat"])
+
+    @functools.wraps(original)
+    def method(self: Any, repeats: Any, axis: Any = None) -> Any:
+        has_many = getattr(repeats, "size", 0) > 1 or (isinstance(repeats, (list, tuple)) and len(repeats) > 1)
+        return original(self, repeats, axis) if has_many and not inside.value else whole(self, repeats, axis)
+
+    return method
 
 
 def nonzero(computer: Computer, original: Function) -> Function:
