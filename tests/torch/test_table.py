@@ -179,3 +179,17 @@ held = outer()
     facts = run(tmp_path, code, "--lines=3")
     (row,) = facts["table"]["rows"]
     assert row["line"] == "train.py:5 in inner < train.py:7 in outer < train.py:8 in <module>"
+
+
+@pytest.mark.parametrize("reset", ["cuda.reset_peak_memory_stats", "accelerator.reset_peak_memory_stats"])
+def test_a_program_that_resets_its_peaks_does_not_lower_those_of_the_verdict(tmp_path: Path, reset: str) -> None:
+    code = f"""
+held = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+del held
+torch.cuda.empty_cache()
+torch.{reset}()
+"""
+    facts = run(tmp_path, code)
+    (account,) = facts["accounts"]
+    assert (facts["allocated"], account["live"], account["reserved"]) == (0, 64 * MIB, 64 * MIB)
+    assert facts["table"]["live"] == 64 * MIB

@@ -30,6 +30,8 @@ __all__ = ["MOST_ENTRIES", "WatchedTorch", "failure_of", "line_of"]
 
 MOST_ENTRIES = 1_000_000  # of PyTorch's history; each takes some kilobytes at worst
 
+RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")  # PyTorch's functions
+
 _TRIED = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")  # PyTorch
 _REQUESTED = re.compile(r"^out of memory: ([\d.]+) (B|KiB|MiB|GiB|TiB) ")  # arena, in an error of PyTorch's
 _ALLOCATING = re.compile(r"Out of memory allocating ([\d,]+) bytes")  # CuPy
@@ -44,11 +46,15 @@ class WatchedTorch:
     def __init__(self, installation: Installation, ledger: TorchLedger, *, keeps_history: bool, depth: int) -> None:
         self.installation, self.ledger = installation, ledger
         self.keeps_history, self.depth = keeps_history, depth
+        self.live = self.reserved = 0  # at most, before the program reset its peaks
 
     def wait(self) -> None:
         after_import("torch", self.imported)
 
     def imported(self, torch: Any) -> None:
+        for name in RESETS:
+            if hasattr(torch._C, name):
+                setattr(torch._C, name, self.noting_peaks(torch, getattr(torch._C, name)))
         if self.ledger.problem and self.depth > 0:
             print(
                 f"arena: {self.ledger.problem}; lines come from PyTorch's history, and kinds are not known",
@@ -59,6 +65,21 @@ class WatchedTorch:
             with contextlib.suppress(AttributeError):  # a PyTorch without CUDA, or somebody's stand-in
                 # Not now: that would open the driver, and a program may fork first.
                 torch.cuda._lazy_call(lambda: keep_history(torch))
+
+    def noting_peaks(self, torch: Any, reset: Any) -> Any:
+        """The function that resets PyTorch's peaks, which are kept before."""
+
+        @functools.wraps(reset)
+        def reset_later(*arguments: Any) -> Any:
+            with contextlib.suppress(RuntimeError, KeyError):  # another allocator, or none yet
+                self.note_peaks(torch.cuda.memory_stats(0))
+            return reset(*arguments)
+
+        return reset_later
+
+    def note_peaks(self, stats: dict[str, int]) -> None:
+        self.live = max(self.live, stats["allocated_bytes.all.peak"])
+        self.reserved = max(self.reserved, stats["reserved_bytes.all.peak"])
 
     @property
     def allocator(self) -> str:
@@ -79,13 +100,13 @@ class WatchedTorch:
             return found
         try:
             stats = torch.cuda.memory_stats(0)
-            found["live"] = stats["allocated_bytes.all.peak"]
-            found["reserved"] = stats["reserved_bytes.all.peak"]
+            self.note_peaks(stats)
+            found["live"], found["reserved"] = self.live, self.reserved
             found["failures"] = stats["num_ooms"]
             sizes = "requested_bytes" if "requested_bytes.all.allocated" in stats else "allocated_bytes"
             found["requests"] = [stats["allocation.all.allocated"], stats[f"{sizes}.all.allocated"]]
             if self.ledger.is_followed:
-                found["live"] = max(found["live"], self.ledger.live())  # the program may have reset its peaks
+                found["live"] = max(found["live"], self.ledger.live())
             found["backend"] = torch.cuda.memory.get_allocator_backend()
         except (RuntimeError, KeyError) as error:  # the program plugged in an allocator of its own
             found.update(allocator="another", remark=str(error).partition("\n")[0])
