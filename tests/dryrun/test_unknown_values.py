@@ -128,6 +128,38 @@ def test_a_number_that_is_read_only_if_a_bool_is_false_is_tried_alone(runs: Runs
     assert settle(plan()).word == "fits"
 
 
+CHECKED = "model.py:7 in check"
+FAILS: dict[str, Any] = {"exit_code": 1, "error": "ValueError", "error_line": CHECKED}
+
+
+def test_beyond_a_check_that_ends_the_program_other_bools_are_tried(runs: Runs) -> None:
+    check, stop = read("bool", line=CHECKED), read("bool", line="train.py:40 in loop")
+    first = outcome(check, stop, requests=[3, 100])
+    failed = outcome(dict(check, **ONE), **FAILS)
+    beyond = outcome(check, dict(stop, **ONE), requests=[5, 200], peak=3 * GIB)
+    plans = runs(first, failed, beyond)
+    verdict = settle(plan())
+    assert (verdict.word, verdict.most) == ("fits", 3 * GIB)
+    assert [made.assume.kept for made in plans] == [(), (), (("model.py", 7),)]
+    assert "model.py:7 (a check: with its other value the program ends there)" in said(verdict)
+    assert "train.py:40 (no effect on memory, whether 0 or 1)" in said(verdict)
+
+
+def test_what_a_check_hides_is_not_settled(runs: Runs) -> None:
+    check, stop = read("bool", line=CHECKED), read("bool", line="train.py:40 in loop")
+    failed = outcome(dict(check, **ONE), **FAILS)
+    assert len(runs(outcome(check, stop), failed, failed)) == 0
+    assert settle(plan()).word == "unsure"
+
+
+def test_a_number_that_makes_the_program_fail_is_no_check(runs: Runs) -> None:
+    number = read("int64", line=CHECKED)
+    plans = runs(outcome(number), outcome(dict(number, **ONE), **FAILS))
+    verdict = settle(plan())
+    assert (verdict.word, len(plans)) == ("unsure", 2)
+    assert verdict.because.endswith("it ends with ValueError")
+
+
 def test_a_loss_that_a_loop_waits_for_is_found_by_a_second_run(runs: Runs) -> None:
     plans = runs(outcome(read()), killed())
     verdict = settle(plan())

@@ -163,7 +163,7 @@ def checked_view(by: str) -> str:
 
 def assumed(items: list[str]) -> tuple[bool, Assumptions]:
     """Whether both ends of ``nonzero`` are tried, and what else is assumed."""
-    internal = [item for item in items if item.strip().startswith("reads=")]
+    internal = [item for item in items if item.strip().startswith(("reads=", "bools=", "keep="))]
     if internal:
         raise UsageError(f"--assume {internal[0]} is not accepted; {FORMS}")
     spread = RANGE in items

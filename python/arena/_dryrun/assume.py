@@ -5,6 +5,7 @@
 - ``nonzero=all``, ``half``, ``none``: how many elements pass, where their number is unknown. Default: all.
 - ``reads=1``: unknown values read as 1 instead of 0. ``arena dryrun`` sets it for a second run.
 - ``bools=0``: except bools. ``arena dryrun`` sets it for a third.
+- ``keep=train.py:31``: what is read at that line stays as in the first run: a check, which would end the program.
 - ``boxes.py:258=1000``: the value that the program gets at that line.
 """
 
@@ -19,7 +20,7 @@ from typing import Literal
 from .._util.arguments import is_number
 from ..errors import UsageError
 
-__all__ = ["FORMS", "NAME", "RANGE", "Assumptions", "Share", "Value"]
+__all__ = ["FORMS", "NAME", "RANGE", "Assumptions", "Share", "Value", "place_of"]
 
 NAME = "ARENA_ASSUME"
 RANGE = "nonzero=range"  # of the command line alone: it runs the program with both ends
@@ -41,6 +42,8 @@ class Assumptions:
     """What bools read as, if that is not what other values do."""
     values: dict[tuple[str, int], Value] = field(default_factory=dict)
     """By file, as the user wrote it, and line."""
+    kept: tuple[tuple[str, int], ...] = ()
+    """Files and lines where unknown values read as in the first run, whatever ``reads`` says."""
 
     @classmethod
     def parse(cls, text: str) -> Assumptions:
@@ -59,6 +62,7 @@ class Assumptions:
         reads = 0
         bools: int | None = None
         values: dict[tuple[str, int], Value] = {}
+        kept: list[tuple[str, int]] = []
         for item in items:
             name, equals, value = item.strip().rpartition("=")
             if name == "nonzero" and value in SHARES:
@@ -67,27 +71,25 @@ class Assumptions:
                 reads = int(value)
             elif name == "bools" and value in ("0", "1"):
                 bools = int(value)
+            elif name == "keep" and (place := place_of(value)) is not None:
+                kept.append(place)
             elif equals and (place := place_of(name)) is not None:
                 values[place] = value_of(value, item)
             elif item.strip():
                 raise UsageError(f"--assume {item} is not accepted; {FORMS}")
-        return cls(nonzero, reads, bools, values)
+        return cls(nonzero, reads, bools, values, tuple(kept))
 
     @classmethod
     def from_environment(cls) -> Assumptions:
         return cls.parse(os.environ.get(NAME, ""))
 
     def at(self, file: str, line: int) -> Value | None:
-        """The value that the program gets at a line; none if nothing was said of it.
+        """The value that the program gets at a line; none if nothing was said of it."""
+        found = (value for place, value in self.values.items() if is_at(place, file, line))
+        return next(found, None)
 
-        A file is meant if its path ends with what the user wrote: ``models/rpn.py`` is ``/home/me/models/rpn.py``.
-        """
-        parts = file.split(os.sep)
-        for (named, number), value in self.values.items():
-            wanted = os.path.normpath(named).split(os.sep)
-            if number == line and (file == named or parts[-len(wanted) :] == wanted):
-                return value
-        return None
+    def keeps(self, file: str, line: int) -> bool:
+        return any(is_at(place, file, line) for place in self.kept)
 
     def read(self, dtype: str) -> int:
         """What an unknown value of a type reads as, where nothing is said of the line."""
@@ -107,7 +109,18 @@ class Assumptions:
         items += [f"reads={self.reads}"] if self.reads else []
         items += [f"bools={self.bools}"] if self.bools is not None else []
         items += [f"{file}:{line}={value!r}" for (file, line), value in self.values.items()]
+        items += [f"keep={file}:{line}" for file, line in self.kept]
         return "\n".join(items)
+
+
+def is_at(place: tuple[str, int], file: str, line: int) -> bool:
+    """Whether a place is that line of a file.
+
+    A file is meant if its path ends with what the user wrote: ``models/rpn.py`` is ``/home/me/models/rpn.py``.
+    """
+    named, number = place
+    wanted = os.path.normpath(named).split(os.sep)
+    return number == line and (file == named or file.split(os.sep)[-len(wanted) :] == wanted)
 
 
 def place_of(text: str) -> tuple[str, int] | None:

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 MOST_SHOWN = 5
+CHECK = "a check: with its other value the program ends there"
 SCALAR = 8  # bytes: a read of no more, whose type is not known, may be an integer
 
 
@@ -96,16 +97,19 @@ def suspect(found: Sequence[Unknown], error_line: str) -> Unknown | None:
     return max(there or candidates, key=lambda one: one.last, default=None)
 
 
-def unknown_in_words(found: Sequence[Unknown], *, settled: bool, doubted: bool) -> list[str]:
+def unknown_in_words(
+    found: Sequence[Unknown], *, settled: bool, doubted: bool, checks: Sequence[str] = ()
+) -> list[str]:
     """Lines about all of them.
 
-    ``settled``: another run has shown that those read do not matter; ``doubted``: that any of them may.
+    ``settled``: another run has shown that those read do not matter; ``doubted``: that any of them may. ``checks`` are
+    lines where a bool with its other value ends the program.
     """
     effect = "what follows may depend on it" if doubted else "no effect on memory seen"
     effect = "no effect on memory, whether 0 or 1" if settled else effect
     lines = []
     if never := [one for one in found if not one.given]:
-        shown = [described(one, effect) for one in never[:MOST_SHOWN]]
+        shown = [described(one, CHECK if is_check(one, checks) else effect) for one in never[:MOST_SHOWN]]
         more = [f"{len(never) - MOST_SHOWN} more"] if len(never) > MOST_SHOWN else []
         verb = "was" if len(never) == 1 else "were"
         lines.append(
@@ -114,6 +118,10 @@ def unknown_in_words(found: Sequence[Unknown], *, settled: bool, doubted: bool) 
     if given := [one for one in found if one.given]:
         lines.append(f"assumed, as you said: {joined([f'{one.assumed:g} for {one.name}' for one in given])}")
     return lines
+
+
+def is_check(one: Unknown, checks: Sequence[str]) -> bool:
+    return one.line in checks and one.dtype == "bool"
 
 
 def described(one: Unknown, effect: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from .assume import Assumptions
+from .assume import Assumptions, place_of
 from .qualified import Unknown, is_flipped, open_reads
 from .run import Plan, run_dry
 from .verdict import READS, SCRATCH, SIZES, TOP, Verdict, because_of, judge
@@ -15,6 +15,7 @@ from .workspaces import library_names
 
 __all__ = ["settle", "tried_with_arena"]
 
+MOST_CHECKS = 8
 AT_LEAST, TIMES = 60.0, 2.0  # how long another run may take, in seconds, and by the time of the first
 
 
@@ -72,15 +73,18 @@ def with_nothing_found(verdict: Verdict) -> Verdict:
 def with_reads_flipped(verdict: Verdict) -> Verdict:
     """Values that were never computed were 0: try 1."""
     reads = open_reads(verdict.unknown)
-    others = [flipped(verdict)]
+    runs = [flipped(verdict)]
+    verdict = dataclasses.replace(verdict, checks=pass_checks(verdict, runs))
+    others = [runs[-1]]
     if needs_numbers_alone(verdict, others[0], reads):
         others.append(flipped(verdict, bools=0))
+        runs.append(others[-1])
     names = ", ".join(one.name for one in sorted(reads, key=lambda one: not one.is_control)[:3])
     never = f"which {'was' if len(reads) == 1 else 'were'} never computed"
     because = f"with 1 instead of 0 for {names}, {never}, it "
     if any(other.outcome.facts is None for other in others):
         because += "does not end in time"
-    elif not is_flipped(verdict.unknown, [one for other in others for one in other.unknown]):
+    elif not is_flipped(verdict.unknown, [one for run in runs for one in run.unknown]):
         if READS not in verdict.doubts:
             return verdict
         because = f"what follows may depend on {names}, {never}, and 1 could not be tried instead of 0"
@@ -91,7 +95,7 @@ def with_reads_flipped(verdict: Verdict) -> Verdict:
     elif is_open(verdict, others[-1], reads):
         because = f"what memory it needs depends on {names}, {never}"
     else:
-        most = max(one.most or 0 for one in (verdict, *others))
+        most = max(one.most or 0 for one in (verdict, *runs))
         return dataclasses.replace(without(verdict, READS), settled=True, most=most)
     doubts = tuple(dict.fromkeys((*verdict.doubts, READS)))
     return dataclasses.replace(verdict, word="unsure", doubts=doubts, because=because)
@@ -99,7 +103,31 @@ def with_reads_flipped(verdict: Verdict) -> Verdict:
 
 def flipped(verdict: Verdict, *, bools: int | None = None) -> Verdict:
     plan = verdict.outcome.plan
-    return another(verdict, dataclasses.replace(plan, assume=dataclasses.replace(plan.assume, reads=1, bools=bools)))
+    kept = tuple(place for check in verdict.checks if (place := place_of(check.partition(" in ")[0])) is not None)
+    assume = dataclasses.replace(plan.assume, reads=1, bools=bools, kept=kept)
+    return another(verdict, dataclasses.replace(plan, assume=assume))
+
+
+def pass_checks(verdict: Verdict, runs: list[Verdict]) -> tuple[str, ...]:
+    """Run on past the checks that end the last of the runs: lines that raise an error if a bool has its other value.
+
+    Whatever such a bool is on a card, the program ends there or goes on as in the first run. Adds each run; returns the
+    lines.
+    """
+    checks: list[str] = []
+    while len(checks) < MOST_CHECKS and (line := failed_check(runs[-1])) not in ("", *checks):
+        checks.append(line)
+        runs.append(flipped(dataclasses.replace(verdict, checks=tuple(checks))))
+    return tuple(checks)
+
+
+def failed_check(verdict: Verdict) -> str:
+    """The line at which an unknown bool ended the program; empty if none did."""
+    facts = verdict.outcome.facts or {}
+    if verdict.ran is not None or not facts.get("error") or facts.get("until"):
+        return ""
+    line = str(facts.get("error_line", ""))
+    return line if any(one.line == line and one.dtype == "bool" for one in verdict.unknown) else ""
 
 
 def needs_numbers_alone(verdict: Verdict, other: Verdict, reads: list[Unknown]) -> bool:

@@ -18,6 +18,7 @@ from .source import Place, here, text_at
 __all__ = [
     "NONZERO",
     "Collector",
+    "answer_here",
     "facts",
     "note_freed",
     "note_sized",
@@ -182,11 +183,18 @@ os.register_at_fork(after_in_child=reset)  # a lock may be held by a thread that
 
 def read_here(dtype: str, unknown_bytes: int) -> Value | None:
     """The program reads unknown values of a type; returns what is assumed of them, none if nothing is."""
+    return answer_here(dtype, unknown_bytes)[0]
+
+
+def answer_here(dtype: str, unknown_bytes: int) -> tuple[Value | None, bool]:
+    """The same, and whether the user said it: otherwise it stands for any other value."""
     found, place = collector(), here() or NOWHERE
     given = found.assumptions.at(place.file, place.line)
-    value = given if given is not None else found.assumptions.read(dtype) or None
+    value = given
+    if given is None and not found.assumptions.keeps(place.file, place.line):
+        value = found.assumptions.read(dtype) or None
     found.read(place, dtype, unknown_bytes, value)
-    return value
+    return value, given is not None
 
 
 def zeros_here(unknown_bytes: int) -> None:

@@ -88,6 +88,8 @@ class Verdict:
     """Why it is unsure."""
     settled: bool = False
     """Whether another run has shown that the values read do not matter."""
+    checks: tuple[str, ...] = ()
+    """The lines where the program ends if an unknown bool has its other value."""
     fits_with_most: bool = False
     """Whether another run has shown that it fits with the most that can come on top."""
     with_arena: bool | None = None
@@ -297,7 +299,9 @@ def in_words(verdict: Verdict, by: str = "line") -> list[str]:
         *(f"  {account_in_words(account)}" for account in verdict.accounts),
         *(
             f"arena: {line}"
-            for line in unknown_in_words(verdict.unknown, settled=verdict.settled, doubted=READS in verdict.doubts)
+            for line in unknown_in_words(
+                verdict.unknown, settled=verdict.settled, doubted=READS in verdict.doubts, checks=verdict.checks
+            )
         ),
         *(
             table_in_words(verdict.table, by, is_least=verdict.top.high > verdict.top.low)

@@ -110,12 +110,12 @@ def sized_facts() -> None:
 
 
 def _read(kind: bytes, elements: int, assumed: Any) -> int:
-    """The program reads elements that are not known. Whether ``assumed`` should take their place."""
+    """The program reads bytes that are not known. What takes their place: ``Answer`` in cpp/notes.hpp."""
     with contextlib.suppress(Exception):  # an error here would only be printed
-        value = unknown.read_here(TYPES.get(kind.decode(), kind.decode()), elements)
+        value, is_given = unknown.answer_here(TYPES.get(kind.decode(), kind.decode()), elements)
         if value is not None:
             assumed[0] = float(value)
-            return 1
+            return 1 if is_given else 2
     return 0
 
 

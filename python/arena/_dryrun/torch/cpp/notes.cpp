@@ -84,6 +84,11 @@ std::int64_t bytes_at(const at::Tensor& tensor, std::int64_t count, std::int64_t
 
 }  // namespace
 
+Answer ask(const char* type, std::int64_t unknown, double& assumed) {
+  if (Quiet::is_on() || listener.read == nullptr) return Answer::kAsComputed;
+  return static_cast<Answer>(listener.read(type, unknown, &assumed));
+}
+
 std::int64_t assumed_count(const char* operation, std::int64_t most, std::int64_t& id) {
   long long given = -1;
   const long long count = listener.count != nullptr ? listener.count(operation, most, &given) : most;

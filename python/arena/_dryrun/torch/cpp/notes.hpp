@@ -7,14 +7,20 @@
 
 namespace arena::values {
 
+// What takes the place of unknown values: nothing, `*assumed`, or other values than they would have.
+enum class Answer : std::uint8_t { kAsComputed = 0, kAssumed = 1, kAnother = 2 };
+
 // Functions of Python (ctypes). Null until Python sets them.
 struct Listener {
-  // The program reads `unknown` bytes of a type on the host. Returns whether `*assumed` should take their place.
+  // The program reads `unknown` bytes of a type on the host. Returns an Answer.
   int (*read)(const char* type, long long unknown, double* assumed);
   // The number of elements of a result is not known; `most` at most. Returns what to take, and an id for `sized`.
   long long (*count)(const char* operation, long long most, long long* id);
 };
 extern Listener listener;
+Answer ask(const char* type, std::int64_t unknown, double& assumed);
+// 1 or, in the place of 1, 0: what was computed of zeros is not always zero.
+inline double another(double value) { return value == 1 ? 0 : 1; }
 
 // What was allocated with sizes that follow from one number which is not known.
 struct SizedTotals {

@@ -252,8 +252,10 @@ class Wrapped final : public c10::OperatorKernel {
     call_quietly(op, keys, stack);
     double assumed = 0;
     const char* const type = c10::toString(is_choice(self) ? at::kBool : self.scalar_type());
-    if (Quiet::is_on() || listener.read == nullptr || listener.read(type, self.element_size(), &assumed) == 0) return;
+    const Answer answer = ask(type, static_cast<std::int64_t>(self.element_size()), assumed);
+    if (answer == Answer::kAsComputed) return;
     IValue& result = stack.back();
+    if (answer == Answer::kAnother && !result.isComplexDouble()) assumed = another(result.toScalar().toDouble());
     if (result.isBool()) result = assumed != 0;
     if (result.isInt()) result = static_cast<std::int64_t>(assumed);
     if (result.isDouble()) result = assumed;
@@ -318,12 +320,17 @@ class Wrapped final : public c10::OperatorKernel {
     }
     drain(source.device().index());
     if (value.defined()) target.copy_(value.expand(target.sizes()));
-    if (all || Quiet::is_on() || listener.read == nullptr) return;
+    if (all) return;
     const std::int64_t unknown = flags.defined() ? source.numel() - flags.sum().item<std::int64_t>() : source.numel();
     double assumed = 0;
     const auto bytes = unknown * static_cast<std::int64_t>(source.element_size());
-    if (listener.read(c10::toString(source.scalar_type()), bytes, &assumed) == 0) return;
-    if (flags.defined()) target.masked_fill_(flags.logical_not().expand(target.sizes()), assumed);
+    const Answer answer = ask(c10::toString(source.scalar_type()), bytes, assumed);
+    if (answer == Answer::kAsComputed) return;
+    if (flags.defined()) {
+      const at::Tensor chosen = flags.logical_not().expand(target.sizes());
+      if (answer == Answer::kAssumed) target.masked_fill_(chosen, assumed);
+      if (answer == Answer::kAnother) target.copy_(at::where(chosen, target.ne(1).to(target.dtype()), target));
+    }
     if (!flags.defined() && known == Knowledge::kNone) target.fill_(assumed);
   }
 

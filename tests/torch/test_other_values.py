@@ -1,0 +1,34 @@
+"""Further runs give the program other values than the first, whatever that one computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..dryrun.program import MIB, dry, facts_of
+
+# Equal in the first run, where both sides are computed of zeros.
+EQUAL = """
+import torch
+x = torch.randn(1 << 17, device="cuda")
+equal = (x[:4] == x[:4] * 2).all()
+"""
+
+
+def test_a_bool_that_is_true_of_zeros_is_false_in_the_second_run(tmp_path: Path) -> None:
+    code = EQUAL + "held = torch.empty((64 if equal else 256) << 20, dtype=torch.uint8, device='cuda')"
+    facts = facts_of(dry(tmp_path, code, options=("--card", "t4", "--json")))
+    assert (facts["verdict"], [one["dtype"] for one in facts["unknown"]]) == ("fits", ["bool"])
+    assert facts["range"][1] - facts["range"][0] >= 192 * MIB
+
+
+def test_elements_of_a_copy_are_other_ones_in_the_second_run(tmp_path: Path) -> None:
+    code = EQUAL + "torch.empty((64 if (x[:4] == x[:4]).cpu()[2] else 256) << 20, dtype=torch.uint8, device='cuda')"
+    facts = facts_of(dry(tmp_path, code, options=("--card", "t4", "--json")))
+    assert facts["range"][1] - facts["range"][0] >= 192 * MIB
+
+
+def test_a_check_is_said_to_be_one(tmp_path: Path) -> None:
+    done = dry(tmp_path, EQUAL + "assert equal\nprint(x.sum().item())", options=("--card", "t4"))
+    assert done.returncode == 0
+    assert "(a check: with its other value the program ends there)" in done.stderr
+    assert "arena: fits on t4" in done.stderr
