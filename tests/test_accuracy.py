@@ -57,3 +57,14 @@ def test_a_figure_with_one_digit_is_met_by_what_rounds_to_it(accuracy: Any) -> N
     measurement = data.Measurement(**fields, source=data.Source("", ""), published="6 GB")
     assert not page.is_miss((measurement, 6_400_000_000))
     assert page.is_miss((measurement, 6_600_000_000))
+
+
+def test_the_readme_has_the_same_figures(accuracy: Any) -> None:
+    data, page = accuracy
+    measured = data.read_measured()
+    rows = [(measurement, measured[measurement.name].size) for measurement in data.read_published()]
+    close = sum(not page.is_miss(row) for row in rows)
+    same = sum(measurement.agrees(size) for measurement, size in rows)
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"Of [{len(rows)} peaks that others measured" in text
+    assert f"dry runs repeat {same} to the last digit, and {close} within 1%:" in text
