@@ -147,7 +147,8 @@ def configure(
     - ``races``: the race checker: on, off, or ``"print"`` to write each race to standard error as well
       [``CUDASIM_RACES``, 0]
     - ``values``: whether to track which bytes of device memory are known: copies to the host then deliver zeros in
-      place of what a kernel should have written [``CUDASIM_VALUES``, 0]
+      place of what a kernel should have written. The time between two events of a stream is then a microsecond for each
+      of its operations, the same in every run [``CUDASIM_VALUES``, 0]
 
     Plan failures with :func:`fail` [``CUDASIM_FAIL=FUNCTION:NTH:ERROR[:TIMES],...``].
 

@@ -192,6 +192,22 @@ def test_elapsed_time_needs_two_timed_and_completed_events(cu: Cu) -> None:
     assert elapsed(start, untimed) == "CUDA_ERROR_INVALID_HANDLE"
 
 
+def test_the_time_between_events_is_the_same_in_every_run_while_values_are_tracked(cu: Cu) -> None:
+    start, end, stream, time_ms = cu.event(), cu.event(), cu.stream(), ctypes.c_float()
+    buffer = cu.alloc(64)
+    with sim.temporarily(values=True, delay=SLOW):
+        cu.ok("cuEventRecord", start, stream)
+        for _ in range(3):
+            cu.ok("cuMemsetD8Async", buffer, 1, 64, stream)
+        cu.ok("cuEventRecord", end, stream)
+        cu.ok("cuEventSynchronize", end)
+        cu.ok("cuEventElapsedTime", ctypes.byref(time_ms), start, end)
+        assert round(time_ms.value * 1000) == 4  # a microsecond for each, the event included
+        cu.ok("cuEventElapsedTime", ctypes.byref(time_ms), end, start)
+        assert round(time_ms.value * 1000) == -4
+    cu.ok("cuMemFree", buffer)
+
+
 def test_an_event_is_recorded_in_its_own_context_only(two_devices: tuple[Cu, int, int]) -> None:
     cu, _, second = two_devices
     event = cu.event()
