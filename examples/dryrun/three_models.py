@@ -160,7 +160,8 @@ def serve(names: list[str], seed: int = 1) -> None:
 def run_dry(allocator: str, *arguments: str) -> tuple[dict[str, Any], int]:
     """What a dry run says of the service, and how many requests were answered."""
     whose, expandable = ALLOCATORS[allocator]
-    command = [sys.executable, "-m", "arena", "dryrun", "--card", "t4", "--allocator", whose, "--lines=0", "--json"]
+    options = ["--card", "t4", "--allocator", whose, "--lines=0", "--values=none", "--json"]
+    command = [sys.executable, "-m", "arena", "dryrun", *options]
     settings = {"PYTORCH_ALLOC_CONF": f"expandable_segments:{expandable}"}
     done = subprocess.run(
         [*command, __file__, *arguments], capture_output=True, text=True, env={**os.environ, **settings}, check=False
