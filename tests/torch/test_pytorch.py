@@ -61,10 +61,10 @@ def test_what_is_copied_is_there() -> None:
     assert pinned.is_pinned()
 
 
-def test_kernels_compute_nothing() -> None:
-    x = torch.zeros(10, device="cuda")
+def test_kernels_of_large_tensors_compute_nothing() -> None:
+    x = torch.zeros(1 << 17, device="cuda")
     assert (x + 1).cpu().sum() == 0
-    assert x.sum().item() == 0
+    assert (x[:10] + 1).cpu().sum() == 10
 
 
 def test_streams_and_events_keep_their_order() -> None:
@@ -191,7 +191,7 @@ def test_workers_work_after_cuda_was_used() -> None:
         (lambda x: torch.fft.rfft2(x), (64, 33)),
         (lambda x: torch.linalg.qr(x)[0], (64, 64)),
         (lambda x: torch.linalg.svdvals(x), (64,)),
-        (lambda x: torch.linalg.solve(x, x), (64, 64)),
+        (lambda x: torch.linalg.solve(x + torch.eye(64, device="cuda"), x), (64, 64)),
         (lambda x: x.to_sparse_csr() @ x, (64, 64)),
         (lambda x: torch.sort(x, dim=1).values, (64, 64)),
         (lambda x: torch.cumsum(x, 0), (64, 64)),
