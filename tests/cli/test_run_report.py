@@ -94,13 +94,13 @@ def test_the_page_switches_between_the_peak_and_the_end(tmp_path: Path) -> None:
         assert tab.page.evaluate(when).endswith(", the peak of live bytes")
         assert tab.rows("holders")[0][0] == "program.py:5 in load"
         tab.page.click("text=At the end of the run")
-        tab.page.wait_for_function(f"{live} === '1 MiB'")
+        tab.page.wait_for_function(f"() => {live} === '1 MiB'")
         tab.page.wait_for_selector("html[data-drawn]", state="attached")
         assert tab.page.evaluate(chosen) == "At the end of the run"
         assert tab.rows("holders")[0][0] == "program.py:6 in <module>"
         assert tab.page.evaluate("arenaPage.data.timeline.shown === arenaPage.data.timeline.at.length - 1")
         tab.page.go_back()
-        tab.page.wait_for_function(f"{live} === '41 MiB'")
+        tab.page.wait_for_function(f"() => {live} === '41 MiB'")
         assert {url.partition("#")[0] for url in tab.requests} == {tab.url}
         tab.requests[:] = [tab.url]
 
