@@ -132,7 +132,7 @@ test-gpu: $(VENV)/.package $(VENV)/.test ## Run the conformance tests on a GPU (
 TORCH := build/torch
 test-torch: $(VENV)/.package $(TORCH)/.ready ## Run PyTorch dry (installs its CUDA wheel into build/torch: 5 GB)
 	$(TORCH)/bin/python -m pip --disable-pip-version-check -q install --no-compile --no-deps --force-reinstall build/wheel/*.whl
-	TEST_TORCH=1 $(TORCH)/bin/python -m pytest --durations=5 -p no:cacheprovider tests/torch $(PYTEST_FLAGS)
+	TEST_TORCH=1 $(TORCH)/bin/python -m pytest --durations=5 -p no:cacheprovider tests/torch tests/dryrun/test_torch.py $(PYTEST_FLAGS)
 
 $(TORCH)/.ready: pyproject.toml | $(VENV)/.python
 	$(PYTHON) -m venv $(TORCH)

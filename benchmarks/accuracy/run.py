@@ -4,7 +4,7 @@
 
 Each measurement of published.toml whose name contains NAME runs in the environment that it names, which is created if
 it is not there. Without a wheel, arena must be importable there (PYTHONPATH). What was found is kept in measured.json,
-so the page can be written again, or a part of it measured anew.
+so the page can be written again, or some of it measured again.
 """
 
 from __future__ import annotations

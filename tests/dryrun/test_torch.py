@@ -55,7 +55,7 @@ def test_out_of_memory_is_known_with_its_request_and_line(tmp_path: Path, alloca
 def test_a_transformer_trains_under_both_allocators_and_holds_the_same(tmp_path: Path) -> None:
     done = dry(tmp_path, EXAMPLE, "--batch", 4, options=("--card", "t4", "--compare", "--json"))
     assert done.returncode == 0, done.stderr
-    arena, native = facts_of(done)["compare"]
+    native, arena = facts_of(done)["compare"]
     assert (arena["who"], native["who"]) == ("arena", "PyTorch's allocator")
     assert arena["fits"] is native["fits"] is True
     assert 0.98 < arena["live"] / native["live"] < 1.02
@@ -66,7 +66,9 @@ def test_pytorchs_own_allocator_is_recorded_too(tmp_path: Path) -> None:
     options = ("--card", "t4", "--allocator", "native", "--record", recording, "--report", report)
     done = dry(tmp_path, SMALL, 100, options=options)
     assert re.search(r"wrote .*run.arena: \d+ events, PyTorch's requests", done.stderr)
-    assert Trace.read(recording).replay(device="sim:8GiB").peak_live == 800 * MIB
+    replayed = Trace.read(recording).replay(device="sim:8GiB")
+    assert replayed.peak_live == 800 * MIB
+    assert {line.name for line in replayed.report.lines} == {"train.py:5 in multiply", "train.py:6 in multiply"}
     assert report.exists()
 
 

@@ -1,4 +1,4 @@
-"""Known and unknown memory that the host or another process may write, too, and launches that nobody marks whole."""
+"""Known and unknown memory that the host or another process writes, and launches that mark some of their outputs."""
 
 from __future__ import annotations
 

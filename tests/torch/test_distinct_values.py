@@ -8,7 +8,7 @@ LARGE = 1 << 17
 
 
 def chosen(labels: torch.Tensor) -> torch.Tensor:
-    """Labels of the elements that score high, and nobody knows which these are."""
+    """Labels of the elements that score high; which ones those are is unknown."""
     scores = torch.empty(labels.numel(), device="cuda")
     return labels[(scores > 0.5).nonzero().squeeze(1)]
 

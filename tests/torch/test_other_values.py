@@ -28,7 +28,10 @@ def test_elements_of_a_copy_are_other_ones_in_the_second_run(tmp_path: Path) -> 
 
 
 def test_a_check_is_said_to_be_one(tmp_path: Path) -> None:
-    done = dry(tmp_path, EQUAL + "assert equal\nprint(x.sum().item())", options=("--card", "t4"))
+    code = EQUAL + "assert equal\nprint(x.sum().item())"
+    facts = facts_of(dry(tmp_path, code, options=("--card", "t4", "--json")))
+    assert (facts["verdict"], facts["checks"]) == ("fits", ["train.py:5 in <module>"])
+    done = dry(tmp_path, code, options=("--card", "t4"))
     assert done.returncode == 0
     assert "(a check: with its other value the program ends there)" in done.stderr
     assert "arena: fits on t4" in done.stderr

@@ -258,6 +258,7 @@ class Done:
         return {
             "verdict": verdict.word,
             "fits": verdict.fits,
+            "checks": list(verdict.checks),
             "because": verdict.because or None,
             "unknown": [unknown_facts(one) for one in verdict.unknown],
             "range": [verdict.low, verdict.high] if verdict.low is not None else None,

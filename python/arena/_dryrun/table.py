@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Rest:
-    """Memory in use that is nobody's live data."""
+    """Memory in use that is not live data."""
 
     what: str
     bytes: int

@@ -148,7 +148,7 @@ class Modules:
                 if calls & (calls - 1) == 0:  # now and then: parameters may be replaced
                     self.label_module(module)
             return number
-        except Exception:  # a module with surprises is nobody's, and runs on
+        except Exception:  # modules can be anything: this one's memory has no module, and the program goes on
             return parent
 
     def number_at(self, module: Any) -> int | None:
@@ -290,7 +290,7 @@ def folders(torch: Any) -> tuple[str, str, str, str]:
 
 
 def prepared(extension: Any) -> Any:
-    """Say what the functions take and return. They hold Python's lock: they are short, and wait for nobody."""
+    """Declare what the functions take and return. They hold Python's lock: they are short and never wait."""
     text, number = ctypes.c_char_p, ctypes.c_int
     types: dict[str, tuple[Any, list[Any]]] = {
         "begin": (None, [text, text, text, text, number]),

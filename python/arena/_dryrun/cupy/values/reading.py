@@ -39,7 +39,7 @@ def install(computer: Computer) -> None:
 def reading(computer: Computer, original: Function, name: str) -> Function:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nested = _inside.value or inside.value  # an operation of CuPy's own may be told what to read
+        nested = _inside.value or inside.value  # CuPy's own operations may get an expected number
         known = True if nested or not self.size or not computer.ready() else arrays.known_elements(self)
         if known is True:
             if name == "get" and self.flags.c_contiguous and self.ndim > 1 and self.size and not nested:

@@ -22,7 +22,7 @@ struct Where {
   bool is_init = false;            // where PyTorch's optimizers create their state
 };
 
-// Needs Python's lock. Inside of `node` of autograd, lines of whoever called backward() do not count.
+// Needs Python's lock. While autograd runs `node`, the lines that called backward() do not count.
 Where where(bool in_node);
 
 // The lines as JSON: a list of stacks, innermost first, each a list of [file, line, function].

@@ -94,13 +94,14 @@ void trace(const TraceEntry& entry) {
 // The arguments of this function differ between versions of PyTorch.
 template <typename Allocator>
 void record_history(Allocator& of, std::size_t entries) {
-  constexpr auto kWhen = allocator::RecordContext::STATE;
-  if constexpr (requires { of.recordHistory(true, gather, entries, kWhen, false, std::vector<std::string>{}); }) {
-    of.recordHistory(true, gather, entries, kWhen, false, {});
-  } else if constexpr (requires { of.recordHistory(true, gather, entries, kWhen, false); }) {
-    of.recordHistory(true, gather, entries, kWhen, false);
+  // `STATE` calls gather(), and keeps what it returns only as long as the block lives; `ALLOC` keeps it in the history.
+  const auto when = keeps_history ? allocator::RecordContext::ALLOC : allocator::RecordContext::STATE;
+  if constexpr (requires { of.recordHistory(true, gather, entries, when, false, std::vector<std::string>{}); }) {
+    of.recordHistory(true, gather, entries, when, false, {});
+  } else if constexpr (requires { of.recordHistory(true, gather, entries, when, false); }) {
+    of.recordHistory(true, gather, entries, when, false);
   } else {
-    of.recordHistory(true, gather, entries, kWhen);
+    of.recordHistory(true, gather, entries, when);
   }
 }
 
