@@ -13,7 +13,7 @@
 #include "bindings/lines.hpp"
 #include "bindings/slow_path.hpp"
 #include "bindings/stream_argument.hpp"
-#include "bindings/torch.hpp"
+#include "bindings/torch/functions.hpp"
 #include "core/arena/trimming.hpp"
 
 namespace py = pybind11;

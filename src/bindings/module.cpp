@@ -1,6 +1,6 @@
 // The extension module arena._core. Nothing here opens a driver: that happens at the first call that needs one.
 #include "bindings/bindings.hpp"
-#include "bindings/torch.hpp"
+#include "bindings/torch/functions.hpp"
 
 // Free-threaded Python may keep its GIL off: what is shared below is immutable or guarded by itself.
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {

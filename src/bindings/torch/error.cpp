@@ -1,4 +1,4 @@
-#include "bindings/torch_error.hpp"
+#include "bindings/torch/error.hpp"
 
 #include <cxxabi.h>
 #include <dlfcn.h>

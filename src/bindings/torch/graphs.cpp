@@ -1,4 +1,4 @@
-#include "bindings/torch_graphs.hpp"
+#include "bindings/torch/graphs.hpp"
 
 #include <algorithm>
 #include <exception>

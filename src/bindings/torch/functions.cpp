@@ -1,4 +1,4 @@
-#include "bindings/torch.hpp"
+#include "bindings/torch/functions.hpp"
 
 #include <array>
 #include <atomic>
@@ -14,8 +14,8 @@
 #include "bindings/arenas.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
-#include "bindings/torch_error.hpp"
-#include "bindings/torch_graphs.hpp"
+#include "bindings/torch/error.hpp"
+#include "bindings/torch/graphs.hpp"
 #include "core/process.hpp"
 
 namespace py = pybind11;
