@@ -74,6 +74,10 @@ OPERATIONS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: x.to(torch.int8).bitwise_and(3),
     lambda x: torch.var_mean(x, 1)[0],
     lambda x: torch.searchsorted(x.sort(1).values, x),
+    lambda x: x @ x[0],
+    lambda x: x.cummax(0).values + x.cummin(1).values,
+    lambda x: torch.bernoulli((x > 0).float()),
+    lambda x: torch.complex(x, x).clone().conj_physical_(),
 ]
 
 
@@ -353,3 +357,46 @@ def test_complex_and_conjugate_tensors_are_computed() -> None:
     x = torch.randn(5, dtype=torch.complex64)
     assert torch.allclose((x.cuda().conj() * 2j).cpu(), x.conj() * 2j)
     assert torch.allclose(x.cuda().conj().cpu(), x.conj())
+
+
+def test_copies_of_conjugates_from_the_host_are_conjugates() -> None:
+    given = torch.tensor([1 + 2j, 3 - 1j]).conj()
+    target = torch.empty(2, dtype=torch.complex64, device="cuda")
+    assert target.copy_(given).tolist() == [1 - 2j, 3 + 1j]
+    assert torch.empty(2, device="cuda").copy_(given.imag).tolist() == [-2, 1]
+
+
+@pytest.mark.parametrize("width", [4, 64])
+def test_a_batch_norm_in_training_makes_its_statistics_unknown_or_computes_them(width: int) -> None:
+    given = torch.randn(8, width, 32, 32) + 3
+    norm = nn.BatchNorm2d(width)
+    norm(given)
+    expected = norm.running_mean
+    assert expected is not None
+    norm = nn.BatchNorm2d(width).cuda()
+    statistics = norm.running_mean
+    assert statistics is not None
+    norm(given.cuda())
+    assert not is_known(statistics) or torch.allclose(statistics.cpu(), expected)
+    synchronized = nn.SyncBatchNorm(width).cuda()
+    statistics = synchronized.running_mean
+    assert statistics is not None
+    with torch.backends.cudnn.flags(enabled=False):
+        nn.functional.batch_norm(given.cuda(), statistics, synchronized.running_var, training=True)
+    assert not is_known(statistics) or torch.allclose(statistics.cpu(), expected)
+
+
+def test_a_batch_norm_that_is_only_evaluated_leaves_its_statistics_known() -> None:
+    norm = nn.BatchNorm2d(64).cuda().eval()
+    norm(unknown(8, 64, 32, 32))
+    norm(unknown(2, 64, 2, 2))
+    assert norm.running_mean is not None
+    assert is_known(norm.running_mean)
+
+
+def test_a_known_integer_decides_its_own_bits_only() -> None:
+    x = unknown(4, dtype=torch.int64)
+    assert not is_known(x | 2)
+    assert not is_known(x | torch.full((4,), 2, device="cuda"))
+    assert is_known(x & 0)
+    assert is_known(unknown(4, dtype=torch.bool) | torch.ones(4, dtype=torch.bool, device="cuda"))

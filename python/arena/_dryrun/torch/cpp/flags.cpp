@@ -117,6 +117,12 @@ std::optional<at::Tensor> moved(const c10::OperatorHandle& op, const Traits& tra
   return flags.empty() || !flags[0].isTensor() ? std::nullopt : std::optional(flags[0].toTensor());
 }
 
+bool are_bools(const Stack& arguments) {
+  return std::all_of(arguments.begin(), arguments.begin() + 2, [](const IValue& one) {
+    return one.isTensor() ? one.toTensor().scalar_type() == at::kBool : one.isScalar() && one.toScalar().isBoolean();
+  });
+}
+
 // any() is known if a known element is true; all() if one is false.
 bool is_decided(const Stack& arguments, bool decides) {
   const Operand self = operand(arguments[0]);
@@ -130,8 +136,9 @@ std::optional<at::Tensor> flags_of(const c10::OperatorHandle& op, const Traits& 
       return pointwise(traits, arguments);
     case Passing::kAnd:
       return absorbing(arguments, false);
-    case Passing::kOr:
-      return absorbing(arguments, true);
+    case Passing::kOr:  // of integers, a known one decides only its own bits
+      return traits.name.find("logical_or") != traits.name.npos || are_bools(arguments) ? absorbing(arguments, true)
+                                                                                        : pointwise(traits, arguments);
     case Passing::kProduct: {
       const bool integral = arguments[0].isTensor() && !arguments[0].toTensor().is_floating_point() &&
                             !(arguments[1].isTensor() && arguments[1].toTensor().is_floating_point());

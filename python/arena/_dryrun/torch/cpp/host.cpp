@@ -90,6 +90,8 @@ IValue on_host(const IValue& value, bool is_written, bool& fails) {
   return value;
 }
 
+bool is_zero(const IValue& value) { return value.isScalar() && value.toScalar().equal(0); }
+
 bool is_generator(const c10::Argument& argument) { return argument.type()->str().find("Generator") == 0; }
 
 // Random numbers of a call: from a generator of our own, so that those of the program's CPU stay what they would be. Where
@@ -161,7 +163,8 @@ Glance glance(const c10::OperatorHandle& op, const Stack& stack) {
 Knowledge knowledge_of(const Traits& traits, const Stack& stack, std::size_t arguments) {
   bool any = false, all = true;
   const auto values = torch::jit::last(stack, arguments);
-  for (std::size_t i = 0; i < arguments; ++i) {
+  const bool is_self_read = traits.beta < 0 || !is_zero(values[traits.beta]);
+  for (std::size_t i = is_self_read ? 0 : 1; i < arguments; ++i) {
     each_tensor(values[i], [&](const at::Tensor& tensor) {
       if (!is_plain(tensor) || traits.is_out[i]) return;
       const Knowledge one = knowledge(tensor);

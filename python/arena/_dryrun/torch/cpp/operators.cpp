@@ -232,11 +232,46 @@ Role role_of(std::string_view name) {
   return makers().count(name) > 0 ? Role::kMade : Role::kComputed;
 }
 
-void find_written(const c10::FunctionSchema& schema, Traits& traits) {
+// Written arguments that are not read, although they are not called `out`.
+bool is_only_written(std::string_view name, std::string_view argument) {
+  if (name == "_cummax_helper" || name == "_cummin_helper") return argument != "self";
+  if (name == "rrelu_with_noise" || name == "rrelu_with_noise_") return argument == "noise";
+  return name == "bernoulli_" && argument == "self";
+}
+
+// PyTorch's schemas do not say that batch norms write these.
+void find_running(std::string_view name, const c10::FunctionSchema& schema, Traits& traits) {
+  static const std::unordered_set<std::string_view> names{
+      "native_batch_norm",       "_native_batch_norm_legit", "cudnn_batch_norm",
+      "batch_norm_update_stats", "batch_norm_gather_stats",  "batch_norm_gather_stats_with_counts"};
+  traits.is_running.resize(schema.arguments().size());
+  if (names.count(name) == 0) return;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const std::string& argument = schema.arguments()[i].name();
+    if (argument == "training") traits.training = static_cast<int>(i);
+    if (argument == "running_mean" || argument == "running_var") traits.is_running[i] = traits.is_written[i] = true;
+  }
+}
+
+int place_of(const c10::FunctionSchema& schema, std::string_view argument) {
+  const auto& all = schema.arguments();
+  const auto it = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name() == argument; });
+  return it == all.end() || all[0].name() != "self" ? -1 : static_cast<int>(it - all.begin());
+}
+
+bool has_beta(std::string_view name) {
+  static const std::unordered_set<std::string_view> names{
+      "addmv", "addmv_", "addmm", "addmm_", "_addmm_activation", "addbmm", "addbmm_", "baddbmm", "baddbmm_"};
+  return names.count(name) > 0;
+}
+
+void find_written(std::string_view name, const c10::FunctionSchema& schema, Traits& traits) {
   for (const c10::Argument& one : schema.arguments()) {
     traits.is_written.push_back(one.alias_info() != nullptr && one.alias_info()->isWrite());
-    traits.is_out.push_back(one.is_out());
+    traits.is_out.push_back(one.is_out() || (traits.is_written.back() && is_only_written(name, one.name())));
   }
+  find_running(name, schema, traits);
+  if (has_beta(name)) traits.beta = place_of(schema, "beta");
   for (const c10::Argument& result : schema.returns()) {
     int found = -1;
     for (std::size_t i = 0; i < schema.arguments().size() && result.alias_info() != nullptr; ++i) {
@@ -279,14 +314,14 @@ Traits traits_of(const c10::OperatorHandle& op) {
   traits.is_random = random().count(name) > 0;
   traits.is_foreign = is_foreign(op);
   traits.has_cpu = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  find_written(op.schema(), traits);
+  find_written(name, op.schema(), traits);
   if (traits.role == Role::kCopy) traits.is_out[0] = true;
   return traits;
 }
 
 const std::vector<c10::OperatorName>& more_operators() {
   static const std::vector<c10::OperatorName> names{
-      {"aten::copy_", ""}, {"aten::convolution", ""}, {"aten::convolution_backward", ""}};
+      {"aten::copy_", ""}, {"aten::convolution", ""}, {"aten::convolution_backward", ""}, {"aten::conj_physical_", ""}};
   return names;
 }
 

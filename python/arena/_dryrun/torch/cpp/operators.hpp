@@ -58,6 +58,9 @@ struct Traits {
   std::vector<bool> is_written;     // by argument
   std::vector<bool> is_out;         // by argument: written, and never read
   std::vector<int> return_aliases;  // by result: the written argument that it is, or -1
+  std::vector<bool> is_running;     // by argument: statistics that a batch norm writes in training, and reads otherwise
+  int training = -1;                // the argument that says which; -1: none
+  int beta = -1;                    // the argument that `self` is multiplied by: with 0 it is not read; -1: none
 };
 
 Traits traits_of(const c10::OperatorHandle& op);

@@ -100,8 +100,15 @@ class Wrapped final : public c10::OperatorKernel {
     return Stack(values.begin(), values.end());
   }
 
+  // Outside of training a batch norm only reads its statistics.
+  bool is_left(std::size_t argument, const Stack& before) const {
+    return traits_.is_running[argument] && traits_.training >= 0 && !before[traits_.training].toBool();
+  }
+
   void mark_unknown(const Stack& before, const Stack& stack) const {
-    for (const std::size_t i : written_) each_tensor(before[i], forget);
+    for (const std::size_t i : written_) {
+      if (!is_left(i, before)) each_tensor(before[i], forget);
+    }
     for (const std::size_t i : made_) each_tensor(torch::jit::peek(stack, i, traits_.return_aliases.size()), forget);
   }
 
@@ -200,7 +207,7 @@ class Wrapped final : public c10::OperatorKernel {
       });
     };
     for (std::size_t i = 0; i < count_; ++i) {
-      if (traits_.is_written[i]) put(before[i], found.written[i]);
+      if (traits_.is_written[i] && !is_left(i, before)) put(before[i], found.written[i]);
     }
     const std::size_t base = stack.size() - traits_.return_aliases.size();
     for (std::size_t i = 0; i < traits_.return_aliases.size(); ++i) {
@@ -280,7 +287,8 @@ class Wrapped final : public c10::OperatorKernel {
     if (source.is_cpu()) {
       call(op, keys, stack);
       ledger::label_if_new(reinterpret_cast<std::uint64_t>(target.storage().data()), ledger::Kind::kInputs);
-      if (knowledge(target) == Knowledge::kAll || !drain(target.device().index())) return;
+      const bool as_it_is = target.is_conj() == source.is_conj() && target.is_neg() == source.is_neg();
+      if ((as_it_is && knowledge(target) == Knowledge::kAll) || !drain(target.device().index())) return;
       alias(target).copy_(source);
       return mark(target, State::kKnown);
     }
