@@ -208,6 +208,38 @@ def test_what_fits_with_nothing_found_is_unsure(runs: Runs) -> None:
     assert (verdict.word, verdict.because) == ("unsure", "with nonzero=none it fits")
 
 
+def test_what_fits_is_tried_with_nothing_found_which_gives_the_lower_end(runs: Runs) -> None:
+    plans = runs(outcome(size(GIB, GIB), peak=4 * GIB), outcome(size(0, GIB, assumed=0), peak=2 * GIB))
+    verdict = settle(plan())
+    assert (verdict.word, verdict.least, verdict.most) == ("fits", 2 * GIB, 4 * GIB)
+    assert [made.assume.nonzero for made in plans] == ["all", "none"]
+
+
+def test_what_needs_more_if_nothing_is_found_gives_the_upper_end(runs: Runs) -> None:
+    runs(outcome(size(GIB, GIB), peak=4 * GIB), outcome(size(0, GIB, assumed=0), peak=6 * GIB))
+    verdict = settle(plan())
+    assert (verdict.word, verdict.least, verdict.most) == ("fits", 3 * GIB, 6 * GIB)
+
+
+def test_what_does_not_fit_if_nothing_is_found_is_unsure(runs: Runs) -> None:
+    failed = outcome(size(0, GIB, assumed=0), exit_code=1, failure=out_of_memory(), peak=14 * GIB)
+    runs(outcome(size(GIB, GIB), peak=4 * GIB), failed)
+    verdict = settle(plan())
+    assert (verdict.word, verdict.because) == ("unsure", "with nonzero=none it does not fit")
+
+
+def test_a_program_that_ends_if_nothing_is_found_keeps_its_verdict(runs: Runs) -> None:
+    runs(outcome(size(GIB, GIB), peak=4 * GIB), outcome(exit_code=1, error="IndexError: empty"))
+    verdict = settle(plan())
+    assert (verdict.word, verdict.least) == ("fits", 3 * GIB)
+
+
+def test_a_number_of_elements_that_the_user_gave_is_not_tried_otherwise(runs: Runs) -> None:
+    plans = runs(outcome(size(GIB, GIB, given=True), peak=4 * GIB))
+    assert settle(plan()).word == "fits"
+    assert len(plans) == 1
+
+
 def test_both_ends_of_nonzero_give_a_range(runs: Runs) -> None:
     plans = runs(outcome(size(GIB, GIB), peak=4 * GIB), outcome(size(0, 0), peak=3 * GIB))
     verdict = settle(plan(spread=True))

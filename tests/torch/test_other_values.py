@@ -35,3 +35,16 @@ def test_a_check_is_said_to_be_one(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "(a check: with its other value the program ends there)" in done.stderr
     assert "arena: fits on t4" in done.stderr
+
+
+def test_another_way_is_taken_if_nothing_is_found(tmp_path: Path) -> None:
+    code = EQUAL + "if len((x * 2 > 0).nonzero()) == 0:\n    torch.empty(100 << 30, device='cuda')"
+    facts = facts_of(dry(tmp_path, code, options=("--card", "t4", "--json")))
+    assert (facts["verdict"], facts["because"]) == ("unsure", "with nonzero=none it does not fit")
+
+
+def test_what_the_programs_own_number_of_elements_sizes_is_in_the_range(tmp_path: Path) -> None:
+    code = EQUAL + "held = torch.empty(len((x * 2 > 0).nonzero()), 4 << 10, device='cuda')"
+    facts = facts_of(dry(tmp_path, code, options=("--card", "t4", "--json")))
+    assert facts["verdict"] == "fits"
+    assert facts["range"][1] - facts["range"][0] >= 2048 * MIB

@@ -29,13 +29,15 @@ def settle(plan: Plan, *, quiet: bool = False, again: bool = True, thorough: boo
     return settled(judge(run_dry(plan, quiet=quiet)), again=again, thorough=thorough)
 
 
-def settled(verdict: Verdict, *, again: bool = True, thorough: bool = True) -> Verdict:
+def settled(verdict: Verdict, *, again: bool = True, thorough: bool = True, ends: bool = True) -> Verdict:
     if not again or verdict.ran is None:
         return verdict
     if SIZES in verdict.doubts and not verdict.ran:
         verdict = with_nothing_found(verdict)
     if SCRATCH in verdict.doubts:
         verdict = with_least_workspaces(verdict)
+    if verdict.ran and thorough and ends and is_open_below(verdict):
+        verdict = with_fewest(verdict)
     if SIZES not in verdict.doubts and (READS in verdict.doubts or (thorough and open_reads(verdict.unknown))):
         verdict = with_reads_flipped(verdict)
     if verdict.ran and verdict.less + verdict.more:
@@ -47,7 +49,7 @@ def settled(verdict: Verdict, *, again: bool = True, thorough: bool = True) -> V
 
 def both_ends(plan: Plan, *, quiet: bool) -> Verdict:
     """``nonzero=range``: with as many elements as possible, and with none."""
-    first = settled(judge(run_dry(with_nonzero(plan, "all"), quiet=quiet)))
+    first = settled(judge(run_dry(with_nonzero(plan, "all"), quiet=quiet)), ends=False)
     if first.ran is None:
         return first
     second = settled(another(first, with_nonzero(plan, "none")))
@@ -68,6 +70,26 @@ def with_nothing_found(verdict: Verdict) -> Verdict:
         return without(verdict, SIZES)
     ended = "it fits" if other.ran else "it ends for another reason"
     return dataclasses.replace(verdict, because=f"with nonzero=none {ended}")
+
+
+def is_open_below(verdict: Verdict) -> bool:
+    """Whether fewer elements could have been found than were assumed."""
+    is_more = verdict.outcome.plan.assume.nonzero != "none"
+    return is_more and any(one.kind == "size" and one.assumed > 0 and not one.given for one in verdict.unknown)
+
+
+def with_fewest(verdict: Verdict) -> Verdict:
+    """It fits with as many elements as assumed: with none it may take another way, and what follows from them by way of
+    the program's own numbers is gone, too."""
+    other = another(verdict, with_nonzero(verdict.outcome.plan, "none"))
+    if other.peak is None or other.ran is None:  # a program that goes on only if something was found
+        return verdict
+    least, most = min(verdict.least or 0, other.peak), max(verdict.most or 0, other.peak)
+    verdict = dataclasses.replace(verdict, least=least, most=most)
+    if other.ran:
+        return verdict
+    doubts = tuple(dict.fromkeys((SIZES, *verdict.doubts)))
+    return dataclasses.replace(verdict, word="unsure", doubts=doubts, because="with nonzero=none it does not fit")
 
 
 def with_reads_flipped(verdict: Verdict) -> Verdict:
