@@ -33,7 +33,10 @@ SANITIZED_PYTHON = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 
   LD_PRELOAD="$$(sh tools/sanitizer_libraries.sh build/asan)" PYTHONPATH=build/asan/package $(BIN)/python
 # Without the tests of another CuPy, which exercise only Python code.
 CHECKED_TESTS := tests/arena --ignore=tests/arena/test_cupy13.py
-SANITIZED_TESTS := $(CHECKED_TESTS) $(addprefix tests/trace/test_,recording.py replay.py damaged_files.py other_formats.py) tests/fuzz
+# Left out: a test that forks while other threads allocate. AddressSanitizer's own allocator, which Python uses there, does not
+# survive that: its lock stays taken in the child if another thread held it (clang 14; a stack of the child showed it).
+SANITIZED_TESTS := $(CHECKED_TESTS) $(addprefix tests/trace/test_,recording.py replay.py damaged_files.py other_formats.py) tests/fuzz \
+  --deselect tests/arena/test_torch_functions.py::test_a_forked_child_drops_tensors_while_the_parents_threads_allocate
 # The tests with concurrent threads. Left out: one that needs more arenas at once than the sanitizer leaves addresses for, and
 # one long single-threaded test. The other files of tests/arena have one thread, or run their threads in child processes.
 # tests/trace would need too many addresses as well. Some tests of tests/simulated/test_processes.py count kernel mappings,

@@ -23,6 +23,7 @@ lib = ctypes.CDLL(_core.__file__)
 lib.arena_torch_alloc.restype = ctypes.c_void_p
 lib.arena_torch_alloc.argtypes = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 lib.arena_torch_free.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+lib.arena_torch_free.restype = None
 held = [lib.arena_torch_alloc(512, 0, None) for _ in range(64)]
 stop = threading.Event()
 
