@@ -1,7 +1,6 @@
 // The functions that programs call for memory: `allocate` and `malloc` of every arena.Arena, and arena.malloc. They are plain
 // functions of the C API, because they are called for every array. The quick path serves hits. Everything else, errors
 // included, is left to the slow path (slow_path.hpp), and unusual arguments to Python.
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "bindings/lines.hpp"
 #include "bindings/slow_path.hpp"
 #include "bindings/stream_argument.hpp"
-#include "bindings/torch/functions.hpp"
 #include "core/arena/trimming.hpp"
 
 namespace py = pybind11;
@@ -23,29 +21,29 @@ namespace {
 
 using lines::Framework;
 
-// A source that one thread may remove while another allocates.
+// A reference that one thread may remove while another allocates.
 #ifdef Py_GIL_DISABLED
 // Threads use copies of it, each with a lock and a reference count of its own: shared ones would bounce between processors.
 class Slot {
  public:
-  Source get() {
+  PoolRef get() {
     thread_local const std::size_t mine = next_++ % kCopies;
     Copy& copy = copies_[mine];
     const Guard guard(copy.mutex);
-    return copy.source;
+    return copy.state;
   }
-  void set(const Source& source) {
+  void set(const PoolRef& state) {
     for (Copy& copy : copies_) {
-      Source other = source.core ? counted_apart(source) : Source{};
+      PoolRef other = state ? counted_apart(state) : PoolRef{};
       const Guard guard(copy.mutex);
-      std::swap(copy.source, other);
-    }  // the previous source is destroyed after the guard
+      std::swap(copy.state, other);
+    }  // the previous one is dropped after the guard
   }
-  void forget(const std::shared_ptr<Arena>& core) {
+  void forget(const PoolState* state) {
     for (Copy& copy : copies_) {
-      Source other;
+      PoolRef other;
       const Guard guard(copy.mutex);
-      if (copy.source.core == core) std::swap(copy.source, other);
+      if (copy.state.get() == state) std::swap(copy.state, other);
     }
   }
 
@@ -58,15 +56,13 @@ class Slot {
   };
   struct alignas(kLine) Copy {
     PyMutex mutex{};
-    Source source;
+    PoolRef state;
   };
   struct alignas(kLine) Owner {
-    std::shared_ptr<Arena> core;
+    PoolRef state;
   };
-  static Source counted_apart(const Source& source) {
-    Source copy = source;
-    copy.core = std::shared_ptr<Arena>(std::make_shared<Owner>(Owner{source.core}), source.core.get());
-    return copy;
+  static PoolRef counted_apart(const PoolRef& state) {
+    return PoolRef(std::make_shared<Owner>(Owner{state->shared_from_this()}), state.get());
   }
 
   static inline std::atomic<std::size_t> next_{0};
@@ -75,18 +71,18 @@ class Slot {
 #else
 class Slot {
  public:
-  const Source& get() const { return source_; }
-  void set(Source source) {
-    std::swap(source_, source);
-  }  // the previous source is destroyed when the slot no longer has it
-  void forget(const std::shared_ptr<Arena>& core) {
-    if (source_.core == core) set({});
+  const PoolRef& get() const { return state_; }
+  void set(PoolRef state) { std::swap(state_, state); }  // the previous one is dropped when the slot no longer has it
+  void forget(const PoolState* state) {
+    if (state_.get() == state) set({});
   }
 
  private:
-  Source source_;
+  PoolRef state_;
 };
 #endif
+
+std::shared_ptr<PoolState> shared(const PoolRef& state) { return state ? state->shared_from_this() : nullptr; }
 
 // The default arenas by device. Never destroyed: arenas clear their slots when they are closed or dropped.
 std::array<Slot, 64>& default_slots() {
@@ -105,25 +101,25 @@ std::optional<Bytes> size_from(PyObject* given) {
   return std::nullopt;
 }
 
-std::optional<cu::Stream> stream_for(const Source& source) {
-  if (source.is_simulated && cupy::has_no_runtime()) return cu::Stream{};
-  return cupy::current_stream(source.device);
+std::optional<cu::Stream> stream_for(const PoolState& state) {
+  if (state.is_simulated && cupy::has_no_runtime()) return cu::Stream{};
+  return cupy::current_stream(state.device);
 }
 
 // Whether the memory is on CuPy's current device, as far as that is known without a runtime.
-bool is_for_current_device(const Source& source) {
-  if (source.is_simulated && cupy::has_no_runtime()) return true;
+bool is_for_current_device(const PoolState& state) {
+  if (state.is_simulated && cupy::has_no_runtime()) return true;
   const std::optional<int> device = cupy::current_device();
-  return device ? *device == source.device : source.is_simulated;
+  return device ? *device == state.device : state.is_simulated;
 }
 
 enum class Serves { kOneDevice, kCurrentDevice };
 
-// CuPy's current stream, if it may be given memory of the source; nothing if Python has to find that out.
-[[gnu::always_inline]] inline std::optional<cu::Stream> cupy_stream(const Source& source, Serves serves) {
-  if (!source.core || (source.is_simulated && !cupy::may_simulate())) return std::nullopt;
-  if (serves == Serves::kOneDevice && !is_for_current_device(source)) return std::nullopt;
-  return stream_for(source);
+// CuPy's current stream, if it may be given memory of the arena; nothing if Python has to find that out.
+[[gnu::always_inline]] inline std::optional<cu::Stream> cupy_stream(const PoolState* state, Serves serves) {
+  if (state == nullptr || (state->is_simulated && !cupy::may_simulate())) return std::nullopt;
+  if (serves == Serves::kOneDevice && !is_for_current_device(*state)) return std::nullopt;
+  return stream_for(*state);
 }
 
 // Null without an exception if it is not a hit.
@@ -131,13 +127,12 @@ PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   try {
     const std::optional<Bytes> size = size_from(given);
     if (!size || !cupy::is_unhooked()) return nullptr;
-    Source source = slot.get();
-    if (source.watched == Watched::kAll) return nullptr;
-    const std::optional<cu::Stream> stream = cupy_stream(source, serves);
-    if (!stream) return nullptr;
-    Block* block = source.core->try_allocate(*size, *stream, lines::current(Framework::kCupy));
+    PoolRef state = slot.get();
+    const std::optional<cu::Stream> stream = cupy_stream(state.get(), serves);
+    if (!stream || state->watched() == Watched::kAll) return nullptr;
+    Block* block = state->core->try_allocate(*size, *stream, lines::current(Framework::kCupy));
     if (block == nullptr) return nullptr;
-    PyObject* made = cupy::new_pointer(std::move(source.core), *block, *size, source.device);
+    PyObject* made = cupy::new_pointer(std::move(state), *block);
     if (made == nullptr) PyErr_Clear();
     return made;
   } catch (const std::exception&) {  // the slow path will report it
@@ -145,31 +140,27 @@ PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   }
 }
 
-// A stream as an argument. The object's own code may raise.
-struct StreamArgument {
-  cu::Stream stream = nullptr;
-  PyObject* object = nullptr;  // null for a number, and for a default stream
-};
-
-std::optional<StreamArgument> stream_argument(PyObject* given) {
+// A request on a stream given as an object; nothing if it is none. The object's own code may raise.
+std::optional<PythonRequest> request_on_object(const Request& request, PyObject* given) {
   const std::optional<cu::Stream> stream = read_stream(given);
   if (!stream) return std::nullopt;
-  return StreamArgument{.stream = *stream, .object = is_default(*stream) ? nullptr : given};
+  PythonRequest made{.request = request, .stream_object = is_default(*stream) ? nullptr : given};
+  made.request.stream = *stream;
+  return made;
 }
 
 // Asks CuPy for the object of its current stream, which keeps the stream alive, unless it is a default stream.
-PyObject* malloc_missed_on(const Source& source, PyObject* pool, Bytes size, cu::Stream stream) {
+PyObject* malloc_missed_on(const PoolRef& state, PyObject* pool, Bytes size, cu::Stream stream) {
   py::object object;
-  StreamArgument argument{.stream = stream};
+  PythonRequest wanted{.request = {.size = size, .stream = stream, .line = lines::current(Framework::kCupy)}};
   if (!is_default(stream)) {
-    object = cupy::current_stream_object(source.device);
-    const std::optional<StreamArgument> found = stream_argument(object.ptr());
+    object = cupy::current_stream_object(state->device);
+    const std::optional<PythonRequest> found = request_on_object(wanted.request, object.ptr());
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-    if (found) argument = *found;
+    if (found) wanted = *found;
   }
-  const Wanted wanted{
-      .size = size, .stream = argument.stream, .stream_object = argument.object, .framework = Framework::kCupy};
-  return allocate_slowly(source, pool, wanted, Product::kCupyPointer);
+  wanted.product = Product::kCupyPointer;
+  return allocate_slowly(shared(state), pool, wanted);
 }
 
 // `pool` is null for the default arena.
@@ -177,9 +168,9 @@ PyObject* malloc_missed_on(const Source& source, PyObject* pool, Bytes size, cu:
   try {
     const std::optional<Bytes> size = size_from(given);
     if (size && cupy::is_unhooked()) {
-      const Source source = slot.get();
-      if (const std::optional<cu::Stream> stream = cupy_stream(source, serves)) {
-        return malloc_missed_on(source, pool, *size, *stream);
+      const PoolRef state = slot.get();
+      if (const std::optional<cu::Stream> stream = cupy_stream(state.get(), serves)) {
+        return malloc_missed_on(state, pool, *size, *stream);
       }
     }
   } catch (const std::exception&) {
@@ -204,14 +195,13 @@ PyObject* allocator_malloc(PyObject* self, PyObject* size) {
 }
 
 // In a function of its own, so that the path for a number stays short.
-[[gnu::noinline]] std::optional<Wanted> wanted_on_object(Bytes size, PyObject* given) {
-  const std::optional<StreamArgument> argument = stream_argument(given);
-  if (!argument) return std::nullopt;
-  return Wanted{.size = size, .stream = argument->stream, .stream_object = argument->object};
+[[gnu::noinline]] std::optional<PythonRequest> with_object(const Request& request, PyObject* given) {
+  return request_on_object(request, given);
 }
 
-// The arguments of allocate(); nothing if they are unusual, or wrong. Raises what the stream's own code raises.
-std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+// Adds the arguments of allocate() to a request; nothing if they are unusual, or wrong. Raises what the stream's own code raises.
+std::optional<PythonRequest> with_arguments(Request request, PyObject* const* arguments, Py_ssize_t count,
+                                            PyObject* names) {
   if (names != nullptr && PyTuple_GET_SIZE(names) > 0) {
     if (count != 1 || PyTuple_GET_SIZE(names) != 1) return std::nullopt;
     if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "stream") != 0) return std::nullopt;
@@ -220,28 +210,31 @@ std::optional<Wanted> wanted_by(PyObject* const* arguments, Py_ssize_t count, Py
   if (count < 1 || count > 2 || !PyLong_CheckExact(arguments[0])) return std::nullopt;
   const std::optional<Bytes> size = size_from(arguments[0]);
   if (!size) return std::nullopt;
-  if (count == 1) return Wanted{.size = *size};
+  request.size = *size;
+  if (count == 1) return PythonRequest{.request = request};
   PyObject* given = arguments[1];
-  if (!PyLong_CheckExact(given)) return wanted_on_object(*size, given);
+  if (!PyLong_CheckExact(given)) return with_object(request, given);
   const auto stream = PyLong_AsUnsignedLongLong(given);
   if (stream != ~0ULL || PyErr_Occurred() == nullptr) {
-    return Wanted{.size = *size, .stream = reinterpret_cast<cu::Stream>(stream)};
+    request.stream = reinterpret_cast<cu::Stream>(stream);
+    return PythonRequest{.request = request};
   }
   PyErr_Clear();
   return std::nullopt;
 }
 
 // Null without an exception if it is not a hit.
-PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
+PyObject* allocate_quickly(Slot& slot, const PythonRequest& wanted) {
   try {
-    Source source = slot.get();
-    if (!source.core || source.watched != Watched::kNone || wanted.any_stream) return nullptr;
-    const Line line = lines::current(wanted.framework);
+    PoolRef state = slot.get();
+    const Request& request = wanted.request;
+    if (!state || state->watched() != Watched::kNone || request.any_stream) return nullptr;
+    Arena& core = *state->core;
     Block* block = wanted.stream_object == nullptr
-                       ? source.core->try_allocate(wanted.size, wanted.stream, line)
-                       : source.core->try_allocate(wanted.size, wanted.stream, wanted.stream_object, line);
+                       ? core.try_allocate(request.size, request.stream, request.line)
+                       : core.try_allocate(request.size, request.stream, wanted.stream_object, request.line);
     if (block == nullptr) return nullptr;
-    PyObject* made = buffers::new_buffer(std::move(source.core), *block, wanted.size, source.device);
+    PyObject* made = buffers::new_buffer(std::move(state), *block, request.size);
     if (made == nullptr) PyErr_Clear();
     return made;
   } catch (const std::exception&) {  // the slow path will report it
@@ -249,58 +242,55 @@ PyObject* allocate_quickly(Slot& slot, const Wanted& wanted) {
   }
 }
 
-// Who asks, and for what.
-struct Client {
-  Framework framework = Framework::kNone;
-  Product product = Product::kBuffer;
-  bool any_stream = false;  // as in AllocateOptions
-};
-
 // Unusual arguments, read by a method of arena.Arena that returns (size, number of the stream, its object or None).
-[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, const Client& client) {
+[[gnu::noinline]] PyObject* allocate_parsed(PyObject* self, const py::tuple& parsed, const Request& asked,
+                                            Product product) {
   const py::int_ exact = parsed[0];
   const py::object object = parsed[2];
   const std::optional<Bytes> size = size_from(exact.ptr());
-  const auto stream = reinterpret_cast<cu::Stream>(parsed[1].cast<std::uint64_t>());
-  const Wanted wanted{.size = size.value_or(kLargestSize),
-                      .stream = stream,
-                      .stream_object = object.is_none() || is_default(stream) ? nullptr : object.ptr(),
-                      .huge_size = size ? nullptr : exact.ptr(),
-                      .framework = client.framework,
-                      .any_stream = client.any_stream};
-  return allocate_slowly(slot_of(self).get(), self, wanted, client.product);
+  Request request = asked;
+  request.size = size.value_or(kLargestSize);
+  request.stream = reinterpret_cast<cu::Stream>(parsed[1].cast<std::uint64_t>());
+  return allocate_slowly(shared(slot_of(self).get()), self,
+                         {.request = request,
+                          .stream_object = object.is_none() || is_default(request.stream) ? nullptr : object.ptr(),
+                          .huge_size = size ? nullptr : exact.ptr(),
+                          .product = product});
 }
 
 [[gnu::noinline]] PyObject* allocate_unusual(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
-                                             PyObject* names, const Client& client) {
+                                             PyObject* names, const Request& asked, Product product) {
   try {
     const auto parse = py::reinterpret_steal<py::object>(PyObject_GetAttrString(self, "_parse_request"));
     if (!parse) return nullptr;
     const auto parsed = py::reinterpret_steal<py::tuple>(
         PyObject_Vectorcall(parse.ptr(), arguments, static_cast<std::size_t>(count), names));
     if (!parsed) return nullptr;
-    return allocate_parsed(self, parsed, client);
+    return allocate_parsed(self, parsed, asked, product);
   } catch (const std::exception&) {
     raise_thrown();
     return nullptr;
   }
 }
 
+// `asked` has who asks, and whether for any stream.
 [[gnu::always_inline]] inline PyObject* allocate_buffer(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
-                                                        PyObject* names, const Client& client) {
-  std::optional<Wanted> wanted = wanted_by(arguments, count, names);
-  if (wanted) {
-    wanted->framework = client.framework;
-    wanted->any_stream = client.any_stream;
+                                                        PyObject* names, const Request& asked) {
+  if (const std::optional<PythonRequest> wanted = with_arguments(asked, arguments, count, names)) {
     if (PyObject* made = allocate_quickly(slot_of(self), *wanted)) return made;
-    return allocate_slowly(slot_of(self).get(), self, *wanted, client.product);
+    return allocate_slowly(shared(slot_of(self).get()), self, *wanted);
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  return allocate_unusual(self, arguments, count, names, client);
+  return allocate_unusual(self, arguments, count, names, asked, Product::kBuffer);
 }
 
 PyObject* allocator_allocate(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  return allocate_buffer(self, arguments, count, names, {});
+  try {
+    return allocate_buffer(self, arguments, count, names, {.line = lines::current(Framework::kNone)});
+  } catch (const std::exception&) {
+    raise_thrown();
+    return nullptr;
+  }
 }
 
 // For adapters written in Python: allocate() with the framework's name before its arguments. A stream of None means that any
@@ -313,8 +303,8 @@ PyObject* allocate_for(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   try {
     const auto name = py::cast<std::string>(py::handle(arguments[0]));
     const bool any_stream = count == 3 && arguments[2] == Py_None;
-    const Client client{.framework = lines::framework_named(name), .any_stream = any_stream};
-    return allocate_buffer(self, arguments + 1, any_stream ? 1 : count - 1, nullptr, client);
+    const Request asked{.line = lines::current(lines::framework_named(name)), .any_stream = any_stream};
+    return allocate_buffer(self, arguments + 1, any_stream ? 1 : count - 1, nullptr, asked);
   } catch (const std::exception&) {
     raise_thrown();
     return nullptr;
@@ -323,62 +313,34 @@ PyObject* allocate_for(PyObject* self, PyObject* const* arguments, Py_ssize_t co
 
 // For arena._cupy.bridge, where malloc() could not do it alone.
 PyObject* allocate_for_cupy(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  return allocate_unusual(self, arguments, count, nullptr,
-                          {.framework = Framework::kCupy, .product = Product::kCupyPointer});
-}
-
-void set_watched(PyObject* self, Watched watched) {
-  Source source = slot_of(self).get();
-  if (!source.core) return;
-  source.watched = std::max(source.watched, watched);
-  for (Slot& slot : default_slots()) {
-    if (slot.get().core == source.core) slot.set(source);
-  }
-  slot_of(self).set(source);
-  torch::set_watched(*source.core, source.watched);
-}
-
-PyObject* watch_misses(PyObject* self, PyObject*) {
-  set_watched(self, Watched::kMisses);
-  Py_RETURN_NONE;
-}
-
-PyObject* watch_all(PyObject* self, PyObject*) {
-  set_watched(self, Watched::kAll);
-  Py_RETURN_NONE;
-}
-
-PyObject* attach(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  static const char* const names[] = {"core", "device", "is_simulated", "is_auto_compact", "expects_virtual_memory",
-                                      nullptr};
-  PyObject* core = nullptr;
-  int device = 0, is_simulated = 0, is_auto_compact = 0, expects_virtual_memory = 0;
-  if (PyArg_ParseTupleAndKeywords(arguments, keywords, "O$ippp", const_cast<char**>(names), &core, &device,
-                                  &is_simulated, &is_auto_compact, &expects_virtual_memory) == 0) {
-    return nullptr;
-  }
   try {
-    slot_of(self).set({.core = py::cast<std::shared_ptr<Arena>>(py::handle(core)),
-                       .device = device,
-                       .is_simulated = is_simulated != 0,
-                       .is_auto_compact = is_auto_compact != 0,
-                       .expects_virtual_memory = expects_virtual_memory != 0});
+    const Request asked{.line = lines::current(Framework::kCupy)};
+    return allocate_unusual(self, arguments, count, nullptr, asked, Product::kCupyPointer);
+  } catch (const std::exception&) {
+    raise_thrown();
+    return nullptr;
+  }
+}
+
+PyObject* attach(PyObject* self, PyObject* state) {
+  try {
+    slot_of(self).set(py::cast<std::shared_ptr<PoolState>>(py::handle(state)));
   } catch (const py::cast_error&) {
-    PyErr_SetString(PyExc_TypeError, "_attach takes the core of an arena");
+    PyErr_SetString(PyExc_TypeError, "_attach takes a PoolState");
     return nullptr;
   }
   Py_RETURN_NONE;
 }
 
-void detach_core(PyObject* self) {
-  const Source source = slot_of(self).get();
-  if (!source.core) return;
-  slot_of(self).forget(source.core);
-  for (Slot& slot : default_slots()) slot.forget(source.core);
+void detach_state(PyObject* self) {
+  const PoolRef state = slot_of(self).get();
+  if (!state) return;
+  slot_of(self).forget(state.get());
+  for (Slot& slot : default_slots()) slot.forget(state.get());
 }
 
 PyObject* detach(PyObject* self, PyObject*) {
-  detach_core(self);
+  detach_state(self);
   Py_RETURN_NONE;
 }
 
@@ -390,7 +352,7 @@ PyObject* allocator_new(PyTypeObject* type, PyObject*, PyObject*) {
 }
 
 void allocator_dealloc(PyObject* self) {
-  detach_core(self);
+  detach_state(self);
   slot_of(self).~Slot();
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
@@ -422,15 +384,8 @@ PyObject* new_allocator_type() {
       {"_allocate_for_cupy", function_of(&allocate_for_cupy), METH_FASTCALL,
        "_allocate_for_cupy($self, size, stream, /)\n--\n\n"
        "Return memory as CuPy's MemoryPointer; as a Buffer, if CuPy's types are not as expected."},
-      {"_attach", function_of(&attach), METH_VARARGS | METH_KEYWORDS,
-       "_attach($self, core, *, device, is_simulated, is_auto_compact, expects_virtual_memory)\n--\n\n"
-       "Set where memory comes from."},
+      {"_attach", &attach, METH_O, "_attach($self, state, /)\n--\n\nGive out memory from now on."},
       {"_detach", &detach, METH_NOARGS, "_detach($self, /)\n--\n\nGive out no more memory."},
-      {"_watch_misses", &watch_misses, METH_NOARGS,
-       "_watch_misses($self, /)\n--\n\n"
-       "Call _rearm_pressure() and _fire_pressure() around each allocate(), and each malloc() that is a miss."},
-      {"_watch_all", &watch_all, METH_NOARGS,
-       "_watch_all($self, /)\n--\n\nCall _rearm_pressure() and _fire_pressure() around each request."},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&allocator_new)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(&allocator_dealloc)},
@@ -470,13 +425,13 @@ PyObject* new_malloc() {
 
 }  // namespace
 
-Source source_of(PyObject* pool) {
+std::shared_ptr<PoolState> pool_state_of(PyObject* pool) {
   if (allocator_type == nullptr || PyObject_TypeCheck(pool, allocator_type) == 0) {
     throw py::type_error("an arena.Arena is needed");
   }
-  const Source source = slot_of(pool).get();
-  if (!source.core) throw_closed();
-  return source;
+  std::shared_ptr<PoolState> state = shared(slot_of(pool).get());
+  if (!state) throw_closed();
+  return state;
 }
 
 void bind_allocator(py::module_& module) {
@@ -487,7 +442,7 @@ void bind_allocator(py::module_& module) {
   module.def(
       "set_default",
       [](std::size_t device, const py::object& allocator) {
-        if (device < default_slots().size()) default_slots()[device].set(source_of(allocator.ptr()));
+        if (device < default_slots().size()) default_slots()[device].set(pool_state_of(allocator.ptr()));
       },
       py::arg("device"), py::arg("allocator"),
       "Set the arena that arena.malloc uses for a device, until it is closed.");

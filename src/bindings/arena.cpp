@@ -27,13 +27,14 @@ cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Strea
 
 // One attempt, without moving live data. arena.Arena.allocate() does more: see slow_path.hpp.
 py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream) {
-  const AllocateOptions options{.line = lines::current(lines::Framework::kNone)};
+  const Request request{
+      .size = size, .stream = stream_from(stream), .line = lines::current(lines::Framework::kNone)};
   Block* block = nullptr;
   {
     const WithoutGil without_gil;
-    block = &arena->allocate(size, stream_from(stream), options);
+    block = &arena->allocate(request);
   }
-  PyObject* made = buffers::new_buffer(arena, *block, size, arena->device().number());
+  PyObject* made = buffers::new_buffer(std::make_shared<PoolState>(arena, PoolState::Options{}), *block, size);
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }

@@ -75,6 +75,7 @@ void bind_stats(pybind11::module_& module);
 void bind_watch(pybind11::module_& module);
 void bind_failure(pybind11::module_& module);
 void bind_arena(pybind11::module_& module);
+void bind_pool_state(pybind11::module_& module);
 void bind_slow_path(pybind11::module_& module);
 void bind_allocator(pybind11::module_& module);
 

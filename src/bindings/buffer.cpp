@@ -3,6 +3,7 @@
 #include "bindings/buffer.hpp"
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
 namespace py = pybind11;
@@ -11,11 +12,10 @@ namespace arena::buffers {
 namespace {
 
 struct BlockOwner {
-  PyObject_HEAD std::shared_ptr<Arena> core;
+  PyObject_HEAD PoolRef state;
   std::atomic<Block*> block;  // null once freed: of several threads that free it, one gets it
   std::uint64_t address;
   Bytes requested;
-  int device;
 };
 
 PyTypeObject* owner_type = nullptr;
@@ -37,9 +37,10 @@ PyObject* free_now(PyObject* self, PyObject*) {
   Block* block = owner.block.exchange(nullptr);
   if (block == nullptr) Py_RETURN_NONE;
   try {
-    if (!owner.core->try_free(*block)) {
+    Arena& core = *owner.state->core;
+    if (!core.try_free(*block)) {
       const WithoutGil without_gil;
-      owner.core->free(*block);
+      core.free(*block);
     }
   } catch (const std::exception&) {
     raise_thrown();
@@ -53,11 +54,11 @@ void dealloc(PyObject* self) {
   Block* block = owner.block.exchange(nullptr);
   // While the interpreter shuts down no thread can be waited for; the end of the process frees everything.
   if (is_finalizing()) {
-    [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(owner.core));
+    [[maybe_unused]] const auto* lost = new PoolRef(std::move(owner.state));
   } else if (block != nullptr) {
-    free_quietly(*owner.core, *block);
+    free_quietly(*owner.state->core, *block);
   }
-  owner.core.~shared_ptr();
+  std::destroy_at(&owner.state);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -65,11 +66,11 @@ void dealloc(PyObject* self) {
 
 PyObject* get_ptr(PyObject* self, void*) { return PyLong_FromUnsignedLongLong(owner_of(self).address); }
 PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromUnsignedLongLong(owner_of(self).requested); }
-PyObject* get_device(PyObject* self, void*) { return PyLong_FromLong(owner_of(self).device); }
+PyObject* get_device(PyObject* self, void*) { return PyLong_FromLong(owner_of(self).state->device); }
 PyObject* get_core(PyObject* self, void*) {
   const BlockOwner& owner = owner_of(self);
   if (owner.block.load() == nullptr) Py_RETURN_NONE;
-  return py::cast(owner.core).release().ptr();
+  return py::cast(owner.state->core).release().ptr();
 }
 
 PyTypeObject* new_owner_type() {
@@ -109,18 +110,17 @@ Block& take_block(PyObject* buffer) {
   return *block;
 }
 
-PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device) {
+PyObject* new_buffer(PoolRef state, Block& block, Bytes requested) {
   PyObject* made = buffer_type->tp_alloc(buffer_type, 0);
   if (made == nullptr) {
-    free_quietly(*core, block);
+    free_quietly(*state->core, block);
     return nullptr;
   }
   BlockOwner& owner = owner_of(made);
-  new (&owner.core) std::shared_ptr<Arena>(std::move(core));
+  std::construct_at(&owner.state, std::move(state));
   new (&owner.block) std::atomic<Block*>(&block);
   owner.address = block.address;
   owner.requested = requested;
-  owner.device = device;
   return made;
 }
 

@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "bindings/bindings.hpp"
-#include "core/arena/arena.hpp"
+#include "bindings/pool_state.hpp"
 
 namespace arena::buffers {
 
 // A block as an arena.Buffer, which owns it from now on. Null with an exception set if there is no host memory: the block is
 // given back then.
-PyObject* new_buffer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device);
+PyObject* new_buffer(PoolRef state, Block& block, Bytes requested);
 
 // The block of a live arena.Buffer, which is the caller's from now on: the buffer counts as freed.
 Block& take_block(PyObject* buffer);

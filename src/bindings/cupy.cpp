@@ -31,7 +31,7 @@ struct MemoryPointer {
 // A BaseMemory that owns a block. Programs can write CuPy's fields, so it frees by its own.
 struct BlockMemory {
   BaseMemory base;
-  std::shared_ptr<Arena> core;
+  PoolRef state;
   Block* block;
 };
 
@@ -83,7 +83,8 @@ void call_free_hooks(const char* method, const BlockMemory& memory, std::uint64_
 }
 
 // May be called while an exception is set, which must survive.
-void give_back(const BlockMemory& memory, Arena& core) {
+void give_back(const BlockMemory& memory, const PoolState& state) {
+  Arena& core = *state.core;
   if (need_not_ask()) return free_quietly(core, *memory.block);
   const py::error_scope pending;
   if (is_unhooked()) return free_quietly(core, *memory.block);
@@ -96,16 +97,16 @@ void give_back(const BlockMemory& memory, Arena& core) {
 // Like CuPy's PooledMemory: the address is 0 afterwards, and a second call does nothing.
 PyObject* free_now(PyObject* self, PyObject*) {
   auto& memory = *reinterpret_cast<BlockMemory*>(self);
-  std::shared_ptr<Arena> core;
+  PoolRef state;
 #ifdef Py_GIL_DISABLED
   Py_BEGIN_CRITICAL_SECTION(self);
 #endif
-  core.swap(memory.core);
+  std::swap(state, memory.state);
   memory.base.ptr = 0;
 #ifdef Py_GIL_DISABLED
   Py_END_CRITICAL_SECTION();
 #endif
-  if (core) give_back(memory, *core);
+  if (state) give_back(memory, *state);
   Py_RETURN_NONE;
 }
 
@@ -113,11 +114,11 @@ void dealloc(PyObject* self) {
   auto& memory = *reinterpret_cast<BlockMemory*>(self);
   // While the interpreter shuts down no code can run and no thread can be waited for; the end of the process frees everything.
   if (is_finalizing()) {
-    [[maybe_unused]] const auto* lost = new std::shared_ptr<Arena>(std::move(memory.core));
-  } else if (memory.core) {
-    give_back(memory, *memory.core);
+    [[maybe_unused]] const auto* lost = new PoolRef(std::move(memory.state));
+  } else if (memory.state) {
+    give_back(memory, *memory.state);
   }
-  memory.core.~shared_ptr();
+  std::destroy_at(&memory.state);
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -285,18 +286,18 @@ py::object current_stream_object(int device) {
 
 py::handle error_type() { return error_class.load(std::memory_order_acquire); }
 
-PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device) {
+PyObject* new_pointer(PoolRef state, Block& block) {
   const Found& cupy = *found.load(std::memory_order_acquire);
   auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
   if (made == nullptr) {
-    free_quietly(*core, block);
+    free_quietly(*state->core, block);
     return nullptr;
   }
   auto& memory = *reinterpret_cast<BlockMemory*>(made);
   memory.base.ptr = static_cast<std::intptr_t>(block.address);
-  memory.base.size = std::max(kAlignment, round_up(requested, kAlignment));
-  memory.base.device_id = device;
-  new (&memory.core) std::shared_ptr<Arena>(std::move(core));
+  memory.base.size = block.size;
+  memory.base.device_id = state->device;
+  std::construct_at(&memory.state, std::move(state));
   memory.block = &block;
   return cupy.way == Way::kWritten ? written_pointer(cupy, made) : called_pointer(cupy, made);
 }

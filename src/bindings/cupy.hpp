@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "bindings/bindings.hpp"
-#include "core/arena/arena.hpp"
+#include "bindings/pool_state.hpp"
 
 namespace arena::cupy {
 
@@ -31,6 +31,6 @@ pybind11::handle error_type();
 
 // A block as CuPy's MemoryPointer, which owns it from now on. Null with an error set when there is no host memory: the
 // block is given back then.
-PyObject* new_pointer(std::shared_ptr<Arena> core, Block& block, Bytes requested, int device);
+PyObject* new_pointer(PoolRef state, Block& block);
 
 }  // namespace arena::cupy

@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   arena::bind_watch(module);
   arena::bind_failure(module);
   arena::bind_arena(module);
+  arena::bind_pool_state(module);
   arena::bind_slow_path(module);
   arena::bind_trace(module);
   arena::buffers::bind(module);

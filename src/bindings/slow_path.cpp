@@ -7,9 +7,7 @@
 #include "bindings/buffer.hpp"
 #include "bindings/cupy.hpp"
 #include "bindings/failure.hpp"
-#include "bindings/lines.hpp"
 #include "bindings/moving.hpp"
-#include "bindings/standstill.hpp"
 #include "bindings/stream_argument.hpp"
 #include "core/arena/trimming.hpp"
 
@@ -25,42 +23,37 @@ enum class Attempt { kMayBeRepeated, kLast };
 // A request, its attempts, and what became of it. Failed attempts leave a Failure, not an exception.
 class PendingRequest {
  public:
-  PendingRequest(const Source& source, const Wanted& wanted, Product product)
-      : core_(source.core),
-        device_(source.device),
-        size_(wanted.size),
-        stream_(wanted.stream),
-        any_stream_(wanted.any_stream),
+  PendingRequest(std::shared_ptr<PoolState> state, const PythonRequest& wanted)
+      : state_(std::move(state)),
+        core_(*state_->core),
+        request_(wanted.request),
         huge_size_(py::reinterpret_borrow<py::object>(wanted.huge_size)),
-        product_(product),
-        line_(lines::current(wanted.framework)) {}
+        product_(wanted.product) {}
 
   // Keeps the owner of the stream, if there is one. False if there is not enough memory.
   bool try_first(std::shared_ptr<void> stream_owner) {
     Block* block = nullptr;
     {
       const WithoutGil without_gil;
-      if (stream_owner) core_->keep_stream(stream_, std::move(stream_owner));
-      block = try_with({.line = line_, .is_last = false, .any_stream = any_stream_});
+      if (stream_owner) core_.keep_stream(request_.stream, std::move(stream_owner));
+      state_->rearm_gauges();
+      block = try_with(Moving::kForbidden, Attempt::kMayBeRepeated);
     }
     return own(block);
   }
+  // The first attempt was made elsewhere.
+  void note_first(const Failure& failure) { failure_ = failure; }
 
   // Moves live data if that is allowed, could help, and a moment for it is found. The GIL is held while data moves.
   bool retry(const py::object& may_move, Attempt attempt) {
-    AllocateOptions options{.line = line_, .is_last = attempt == Attempt::kLast, .any_stream = any_stream_};
     const bool could_help = !may_move.is(py::handle(Py_False)) && is_compactable();
-    const std::optional<QuiescenceCheck> moment = could_help ? find_moment(*core_, may_move) : std::nullopt;
-    if (moment) {
-      options.moving = Moving::kAllowed;
-      options.is_quiescent = *moment ? &*moment : nullptr;
-      return own(try_with(options));
-    }
+    const std::optional<QuiescenceCheck> moment = could_help ? find_moment(core_, may_move) : std::nullopt;
+    if (moment) return own(try_with(Moving::kAllowed, attempt, *moment ? &*moment : nullptr));
     Block* block = nullptr;
     {
       const WithoutGil without_gil;
-      if (could_help) core_->expect_moving(Moving::kForbidden);
-      block = try_with(options);
+      if (could_help) core_.expect_moving(Moving::kForbidden);
+      block = try_with(Moving::kForbidden, attempt);
     }
     return own(block);
   }
@@ -78,13 +71,17 @@ class PendingRequest {
  private:
   bool is_compactable() {
     const WithoutGil without_gil;
-    return core_->is_compactable();
+    return core_.is_compactable();
   }
 
   // Null if the attempt failed. Touches nothing of Python.
-  Block* try_with(const AllocateOptions& options) {
+  Block* try_with(Moving moving, Attempt attempt, const QuiescenceCheck* is_quiescent = nullptr) {
+    Request request = request_;
+    request.moving = moving;
+    request.is_last = attempt == Attempt::kLast;
+    request.is_quiescent = is_quiescent;
     try {
-      return &core_->allocate(size_, stream_, options);
+      return &core_.allocate(request);
     } catch (const OutOfMemory& error) {
       failure_ = error.failure();
       return nullptr;
@@ -95,21 +92,18 @@ class PendingRequest {
   bool own(Block* block) {
     if (block == nullptr) return false;
     PyObject* made = product_ == Product::kCupyPointer && cupy::is_connected()
-                         ? cupy::new_pointer(core_, *block, size_, device_)
-                         : buffers::new_buffer(core_, *block, size_, device_);
+                         ? cupy::new_pointer(state_, *block)
+                         : buffers::new_buffer(state_, *block, request_.size);
     if (made == nullptr) throw py::error_already_set();
     made_ = py::reinterpret_steal<py::object>(made);
     return true;
   }
 
-  std::shared_ptr<Arena> core_;
-  int device_;
-  Bytes size_;
-  cu::Stream stream_;
-  bool any_stream_;
+  std::shared_ptr<PoolState> state_;
+  Arena& core_;
+  Request request_;
   py::object huge_size_;
   Product product_;
-  Line line_;
   std::optional<Failure> failure_;
   py::object made_;
 };
@@ -148,34 +142,60 @@ void make_room(Pool& pool, const std::shared_ptr<PendingRequest>& request) {
   throw py::error_already_set();
 }
 
-py::object serve(const Source& source, PyObject* known, const Wanted& wanted, Product product) {
-  if (!source.core) throw_closed();
-  Pool pool(known, *source.core);
+// After a request.
+void report_news(PoolState& state, Pool& pool) {
+  if (state.has_platform_warning()) pool.call("_warn_of_platform");
+  if (state.watched() != Watched::kNone) pool.call("_fire_pressure");
+}
+
+py::object finish(PoolState& state, Pool& pool, PendingRequest& request) {
+  py::object made = request.take();
+  if (state.watched() == Watched::kNone && !state.has_platform_warning()) return made;
+  const bool has_news = [&] {
+    const WithoutGil without_gil;
+    return state.has_news();
+  }();
+  if (has_news) report_news(state, pool);
+  return made;
+}
+
+py::object serve(const std::shared_ptr<PoolState>& state, PyObject* known, const PythonRequest& wanted) {
+  if (!state) throw_closed();
+  Pool pool(known, *state->core);
   std::shared_ptr<void> owner;
   if (wanted.stream_object != nullptr && owns_stream(wanted.stream_object)) {
     owner = keep_alive(py::reinterpret_borrow<py::object>(wanted.stream_object));
   }
-  if (source.is_auto_compact)
-    source.core->expect_moving(moving_if(is_only_thread()));  // inspecting others takes too long
-  if (source.watched != Watched::kNone) pool.call("_rearm_pressure");
-  const auto request = std::make_shared<PendingRequest>(source, wanted, product);
+  state->expect_moving();
+  const auto request = std::make_shared<PendingRequest>(state, wanted);
   if (!request->try_first(std::move(owner))) make_room(pool, request);
-  py::object made = request->take();
-  if (source.expects_virtual_memory && source.core->is_plain()) pool.call("_warn_of_platform");
-  if (source.watched != Watched::kNone) pool.call("_fire_pressure");
-  return made;
+  return finish(*state, pool, *request);
 }
 
 }  // namespace
 
-PyObject* allocate_slowly(const Source& source, PyObject* pool, const Wanted& wanted, Product product) {
+PyObject* allocate_slowly(const std::shared_ptr<PoolState>& state, PyObject* pool, const PythonRequest& wanted) {
   slow_requests.fetch_add(1, std::memory_order_relaxed);
   try {
-    return serve(source, pool, wanted, product).release().ptr();
+    return serve(state, pool, wanted).release().ptr();
   } catch (const std::exception&) {
     raise_thrown();
     return nullptr;
   }
+}
+
+Block& allocate_after_failure(PoolState& state, const Request& request, const Failure& failure) {
+  slow_requests.fetch_add(1, std::memory_order_relaxed);
+  Pool pool(nullptr, *state.core);
+  const auto pending = std::make_shared<PendingRequest>(state.shared_from_this(), PythonRequest{.request = request});
+  pending->note_first(failure);
+  make_room(pool, pending);
+  return buffers::take_block(finish(state, pool, *pending).ptr());
+}
+
+void report_news(PoolState& state) {
+  Pool pool(nullptr, *state.core);
+  report_news(state, pool);
 }
 
 void bind_slow_path(py::module_& module) {

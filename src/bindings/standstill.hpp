@@ -37,6 +37,9 @@ class Standstill {
   std::map<ThreadId, std::optional<Sleep>> threads_;
 };
 
+// How many threads the process has, at the cost of a system call and without the GIL; 0 if the system does not say.
+int thread_count();
+
 // Whether this is certainly the only thread that runs Python. Cheap. Needs the GIL.
 bool is_only_thread();
 

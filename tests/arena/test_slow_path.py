@@ -89,12 +89,18 @@ def test_a_miss_of_the_default_arena_is_one_call_too() -> None:
         del pointer
 
 
-def test_functions_for_pressure_are_the_only_python_that_a_watched_miss_runs(make: MakeArena) -> None:
-    pool = make(cap="64MiB", growth="2MiB")
-    pool.on_pressure(0.5, print)
-    _, calls = calls_of(lambda: pool.allocate(2 * MIB))
-    assert calls[0] == "allocate"
-    assert [name for name in calls if name.endswith("_pressure")] == ["_rearm_pressure", "_fire_pressure"]
+def test_a_watched_miss_runs_python_only_when_a_function_for_pressure_is_due(make: MakeArena) -> None:
+    pool, fired = make(cap="64MiB", growth="2MiB"), []
+    for of in ("reserved", "live"):
+        pool.on_pressure(0.5, lambda of=of: fired.append(of), of=of, rearm=0.25)
+    for due in (False, True, False):
+        buffer, calls = calls_of(lambda due=due: pool.allocate((40 if due else 2) * MIB))
+        assert (calls == ["allocate"]) is not due
+        assert ("_fire_pressure" in calls) is due
+        assert fired == (["reserved", "live"] if due else [])
+        fired.clear()
+        buffer.free()
+        pool.trim()
 
 
 @pytest.mark.parametrize("size", [65 * MIB, 1 << 62, 1 << 63, 1 << 64, 1 << 200])

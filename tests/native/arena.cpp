@@ -52,7 +52,7 @@ class Holder {
     const Bytes size = kSizes[chance_() % std::size(kSizes)] - chance_() % 2;
     try {
       Block* block = chance_() % 2 == 0 ? arena_.try_allocate(size, own_) : nullptr;
-      if (block == nullptr) block = &arena_.allocate(size, own_, {.line = 1});
+      if (block == nullptr) block = &arena_.allocate({.size = size, .stream = own_, .line = 1});
       held_.push_back({block, block->address, size});
       for (std::uint64_t* word : words(held_.back())) *word = seed_;
     } catch (const OutOfMemory& error) {
@@ -256,7 +256,7 @@ TEST(a_block_freed_while_its_data_is_lost_is_counted_once_and_not_reused) {
       while (!done) std::this_thread::yield();
     };
     sim.launch(stream, call);
-    CHECK_THROWS(Error, arena->allocate(54 * kMiB, nullptr, {.moving = Moving::kAllowed}));
+    CHECK_THROWS(Error, arena->allocate({.size = 54 * kMiB, .moving = Moving::kAllowed}));
     CHECK(done);
     sim.set("delay", "0");
     arena->validate();

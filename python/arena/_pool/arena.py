@@ -122,15 +122,14 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         self._recording: Recording | None = None  # the one that the environment requested
         self._recorded: dict[str, Recording] = {}  # the recording in progress, if there is one
         self._number = core.id  # in order of creation
-        self._expects_vmm = vmm and upstream is None and info.virtual_memory
-        self._warn_of_platform(stacklevel=3)
-        self._attach(
+        self._state: _core.PoolState | None = _core.PoolState(
             core,
-            device=number,
             is_simulated=driver.is_simulated,
             is_auto_compact=compact == "auto",
-            expects_virtual_memory=self._expects_vmm,
+            expects_virtual_memory=vmm and upstream is None and info.virtual_memory,
         )
+        self._warn_of_platform(stacklevel=3)
+        self._attach(self._state)
         self._watched = watch_if_enabled(self)
         remember(self)  # last: other threads may report it from now on
         record_by_environment(self)
@@ -162,10 +161,12 @@ class Arena(Shown, PoolMethods, _core.Allocator):
 
     def _warn_of_platform(self, *, stacklevel: int = 2) -> None:
         """Warn once about what the platform refuses although the device has it: addresses, or all virtual memory."""
-        core = self._core
-        if self._expects_vmm and core is not None and core.remark:
-            self._expects_vmm = not core.is_plain
-            warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=stacklevel)
+        core, state = self._core, self._state
+        if core is None or state is None or not state.expects_virtual_memory or not core.remark:
+            return
+        if core.is_plain and not state.stop_expecting_virtual_memory():
+            return  # another thread warns
+        warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=stacklevel)
 
     def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
         """Call a function with the error before a request fails; the request is tried again afterwards.
@@ -183,7 +184,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """Call a function when memory first passes that share of the cap, so that work can be shed or saved.
 
         ``of="live"`` counts what is allocated instead of what is reserved. Then every request is checked, cache hits
-        included, which takes a few microseconds. With ``rearm=0.7`` the function is called again each time the share is
+        included, which takes about a microsecond. With ``rearm=0.7`` the function is called again each time the share is
         passed after memory was below 0.7 of the cap.
 
         >>> pool = Arena(cap="64MiB", device="sim:1GiB")
@@ -195,10 +196,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """
         pressure = Pressure(share, function, of, rearm)
         self._on_pressure.append(pressure)
-        if pressure.of == "live":
-            self._watch_all()
-        else:
-            self._watch_misses()
+        state = self._state
+        if state is not None:
+            state.add_gauge(pressure.gauge)
 
     def scope(self, name: str, budget: Size | None = None) -> Scope:
         """Name a part of the program: ``with pool.scope("preprocess", budget="1GiB") as s: ...``.
@@ -245,11 +245,12 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     def reserve(self, size: Size) -> None:
         """Reserve at least ``size`` from now on, taking what is missing from the device now."""
         core, bytes_ = self._open, parse_size(size, self._total, "size")
-        self._rearm_pressure()
+        for pressure in self._on_pressure:
+            pressure.gauge.rearm_if_low(core)
         failure = core.reserve(bytes_, may_move=self._would_compact())
         if failure is not None:
             raise build_error(self, failure, self._moving_of(core, failure))
-        if self._expects_vmm and core.is_plain:
+        if core.is_plain:
             self._warn_of_platform(stacklevel=3)
         self._fire_pressure()
 
@@ -402,7 +403,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             if recording is not None:
                 recording.stop()
         finally:  # its warning may be raised as an error
-            self._core = None
+            self._core = self._state = None
             if core is not None:
                 core.close()  # does nothing if another thread has closed it
 
@@ -453,13 +454,6 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             call(functools.partial(function, failure.error(moving=self._moving_of(core, failure))))
         finally:
             self._calling.now = False
-
-    def _rearm_pressure(self) -> None:
-        """Notice which figures have fallen, before a request lets them rise."""
-        core = self._core
-        if core is not None:
-            for pressure in self._on_pressure:
-                pressure.rearm_if_low(core)
 
     def _fire_pressure(self) -> None:
         """Call the on_pressure() functions that are due, after a request."""

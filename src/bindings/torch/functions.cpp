@@ -7,13 +7,14 @@
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "bindings/arenas.hpp"
 #include "bindings/buffer.hpp"
 #include "bindings/lines.hpp"
+#include "bindings/pool_state.hpp"
+#include "bindings/slow_path.hpp"
 #include "bindings/torch/error.hpp"
 #include "bindings/torch/graphs.hpp"
 #include "core/process.hpp"
@@ -42,56 +43,40 @@ struct Python {
 };
 Python python;
 
-// An arena that PyTorch takes memory from. Never destroyed: PyTorch frees tensors while the process exits.
-struct DeviceSource {
-  Source source;
-  std::atomic<Watched> watched = Watched::kNone;  // changes when on_pressure() is called; that of `source` does not
-  std::mutex mutex;
-  std::unordered_set<cu::Stream> known;  // streams whose life was looked at
-};
-
-// One for each arena, however often it is given.
-class SourceTable {
+// The arenas that PyTorch takes memory from, each once, however often it is given. They are kept for ever: PyTorch frees
+// tensors while the process exits.
+class PoolTable {
  public:
-  DeviceSource& get(const Source& source) {
+  PoolState& keep(std::shared_ptr<PoolState> pool) {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<DeviceSource>& found = sources_[source.core.get()];
-    if (!found) {
-      found = std::make_unique<DeviceSource>();
-      found->source = source;
-      found->watched = source.watched;
-    }
-    return *found;
+    PoolState* const key = pool.get();
+    pools_.emplace(key, std::move(pool));
+    return *key;
   }
-  void set_watched(const Arena& core, Watched watched) {
+  std::vector<PoolState*> all() {
     const std::lock_guard lock(mutex_);
-    const auto it = sources_.find(&core);
-    if (it != sources_.end()) it->second->watched = watched;
-  }
-  std::vector<DeviceSource*> all() {
-    const std::lock_guard lock(mutex_);
-    std::vector<DeviceSource*> found;
-    for (const auto& [core, source] : sources_) found.push_back(source.get());
+    std::vector<PoolState*> found;
+    for (const auto& [key, pool] : pools_) found.push_back(key);
     return found;
   }
 
  private:
   std::mutex mutex_;
-  std::unordered_map<const Arena*, std::unique_ptr<DeviceSource>> sources_;
+  std::unordered_map<PoolState*, std::shared_ptr<PoolState>> pools_;
 };
-SourceTable& source_table() {
-  static auto& table = *new SourceTable;
+PoolTable& pool_table() {
+  static auto& table = *new PoolTable;
   return table;
 }
 
 // What each device uses, from its first allocation on.
-std::array<std::atomic<DeviceSource*>, kDevices> sources;
+std::array<std::atomic<PoolState*>, kDevices> pools;
 
 // What this thread uses instead: the `with arena.torch.pool(...)` blocks that it is in, innermost last.
-thread_local std::vector<DeviceSource*> entered;
+thread_local std::vector<PoolState*> entered;
 
 struct Entry {
-  DeviceSource* source = nullptr;
+  PoolState* pool = nullptr;
   Block* block = nullptr;
 };
 
@@ -159,9 +144,13 @@ auto without_gil(const Function& function) {
   throw std::runtime_error(text.empty() ? "arena: a request for memory was interrupted" : text);
 }
 
+// How often the GIL was taken.
+std::atomic<std::uint64_t> python_calls{0};
+
 // Calls Python in any thread; throws what PyTorch understands.
 template <typename Function>
 auto call_python(const Function& function) {
+  python_calls.fetch_add(1, std::memory_order_relaxed);
   if (Py_IsInitialized() == 0 || is_finalizing()) {
     throw std::runtime_error("arena: Python is shutting down, and can give PyTorch no more memory");
   }
@@ -174,81 +163,87 @@ auto call_python(const Function& function) {
   });
 }
 
-DeviceSource& source_for(int device) {
+PoolState& pool_for(int device) {
   for (auto it = entered.rbegin(); it != entered.rend(); ++it) {
-    if ((*it)->source.device == device) return **it;
+    if ((*it)->device == device) return **it;
   }
   if (device < 0 || static_cast<std::size_t>(device) >= kDevices) throw std::runtime_error("arena: no such device");
-  std::atomic<DeviceSource*>& slot = sources[static_cast<std::size_t>(device)];
-  if (DeviceSource* known = slot.load(std::memory_order_acquire)) return *known;
-  return *call_python([&]() -> DeviceSource* {
+  std::atomic<PoolState*>& slot = pools[static_cast<std::size_t>(device)];
+  if (PoolState* known = slot.load(std::memory_order_acquire)) return *known;
+  return *call_python([&]() -> PoolState* {
     const py::object pool = py::reinterpret_borrow<py::object>(python.source_of)(device);
-    DeviceSource* found = &source_table().get(source_of(pool.ptr()));
-    DeviceSource* before = nullptr;
+    PoolState* found = &pool_table().keep(pool_state_of(pool.ptr()));
+    PoolState* before = nullptr;
     return slot.compare_exchange_strong(before, found) ? found : before;
   });
 }
 
 // PyTorch's own streams are never destroyed, so they may be used at any time. Others are used only while the call that
 // names them runs, as the core does with any number.
-void look_at_stream(DeviceSource& source, cu::Stream stream) {
-  if (is_default(stream)) return;
-  {
-    const std::lock_guard lock(source.mutex);
-    if (source.known.count(stream) != 0) return;
-  }
+void look_at_stream(PoolState& pool, cu::Stream stream) {
+  if (is_default(stream) || pool.torch_streams.has(stream)) return;
   const std::optional<bool> is_pooled = call_python([&]() -> std::optional<bool> {
     const auto number = reinterpret_cast<std::uintptr_t>(stream);
-    const py::object answer = py::reinterpret_borrow<py::object>(python.is_pooled)(source.source.device, number);
+    const py::object answer = py::reinterpret_borrow<py::object>(python.is_pooled)(pool.device, number);
     return answer.is_none() ? std::nullopt : std::optional(answer.cast<bool>());
   });
   if (!is_pooled) return;
-  if (*is_pooled) without_gil([&] { source.source.core->keep_stream(stream, nullptr); });
-  const std::lock_guard lock(source.mutex);
-  source.known.insert(stream);
+  if (*is_pooled) without_gil([&] { pool.core->keep_stream(stream, nullptr); });
+  pool.torch_streams.add(stream);
 }
 
 Line line_of_caller() {
   constexpr auto kNoLine = static_cast<Line>(lines::Framework::kTorch);
   if (lines::depth.load(std::memory_order_relaxed) == 0) return kNoLine;
   if (Py_IsInitialized() == 0 || is_finalizing()) return kNoLine;
+  python_calls.fetch_add(1, std::memory_order_relaxed);
   return with_gil([] { return lines::current(lines::Framework::kTorch); });
 }
 
-// One attempt, without Python. Null if there is not enough memory, and Python may know how to make room.
-Block* try_without_python(const DeviceSource& from, Bytes size, cu::Stream stream, Line line) {
-  const Source& source = from.source;
-  if (from.watched.load(std::memory_order_relaxed) != Watched::kNone || source.expects_virtual_memory) return nullptr;
+// Threads come and go seldom, and only then is the GIL needed for it.
+void expect_moving(PoolState& pool) {
+  if (!pool.must_expect_moving() || Py_IsInitialized() == 0 || is_finalizing()) return;
+  call_python([&] { pool.expect_moving(); });
+}
+
+// After a request. Gives the block back if Python raises.
+void tell_python(PoolState& pool, Block& block) {
+  if (!pool.has_news() || Py_IsInitialized() == 0 || is_finalizing()) return;
   try {
-    return without_gil([&] { return &source.core->allocate(size, stream, {.line = line, .is_last = false}); });
-  } catch (const OutOfMemory&) {
-    return nullptr;
+    call_python([&] { report_news(pool); });
+  } catch (...) {
+    pool.core->free(block);
+    throw;
   }
 }
 
-[[gnu::noinline]] Block& allocate_missed(DeviceSource& from, Bytes size, cu::Stream stream, Line line) {
-  look_at_stream(from, stream);
-  if (Block* block = try_without_python(from, size, stream, line)) return *block;
-  return *call_python([&]() -> Block* {
-    Source source = from.source;
-    source.watched = from.watched.load(std::memory_order_relaxed);
-    const Wanted wanted{.size = size, .stream = stream, .framework = lines::Framework::kTorch};
-    const auto buffer = py::reinterpret_steal<py::object>(allocate_slowly(source, nullptr, wanted, Product::kBuffer));
-    if (!buffer) throw py::error_already_set();
-    return &buffers::take_block(buffer.ptr());
-  });
+[[gnu::noinline]] Block& allocate_missed(PoolState& pool, Request request) {
+  look_at_stream(pool, request.stream);
+  expect_moving(pool);
+  request.is_last = false;
+  std::optional<Failure> failure;
+  try {
+    return *without_gil([&] {
+      if (pool.watched() != Watched::kNone) pool.rearm_gauges();
+      Block& block = pool.core->allocate(request);
+      tell_python(pool, block);
+      return &block;
+    });
+  } catch (const OutOfMemory& error) {
+    failure = error.failure();
+  }
+  return *call_python([&] { return &allocate_after_failure(pool, request, *failure); });
 }
 
 void* allocate(std::size_t size, int device, cu::Stream stream) {
   if (size == 0) return nullptr;
-  DeviceSource& from = source_for(device);
+  PoolState& pool = pool_for(device);
   const Line line = line_of_caller();
-  graph_pools().join(*from.source.core, stream);
-  const bool may_hit = from.watched.load(std::memory_order_relaxed) != Watched::kAll;
-  Block* block = may_hit ? from.source.core->try_allocate(size, stream, line) : nullptr;
-  if (block == nullptr) block = &allocate_missed(from, size, stream, line);
+  graph_pools().join(*pool.core, stream);
+  Block* block = pool.watched() != Watched::kAll ? pool.core->try_allocate(size, stream, line) : nullptr;
+  if (block == nullptr) block = &allocate_missed(pool, {.size = size, .stream = stream, .line = line});
   void* address = reinterpret_cast<void*>(block->address);
-  blocks().add(address, {.source = &from, .block = block});
+  blocks().add(address, {.pool = &pool, .block = block});
   return address;
 }
 
@@ -257,7 +252,7 @@ void free(void* address) {
   if (blocks().is_inherited()) return;
   const std::optional<Entry> entry = blocks().take(address);
   if (!entry) return;
-  Arena& core = *entry->source->source.core;
+  Arena& core = *entry->pool->core;
   try {
     if (!core.try_free(*entry->block)) without_gil([&] { core.free(*entry->block); });
   } catch (const std::exception&) {
@@ -281,17 +276,17 @@ void record_stream(void* address, cu::Stream stream) {
     without_gil([&] { record_stream_elsewhere(address, stream); });
     return;
   }
-  look_at_stream(*entry->source, stream);
-  without_gil([&] { entry->source->source.core->record_stream(entry->block->address, stream); });
+  look_at_stream(*entry->pool, stream);
+  without_gil([&] { entry->pool->core->record_stream(entry->block->address, stream); });
 }
 
 // torch.cuda.empty_cache(). The arenas of a parent process and closed ones have nothing to give back.
 void empty_cache() {
   if (blocks().is_inherited()) return;
-  for (DeviceSource* source : source_table().all()) {
+  for (PoolState* pool : pool_table().all()) {
     without_gil([&] {
       try {
-        source->source.core->trim();
+        pool->core->trim();
       } catch (const UsageError&) {
       }
     });
@@ -304,8 +299,8 @@ void set_fraction(double fraction, int device) {
 }
 
 void begin_graph(int device, PoolId id, StreamFilter filter) {
-  const DeviceSource& from = source_for(device);
-  without_gil([&] { graph_pools().begin(id, from.source.core, std::move(filter)); });
+  const PoolState& pool = pool_for(device);
+  without_gil([&] { graph_pools().begin(id, pool.core, std::move(filter)); });
 }
 
 // PyTorch ends and releases pools in destructors, too, where nothing may be thrown.
@@ -325,8 +320,6 @@ void release_graph(PoolId id) {
 
 }  // namespace
 
-void set_watched(const Arena& core, Watched watched) { source_table().set_watched(core, watched); }
-
 void bind(py::module_& module) {
   module.def(
       "connect_torch",
@@ -339,7 +332,7 @@ void bind(py::module_& module) {
       "Set the functions that find the arena of a device, tell whether a stream is one of PyTorch's own, and set the "
       "cap to a fraction of a device.");
   module.def(
-      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&source_table().get(source_of(pool.ptr()))); },
+      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&pool_table().keep(pool_state_of(pool.ptr()))); },
       py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
   module.def(
       "leave_torch_pool",
@@ -347,6 +340,9 @@ void bind(py::module_& module) {
         if (!entered.empty()) entered.pop_back();
       },
       "Give PyTorch memory of the arena before in this thread.");
+  module.def(
+      "torch_python_calls", [] { return python_calls.load(std::memory_order_relaxed); },
+      "How often PyTorch's functions took the GIL so far.");
   module.def(
       "torch_functions",
       [] {

@@ -1,13 +1,10 @@
-// Memory for PyTorch: C functions that its CUDAPluggableAllocator calls, in any thread, with the GIL or without it. They
-// serve hits like the quick path. A miss takes the GIL only if the arena has to call Python.
+// Memory for PyTorch: C functions that its CUDAPluggableAllocator calls, in any thread, with the GIL or without it. Requests
+// are served without the GIL; it is taken only for what Python has to do: to find an arena or look at a stream for the first
+// time, to make room, and to call functions that are due.
 #pragma once
 
 #include "bindings/bindings.hpp"
-#include "bindings/slow_path.hpp"
 
 namespace arena::torch {
 void bind(pybind11::module_& module);
-
-// From now on, which requests the on_pressure() functions of an arena watch.
-void set_watched(const Arena& core, Watched watched);
 }  // namespace arena::torch

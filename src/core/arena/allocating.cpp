@@ -9,20 +9,18 @@
 namespace arena {
 
 // The legacy stream is the only one that cannot be captured, and whose CUstream cannot be reused for another stream.
-Lookup Arena::look_up(Bytes size, cu::Stream stream, Line line) const {
-  if (stream != nullptr && stream != cu::legacy_stream()) return look_up_stream(size, stream, line);
+Lookup Arena::look_up(Bytes size, cu::Stream stream) const {
+  if (stream != nullptr && stream != cu::legacy_stream()) return look_up_stream(size, stream);
   const StreamKey key{cu::legacy_stream(), 0};
   const Bytes rounded = block_size(size);
   StreamCache* cache = heap_.caches.find(key);
-  return {.size = size,
-          .rounded = rounded,
-          .stream = key,
+  return {.rounded = rounded,
+          .key = key,
           .cache = cache,
-          .line = line,
           .may_be_cached = cache != nullptr && cache->may_have(rounded)};
 }
 
-Lookup Arena::look_up_stream(Bytes size, cu::Stream stream, Line line) const {
+Lookup Arena::look_up_stream(Bytes size, cu::Stream stream) const {
   StreamKey key = is_default(stream) ? default_key(stream) : StreamKey{stream, 0};
   StreamCache* cache = heap_.caches.find(key);
   if (cache == nullptr && !is_default(stream)) {
@@ -31,22 +29,20 @@ Lookup Arena::look_up_stream(Bytes size, cu::Stream stream, Line line) const {
   }
   const std::optional<std::uint64_t> capture = heap_.device.capture_of(stream);
   const Bytes rounded = block_size(size);
-  return {.size = size,
-          .rounded = rounded,
-          .stream = key,
+  return {.rounded = rounded,
+          .key = key,
           .cache = cache,
-          .line = line,
           .may_be_cached = !capture && cache != nullptr && cache->may_have(rounded),
           .capture = capture};
 }
 
 bool Arena::is_in_scope() const { return current_scope(heap_.id) != nullptr || current_graph(heap_.id) != nullptr; }
 
-Block* Arena::take_from_cache(const Lookup& lookup) {
+Block* Arena::take_from_cache(const Lookup& lookup, Bytes size, Line line) {
   if (!lookup.may_be_cached || (is_any_entered() && is_in_scope())) return nullptr;
   ThreadCounters* counters = heap_.tracker.find();
   if (counters == nullptr) return nullptr;
-  return lookup.cache->take(lookup.stream, lookup.size, lookup.rounded, lookup.line, *counters);
+  return lookup.cache->take(lookup.key, size, lookup.rounded, line, *counters);
 }
 
 bool Arena::give_to_cache(Block& block) {
@@ -54,49 +50,41 @@ bool Arena::give_to_cache(Block& block) {
   return counters != nullptr && block.cache->give(block, *counters);
 }
 
-Request Arena::request(const Lookup& lookup, AllocateOptions options) {
-  Request request{.size = lookup.size,
-                  .rounded = lookup.rounded,
-                  .line = lookup.line,
-                  .moving = options.moving,
-                  .capture = lookup.capture,
-                  .is_last = options.is_last,
-                  .any_stream = options.any_stream,
-                  .is_quiescent = options.is_quiescent};
-  if (lookup.cache != nullptr && lookup.cache->serves(lookup.stream)) {
-    request.cache = lookup.cache;
-    request.stream = lookup.cache->index();
+HeapRequest Arena::resolve(const Request& asked, const Lookup& lookup) {
+  HeapRequest request{asked, lookup};
+  if (lookup.cache != nullptr && lookup.cache->serves(lookup.key)) {
+    request.index = lookup.cache->index();
   } else {
     Streams& streams = heap_.streams;
-    request.stream = streams.index(lookup.stream);
-    const StreamKey key = streams.key(request.stream);
-    const std::uint64_t mark = streams.next_mark(request.stream);
-    request.cache = &heap_.caches.of(request.stream, key, mark, streams.owner(request.stream));
+    request.index = streams.index(lookup.key);
+    const StreamKey key = streams.key(request.index);
+    const std::uint64_t mark = streams.next_mark(request.index);
+    request.cache = &heap_.caches.of(request.index, key, mark, streams.owner(request.index));
   }
   if (is_any_entered()) {
     request.scope = current_scope(heap_.id);
     request.graph = current_graph(heap_.id);
   }
-  if (lookup.stream.stream != cu::legacy_stream()) note_capture(request);
+  if (lookup.key.stream != cu::legacy_stream()) note_capture(request);
   // Cached blocks have neither a scope nor a graph, and are ready for their own stream only.
-  request.may_be_cached = lookup.may_be_cached && !request.scope && !request.graph && !request.any_stream;
+  request.may_be_cached &= !request.scope && !request.graph && !request.any_stream;
   return request;
 }
 
-Block& Arena::allocate(Bytes size, cu::Stream stream, AllocateOptions options) {
+Block& Arena::allocate(const Request& request) {
   check_process();
-  const Lookup lookup = look_up(size, stream, options.line);
-  if (!options.any_stream) {
-    if (Block* block = take_from_cache(lookup)) return *block;
+  const Lookup lookup = look_up(request.size, request.stream);
+  if (!request.any_stream) {
+    if (Block* block = take_from_cache(lookup, request.size, request.line)) return *block;
   }
-  return allocate_with_lock(lookup, options);
+  return allocate_with_lock(request, lookup);
 }
 
-Block& Arena::allocate_with_lock(const Lookup& lookup, AllocateOptions options) {
+Block& Arena::allocate_with_lock(const Request& asked, const Lookup& lookup) {
   Lock held = lock();
   if (heap_.watch) sample_before(heap_, Watch::Trend::kRising);
   if (heap_.streams.too_many()) drop_idle_streams(held);
-  const Request request = this->request(lookup, options);
+  const HeapRequest request = resolve(asked, lookup);
   if (request.scope) check_budget(heap_, request, held);
   if (request.graph) {
     if (Block* block = heap_.take_from_graph(request)) return *block;
@@ -104,7 +92,7 @@ Block& Arena::allocate_with_lock(const Lookup& lookup, AllocateOptions options) 
   if (!request.capture) {
     if (Block* block = heap_.take(request)) return *block;
   }
-  const Streams::ActiveCall active(heap_.streams, request.stream);
+  const Streams::ActiveCall active(heap_.streams, request.index);
   Block& block = Ladder(heap_, request, held).climb();
   // Memory that could not be released when the cap was lowered may be idle now.
   if (heap_.is_over_limit()) ignore_errors([&] { trim_over_limit(heap_, held); });
@@ -116,10 +104,10 @@ Block& Arena::allocate_with_lock(const Lookup& lookup, AllocateOptions options) 
 // A stream without a cache takes the slow path, where its owner may be kept.
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return nullptr;
-  const Lookup lookup = look_up(size, stream, line);
+  const Lookup lookup = look_up(size, stream);
   if (lookup.cache == nullptr) return nullptr;
-  if (Block* block = take_from_cache(lookup)) return block;
-  return try_allocate_with_lock(lookup);
+  if (Block* block = take_from_cache(lookup, size, line)) return block;
+  return try_allocate_with_lock(size, stream, line, lookup);
 }
 
 // Because its owner is kept, the CUstream is known to be the same stream.
@@ -127,18 +115,18 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, const void* owner, Lin
   if (is_inherited()) return nullptr;
   const StreamCache* cache = heap_.caches.find({stream, 0});
   if (cache == nullptr || !cache->is_owned_by(owner)) return nullptr;
-  const Lookup lookup = look_up(size, stream, line);
+  const Lookup lookup = look_up(size, stream);
   if (lookup.cache != cache) return nullptr;
-  if (Block* block = take_from_cache(lookup)) return block;
-  return try_allocate_with_lock(lookup);
+  if (Block* block = take_from_cache(lookup, size, line)) return block;
+  return try_allocate_with_lock(size, stream, line, lookup);
 }
 
-Block* Arena::try_allocate_with_lock(const Lookup& lookup) {
+Block* Arena::try_allocate_with_lock(Bytes size, cu::Stream stream, Line line, const Lookup& lookup) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || lookup.capture || heap_.is_over_limit() || heap_.streams.too_many()) return nullptr;
-  if (!lookup.cache->serves(lookup.stream)) return nullptr;  // the stream was dropped since it was looked up
+  if (!lookup.cache->serves(lookup.key)) return nullptr;  // the stream was dropped since it was looked up
   if (heap_.watch) sample_before(heap_, Watch::Trend::kRising);
-  const Request request = this->request(lookup, {});
+  const HeapRequest request = resolve({.size = size, .stream = stream, .line = line}, lookup);
   if (request.scope && request.scope->exceeded_by(request.rounded) != nullptr) return nullptr;
   if (request.graph) {
     if (Block* block = heap_.take_from_graph(request)) return block;

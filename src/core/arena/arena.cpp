@@ -184,7 +184,7 @@ void Arena::reserve(Bytes size, Moving moving) {
 }
 
 void Arena::reserve(Bytes size, Moving moving, Lock& held) {
-  const Request request{.size = size, .rounded = round_up(size, kAlignment), .moving = moving};
+  const HeapRequest request{{.size = size, .moving = moving}, {.rounded = block_size(size)}};
   Limits& limits = heap_.limits;
   limits.ask_before_growing(request, held);
   check_still_open(heap_, held);

@@ -25,19 +25,6 @@
 
 namespace arena {
 
-// Fits into two registers.
-struct AllocateOptions {
-  // Called right before live data is moved; null: no need to check.
-  const QuiescenceCheck* is_quiescent = nullptr;
-  Line line = 0;
-  // Allow it only if no thread gives the device work during the call.
-  Moving moving = Moving::kForbidden;
-  bool is_last = true;  // if the request fails, it counts as a failure: the caller does not try again
-  // The caller does not know which streams will use the memory. No work of any stream is pending on it when it is given
-  // out, and after the free it is not reused before all streams have done the work that they had then.
-  bool any_stream = false;
-};
-
 class Arena {
  public:
   Arena(std::shared_ptr<const Driver> driver, int device, ArenaSettings settings);
@@ -46,8 +33,9 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Throws OutOfMemory. The stream must live until the call returns; it is not used afterwards, unless it is kept.
-  Block& allocate(Bytes size, cu::Stream stream, AllocateOptions options = {});
+  // Throws OutOfMemory.
+  Block& allocate(const Request& request);
+  Block& allocate(Bytes size, cu::Stream stream) { return allocate({.size = size, .stream = stream}); }
   void free(Block& block);
   // Throws UsageError for an address that is not a live block's.
   void free(std::uint64_t address);
@@ -145,21 +133,21 @@ class Arena {
   Lock lock(When when = When::kOpen) const;
 
   // The fast path: a stream's cache, without the lock.
-  Lookup look_up(Bytes size, cu::Stream stream, Line line) const;
-  [[gnu::noinline]] Lookup look_up_stream(Bytes size, cu::Stream stream, Line line) const;
+  Lookup look_up(Bytes size, cu::Stream stream) const;
+  [[gnu::noinline]] Lookup look_up_stream(Bytes size, cu::Stream stream) const;
   bool is_in_scope() const;
-  Block* take_from_cache(const Lookup& lookup);
+  Block* take_from_cache(const Lookup& lookup, Bytes size, Line line);
   bool give_to_cache(Block& block);
   // The slow path, in functions of its own to keep the fast path short.
-  [[gnu::noinline]] Block& allocate_with_lock(const Lookup& lookup, AllocateOptions options);
-  [[gnu::noinline]] Block* try_allocate_with_lock(const Lookup& lookup);
+  [[gnu::noinline]] Block& allocate_with_lock(const Request& request, const Lookup& lookup);
+  [[gnu::noinline]] Block* try_allocate_with_lock(Bytes size, cu::Stream stream, Line line, const Lookup& lookup);
   [[gnu::noinline]] void free_with_lock(Block& block);
   [[gnu::noinline]] bool try_free_with_lock(Block& block);
   void give(Block& block, Lock& held);
   bool waits_when_freed(const Block& block) const;
 
-  Request request(const Lookup& lookup, AllocateOptions options);
-  void note_capture(Request& request);
+  HeapRequest resolve(const Request& request, const Lookup& lookup);
+  void note_capture(HeapRequest& request);
   Block& block_at(std::uint64_t address);
   void reserve(Bytes size, Moving moving, Lock& lock);
   [[gnu::noinline]] void drop_idle_streams(Lock& lock);

@@ -19,7 +19,7 @@ Verdict why_full(const Heap& heap, Bytes rounded) {
   const Bytes left = most * granule > heap.reserved() ? most * granule - heap.reserved() : 0;
   if (backing.in_transit() > 0) return kInTransit;
   if (heap.is_plain && heap.reserved() - running_counts(heap).live + left >= rounded) return kFragmented;
-  const std::optional<Place> place = heap.gaps.find(block_size(rounded));  // reserve() does not limit the size
+  const std::optional<Place> place = heap.gaps.find(rounded);
   const Granules fixed = backing.touched() + backing.pinned();
   if (!heap.is_plain && !place && fixed + backing.span_of(0, rounded).count() <= most) return kTooFewAddresses;
   if (backing.pinned() > 0 && place && backing.touched() + place->new_granules <= most) return kPinned;
@@ -28,7 +28,7 @@ Verdict why_full(const Heap& heap, Bytes rounded) {
 }
 
 // The largest request that an empty arena could serve, within the budgets of the scopes.
-Bytes most_for(const Heap& heap, const Request& request) {
+Bytes most_for(const Heap& heap, const HeapRequest& request) {
   const Bytes total = heap.device.total(), cap = heap.settings.cap;
   const Bytes device = heap.settings.upstream ? cap : total - std::min(total, heap.settings.headroom);
   const Bytes most = round_down(std::min(cap, device), heap.backing->granule());
@@ -43,16 +43,16 @@ BudgetUse use_of(const Heap& heap, const Scope& scope) {
   return use;
 }
 
-void count_failure(Heap& heap, const Request& request) {
+void count_failure(Heap& heap, const HeapRequest& request) {
   ++heap.failures;
   if (!heap.events.is_on()) return;
-  heap.events.emit({.kind = EventKind::kFailure, .size = request.size, .stream = request.stream, .line = request.line});
+  heap.events.emit({.kind = EventKind::kFailure, .size = request.size, .stream = request.index, .line = request.line});
 }
 
 }  // namespace
 
 // Everything in the error is from one moment: the lock is held from the figures to the snapshot.
-void fail(Heap& heap, const Request& request, Lock& lock, const Reason& reason) {
+void fail(Heap& heap, const HeapRequest& request, Lock& lock, const Reason& reason) {
   heap.limits.ask_device(request, lock);
   const Verdict verdict = reason.verdict ? *reason.verdict : why_full(heap, request.rounded);
   heap.note_peak();
@@ -86,7 +86,7 @@ void fail(Heap& heap, const Request& request, Lock& lock, const Reason& reason) 
        .snapshot = std::move(snapshot)});
 }
 
-void check_budget(Heap& heap, const Request& request, Lock& lock) {
+void check_budget(Heap& heap, const HeapRequest& request, Lock& lock) {
   const Scope* scope = request.scope->exceeded_by(request.rounded);
   if (scope == nullptr) return;
   const Bytes left = round_down(request.scope->left_in_all(), kAlignment);

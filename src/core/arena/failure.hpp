@@ -17,8 +17,8 @@ struct Reason {
 };
 
 // Throws OutOfMemory.
-[[noreturn]] void fail(Heap& heap, const Request& request, Lock& lock, const Reason& reason = {});
+[[noreturn]] void fail(Heap& heap, const HeapRequest& request, Lock& lock, const Reason& reason = {});
 // Fails if the request would exceed the budget of its scope or of one around it.
-void check_budget(Heap& heap, const Request& request, Lock& lock);
+void check_budget(Heap& heap, const HeapRequest& request, Lock& lock);
 
 }  // namespace arena

@@ -8,15 +8,15 @@ namespace arena {
 
 // A request on a stream that is being captured belongs to a graph: the one that its thread entered, or the unclaimed
 // one.
-void Arena::note_capture(Request& request) {
+void Arena::note_capture(HeapRequest& request) {
   Streams& streams = heap_.streams;
   if (!request.capture) {
-    streams.note_capture(request.stream, nullptr);
-    const Streams::ActiveCall active(streams, request.stream);
-    if (!streams.wants_event(request.stream)) return;
+    streams.note_capture(request.index, nullptr);
+    const Streams::ActiveCall active(streams, request.index);
+    if (!streams.wants_event(request.index)) return;
     ignore_errors([&] {
       const RelaxedCapture relaxed(heap_.device);
-      streams.record_wanted_event(request.stream);
+      streams.record_wanted_event(request.index);
     });
     return;
   }
@@ -24,7 +24,7 @@ void Arena::note_capture(Request& request) {
     if (!heap_.unclaimed) heap_.unclaimed = heap_.graphs.emplace_back(std::make_shared<GraphMemory>());
     request.graph = heap_.unclaimed;
   }
-  streams.note_capture(request.stream, request.graph.get());
+  streams.note_capture(request.index, request.graph.get());
 }
 
 // Polls now, because nothing can be polled during the capture, and it can use idle memory. Polling the whole context

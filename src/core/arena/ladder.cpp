@@ -68,7 +68,7 @@ Block* Ladder::try_steps() {
                   .place = heap_.best_place(request_.rounded),
                   .may_alias = request_.moving == Moving::kForbidden && !heap_.moves};
     // Upstream may hand out memory that this stream still uses, but no other.
-    if (heap_.settings.upstream) demand.used.add(heap_.streams.mark(request_.stream));
+    if (heap_.settings.upstream) demand.used.add(heap_.streams.mark(request_.index));
     if (request_.capture) return &take_in_capture(demand);
     const MayUnmap may_unmap = [this, known = std::optional<bool>()]() mutable {
       if (!known) known = !heap_.streams.any_capturing();
@@ -99,7 +99,7 @@ Block* Ladder::try_steps() {
 }
 
 Block* Ladder::try_without_moving() {
-  Request request = request_;
+  HeapRequest request = request_;
   request.moving = Moving::kForbidden;
   request.is_quiescent = nullptr;
   heap_.moves.store(false, std::memory_order_relaxed);
@@ -220,7 +220,7 @@ bool Ladder::wait_for_last_users(Offset offset) {
     if (!wait_for_device(heap_, lock_)) fail(heap_, request_, lock_, {.verdict = Verdict::kCapturing});
     return false;
   }
-  if (heap_.streams.wait_on_device(request_.stream, marks)) {
+  if (heap_.streams.wait_on_device(request_.index, marks)) {
     heap_.allow_more_records();
     return true;
   }

@@ -13,7 +13,7 @@ namespace arena {
 
 class Ladder {
  public:
-  Ladder(Heap& heap, const Request& request, Lock& lock) : heap_(heap), request_(request), lock_(lock) {}
+  Ladder(Heap& heap, const HeapRequest& request, Lock& lock) : heap_(heap), request_(request), lock_(lock) {}
 
   // Throws OutOfMemory. May release and retake the lock.
   Block& climb();
@@ -50,7 +50,7 @@ class Ladder {
   bool must_wait(Offset offset) const { return heap_.must_wait(request_, offset); }
 
   Heap& heap_;
-  const Request& request_;
+  const HeapRequest& request_;
   Lock& lock_;
 };
 

@@ -34,7 +34,7 @@ void Arena::compact(const QuiescenceCheck& is_quiescent) {
   Lock held = lock();
   constexpr const char* kCaptured = "a stream is being captured: nothing can be moved until the capture ends";
   if (heap_.streams.any_capturing()) throw UsageError(kCaptured);
-  heap_.limits.ask_before_growing(Request{}, held);
+  heap_.limits.ask_before_growing(HeapRequest{}, held);
   check_still_open(heap_, held);
   if (heap_.events.is_on()) heap_.events.emit({.kind = EventKind::kCompact});
   const RelaxedCapture relaxed(heap_.device);

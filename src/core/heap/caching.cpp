@@ -10,7 +10,7 @@ constexpr Bytes kMuchRoom = 8;  // there is much room while at most 1/8 of the c
 
 }  // namespace
 
-Block* Heap::take_cached(const Request& request) {
+Block* Heap::take_cached(const HeapRequest& request) {
   if (!request.may_be_cached) return nullptr;
   Block* block = nullptr;
   {

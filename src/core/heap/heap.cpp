@@ -65,7 +65,7 @@ bool Heap::fall_back(const DriverError& error, Lock& lock) {
   return true;
 }
 
-bool Heap::must_wait(const Request& request, Offset offset) const {
+bool Heap::must_wait(const HeapRequest& request, Offset offset) const {
   return backing->must_wait(request.user(), backing->span_of(offset, request.rounded), gaps.marks_at(offset));
 }
 
@@ -84,7 +84,7 @@ bool Heap::is_wasteful(const Place& place, Span span) const {
   return backing->is_wasteful(span, cap());
 }
 
-std::optional<Place> Heap::find_hit(const Request& request) const {
+std::optional<Place> Heap::find_hit(const HeapRequest& request) const {
   std::optional<Place> place = gaps.find(request.rounded);
   if (!place) return std::nullopt;
   const bool may_do_better = place->new_granules > 0 && is_scarce(request.rounded);
@@ -98,7 +98,7 @@ std::optional<Place> Heap::find_hit(const Request& request) const {
 
 // Caches are flushed before a new granule is touched. While there is much room, small blocks stay cached until the
 // driver must be asked for more.
-Block* Heap::take(const Request& request) {
+Block* Heap::take(const HeapRequest& request) {
   Block* block = take_cached(request);
   if (block == nullptr) {
     std::optional<Place> place = find_hit(request);
@@ -112,26 +112,26 @@ Block* Heap::take(const Request& request) {
   return block;
 }
 
-Block& Heap::take_at(Offset offset, const Request& request) {
+Block& Heap::take_at(Offset offset, const HeapRequest& request) {
   if (!gaps.take(offset, request.rounded)) ++splits;
   return new_block(offset, request);
 }
 
-Block* Heap::take_from_graph(const Request& request) {
+Block* Heap::take_from_graph(const HeapRequest& request) {
   const std::optional<GraphMemory::Taken> taken =
-      request.graph->take(request.rounded, {request.stream, request.capture.value_or(0)});
+      request.graph->take(request.rounded, {request.index, request.capture.value_or(0)});
   if (!taken) return nullptr;
   ++hits;
   return &new_block(taken->offset, request, taken->chunk);
 }
 
-Block& Heap::new_block(Offset offset, const Request& request, Offset chunk) {
+Block& Heap::new_block(Offset offset, const HeapRequest& request, Offset chunk) {
   if (chunk == kNoChunk) backing->touch(backing->span_of(offset, request.rounded));
   Block& block = blocks.add(backing->address_of(offset));
   block.offset = offset;
   block.size = request.rounded;
-  block.stream = request.stream;
-  block.cu_stream = streams.stream(request.stream);
+  block.stream = request.index;
+  block.cu_stream = streams.stream(request.index);
   block.cache = request.cache;
   block.cacheable = !request.scope && !request.graph && !request.any_stream;
   if (request.any_stream) block.others.push_back(Streams::kAllStreams);
@@ -145,7 +145,7 @@ Block& Heap::new_block(Offset offset, const Request& request, Offset chunk) {
 }
 
 // Makes a block live.
-void Heap::start(Block& block, const Request& request, Origin origin) {
+void Heap::start(Block& block, const HeapRequest& request, Origin origin) {
   StreamCache& cache = *request.cache;
   ThreadCounters& counters = tracker.of_this_thread();
   Block* evicted = nullptr;
@@ -172,7 +172,7 @@ void Heap::start(Block& block, const Request& request, Origin origin) {
     events.emit({.kind = EventKind::kAllocate,
                  .block = block.serial,
                  .size = request.size,
-                 .stream = request.stream,
+                 .stream = request.index,
                  .line = request.line});
   }
   check_if_validating();
@@ -180,7 +180,7 @@ void Heap::start(Block& block, const Request& request, Origin origin) {
 
 // If the block is not in a chunk of the graph yet, its place becomes a new chunk. If the graph was released since the
 // request was made, the block becomes an ordinary one.
-void Heap::add_to_graph(Block& block, const Request& request, Offset chunk) {
+void Heap::add_to_graph(Block& block, const HeapRequest& request, Offset chunk) {
   if (std::find(graphs.begin(), graphs.end(), request.graph) == graphs.end()) {
     block.others.push_back(Streams::kAllStreams);
     return;

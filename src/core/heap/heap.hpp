@@ -36,11 +36,11 @@ class Heap {
 
   // A hit, without the driver's help: a block from the stream's cache, or from a backed gap that the stream need not
   // wait for. Null if there is none.
-  Block* take(const Request& request);
+  Block* take(const HeapRequest& request);
   // A block at a backed place in a gap.
-  Block& take_at(Offset offset, const Request& request);
+  Block& take_at(Offset offset, const HeapRequest& request);
   // A block from memory that the same stream freed in the same capture: the graph runs its work in that order.
-  Block* take_from_graph(const Request& request);
+  Block* take_from_graph(const HeapRequest& request);
   // Frees a block.
   void give(Block& block);
   // The graph will not be launched again: its memory becomes ordinary memory once everything that runs now is done, and
@@ -50,7 +50,7 @@ class Heap {
   // The place for a request that leaves the most for later ones, backed or not.
   std::optional<Place> best_place(Bytes rounded) const;
   bool is_wasteful(const Place& place, Span span) const;  // see Backing; false if data may be moved
-  bool must_wait(const Request& request, Offset offset) const;
+  bool must_wait(const HeapRequest& request, Offset offset) const;
   // Whether any stream may use the block.
   bool is_used_by_all(const Block& block) const {
     return !block.others.empty() && block.others.front() == Streams::kAllStreams;
@@ -126,12 +126,12 @@ class Heap {
   BackingPlan plan_backing() const;
   std::unique_ptr<Backing> make_backing();
   bool is_scarce(Bytes rounded) const;  // memory is scarce for such a request, and data may not be moved
-  std::optional<Place> find_hit(const Request& request) const;
-  Block* take_cached(const Request& request);
+  std::optional<Place> find_hit(const HeapRequest& request) const;
+  Block* take_cached(const HeapRequest& request);
   // In a chunk of its graph; without a chunk, at a place that was just taken.
-  Block& new_block(Offset offset, const Request& request, Offset chunk = kNoChunk);
-  void start(Block& block, const Request& request, Origin origin);
-  void add_to_graph(Block& block, const Request& request, Offset chunk);
+  Block& new_block(Offset offset, const HeapRequest& request, Offset chunk = kNoChunk);
+  void start(Block& block, const HeapRequest& request, Origin origin);
+  void add_to_graph(Block& block, const HeapRequest& request, Offset chunk);
   bool try_cache(Block& block);
   bool flush_cache(StreamCache& cache, StreamCache::Which which = StreamCache::Which::kAll);
   Mark mark_of(Block& block);

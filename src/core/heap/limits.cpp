@@ -53,11 +53,11 @@ void Limits::ask_device(Lock& lock) {
   ignore_errors([&] { ask_device_or_throw(lock); });
 }
 
-void Limits::ask_device(const Request& request, Lock& lock) {
+void Limits::ask_device(const HeapRequest& request, Lock& lock) {
   if (!std::exchange(request.has_asked_device, true)) ask_device(lock);
 }
 
-void Limits::ask_before_growing(const Request& request, Lock& lock) {
+void Limits::ask_before_growing(const HeapRequest& request, Lock& lock) {
   if (settings_.headroom > 0 && !std::exchange(request.has_asked_device, true)) ask_device_or_throw(lock);
 }
 

@@ -34,8 +34,8 @@ class Limits {
   // they ask once per request. `ask_before_growing` asks only if there is a headroom, and throws, because that must
   // stay free.
   void ask_device(Lock& lock);
-  void ask_device(const Request& request, Lock& lock);
-  void ask_before_growing(const Request& request, Lock& lock);
+  void ask_device(const HeapRequest& request, Lock& lock);
+  void ask_before_growing(const HeapRequest& request, Lock& lock);
 
  private:
   Bytes taken() const;  // from the device: reserved without incoming memory

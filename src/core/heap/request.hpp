@@ -1,4 +1,11 @@
-// What a request asks for: Lookup is known without the arena's lock, Request with it.
+// What is asked for, and what the arena finds out about it.
+//
+//   Request      what a caller asks for; nothing in it changes while it is served
+//   Lookup       what is known of it without the arena's lock: enough for a hit in a cache
+//   HeapRequest  both, and what is known with the lock; the heap and the ladder work on it
+//
+// Backing's Demand and Gaps' Place are other ideas, and know nothing of requests: a Demand is one attempt to find physical
+// memory (the ladder makes a new one in every round), and a Place is where a gap can be taken.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +24,36 @@ namespace arena {
 // data is moved.
 using QuiescenceCheck = std::function<bool()>;
 
-struct Lookup {
+struct Request {
   Bytes size = 0;
-  Bytes rounded = 0;
-  StreamKey stream = {};
-  StreamCache* cache = nullptr;  // of the stream, as a hint; null if there is none
+  cu::Stream stream = nullptr;  // must live until the call returns; not used afterwards, unless it is kept
   Line line = 0;
+  // Allow it only if no thread gives the device work during the call.
+  Moving moving = Moving::kForbidden;
+  bool is_last = true;  // if the request fails, it counts as a failure: the caller does not try again
+  // The caller does not know which streams will use the memory. No work of any stream is pending on it when it is given
+  // out, and after the free it is not reused before all streams have done the work that they had then.
+  bool any_stream = false;
+  // Called right before live data is moved; null: no need to check.
+  const QuiescenceCheck* is_quiescent = nullptr;
+};
+
+struct Lookup {
+  Bytes rounded = 0;  // the size of the block
+  StreamKey key = {};
+  StreamCache* cache = nullptr;               // of the stream, as a hint; null if there is none
   bool may_be_cached = false;                 // the cache may have a block of this size
   std::optional<std::uint64_t> capture = {};  // that the stream is in
 };
 
-struct Request {
-  Bytes size = 0;
-  Bytes rounded = 0;
-  StreamIndex stream = 0;
-  StreamCache* cache = nullptr;
+struct HeapRequest : Request, Lookup {
+  StreamIndex index = 0;  // of the stream
   std::shared_ptr<Scope> scope = {};
   std::shared_ptr<GraphMemory> graph = {};  // that it allocates for
-  Line line = 0;
-  Moving moving = Moving::kForbidden;
-  bool may_be_cached = false;
-  std::optional<std::uint64_t> capture = {};
-  bool is_last = true;                            // the caller does not try again if this fails
-  bool any_stream = false;                        // the streams that will use the memory are not known
-  const QuiescenceCheck* is_quiescent = nullptr;  // null: no need to check
-  mutable bool has_asked_device = false;          // how much it has left
+  mutable bool has_asked_device = false;    // how much it has left
 
   // The stream that the memory must be ready for. A graph may be launched in any stream.
-  StreamIndex user() const { return capture || any_stream ? Streams::kNoStream : stream; }
+  StreamIndex user() const { return capture || any_stream ? Streams::kNoStream : index; }
 };
 
 }  // namespace arena
