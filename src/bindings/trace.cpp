@@ -6,7 +6,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "bindings/bindings.hpp"
@@ -18,6 +17,7 @@
 #include "trace/replay.hpp"
 #include "trace/rmm_rows.hpp"
 #include "trace/text_rows.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace py = pybind11;
 
@@ -91,6 +91,12 @@ py::list samples_of(const Replay& replay) {
     rows.append(py::make_tuple(sample.event, sample.time, sample.stats));
   }
   return rows;
+}
+
+py::list steps_of(TextRows& rows) {
+  py::list found;
+  for (const TextRows::Step& step : rows.take_steps()) found.append(py::make_tuple(step.event, step.label));
+  return found;
 }
 
 constexpr const char* kReadText =
@@ -167,7 +173,8 @@ void bind_trace(py::module_& module) {
       .def("read", &read_text<TextRows>, py::arg("data"), py::arg("at"), py::arg("number"), kReadText)
       .def("allocate", &TextRows::allocate, py::arg("row"), py::arg("block"), py::arg("size"), py::arg("stream"),
            "Append an allocation.")
-      .def("free", &TextRows::free, py::arg("row"), py::arg("block"), "Append a free.");
+      .def("free", &TextRows::free, py::arg("row"), py::arg("block"), "Append a free.")
+      .def("take_steps", &steps_of, "(next event, label) of the steps that were read since the last call.");
   py::class_<RmmRows>(module, "RmmRows", "Reads the rows of RMM's log.")
       .def(py::init<std::shared_ptr<Trace>>(), py::arg("trace"))
       .def("read", &read_text<RmmRows>, py::arg("data"), py::arg("at"), py::arg("number"), kReadText)
@@ -186,13 +193,13 @@ void bind_trace(py::module_& module) {
           "Append the events of a row: 0 allocates, 1 frees, 2 is a failure.");
   py::class_<Replay>(module, "Replay", "Runs a trace through an arena.")
       .def(py::init([](std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-                       std::unordered_map<Line, Line> lines, bool compact, std::optional<std::uint64_t> ended_by) {
+                       UntrustedMap<Line> lines, bool compact, std::optional<std::uint64_t> ended_by) {
              const WithoutGil without_gil;
              const auto moving = compact ? Moving::kAllowed : Moving::kForbidden;
              return std::make_unique<Replay>(std::move(trace), std::move(arena), every, std::move(lines), moving,
                                              ended_by);
            }),
-           py::arg("trace"), py::arg("arena"), py::arg("every"), py::arg("lines") = std::unordered_map<Line, Line>(),
+           py::arg("trace"), py::arg("arena"), py::arg("every"), py::arg("lines") = UntrustedMap<Line>(),
            py::arg("compact") = true, py::arg("ended_by") = py::none())
       .def("step", &Replay::step, py::arg("events"), py::call_guard<WithoutGil>(),
            "Play some events; False at the end.")

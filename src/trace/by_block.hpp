@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "trace/trace.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace arena {
 
@@ -52,7 +52,7 @@ class ByBlock {
 
   std::uint64_t first_ = 0;
   std::vector<Value> near_;
-  std::unordered_map<std::uint64_t, Value> far_;
+  UntrustedMap<Value> far_;
 };
 
 }  // namespace arena

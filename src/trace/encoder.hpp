@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_set>
 #include <vector>
 
 #include "core/heap/events.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace arena {
 
@@ -42,8 +42,8 @@ class Encoder {
   Chunk chunk_;
   std::uint64_t last_ = 0;  // time of the last record
   std::uint64_t thread_ = 0, next_block_ = 0, events_ = 0;
-  std::vector<bool> streams_;       // written in this chunk
-  std::unordered_set<Line> lines_;  // written in this recording
+  std::vector<bool> streams_;  // written in this chunk
+  UntrustedSet lines_;         // written in this recording
 };
 
 }  // namespace arena

@@ -1,16 +1,15 @@
 #include "trace/failures.hpp"
 
-#include <unordered_map>
-
 #include "trace/by_block.hpp"
 #include "trace/extremes.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace arena {
 
 std::vector<FailedRequest> find_failures(const Trace& trace) {
   const EventStore& events = trace.events();
   std::vector<FailedRequest> found;
-  std::unordered_map<std::uint32_t, std::vector<std::size_t>> open;  // by thread: failures since its last allocation
+  UntrustedMap<std::vector<std::size_t>> open;  // by thread: failures since its last allocation
   ByBlock<Bytes> sizes(trace);
   Bytes live = 0;
   std::uint64_t last_allocation = 0;

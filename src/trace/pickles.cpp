@@ -13,9 +13,15 @@ namespace {
 // In bytes. The reader adds up sizes, so a huge number that many entries share would be added again and again.
 constexpr std::uint64_t kLongestNumber = 255;
 
-// The number of parts of an object, including those of all tuples in it: the work of hashing it. Saturates at 255.
+// The number of parts of an object, including those of all tuples in it: the work of hashing it. Saturates at 255. A number
+// of more than 64 bits has two.
 using Parts = std::uint8_t;
 constexpr Parts kMostInKey = 100;
+
+// Python hashes texts with a secret, but tuples and numbers in a way that anyone can compute: any number of different ones
+// can have the same hash, and then each is compared with all before it. Of whole numbers of 64 bits, only a few can.
+constexpr unsigned kMostOddKeys = 1000;  // keys of more than one part
+constexpr std::uint64_t kWordBytes = 8, kWordDigits = 20;
 
 Parts sum(Parts one, Parts other) { return static_cast<Parts>(std::min(255, one + other)); }
 
@@ -133,6 +139,7 @@ class Walker {
       case Follows::kNumber: {
         const std::uint64_t length = number(shape.width);
         if (length > kLongestNumber) fail("a number of " + std::to_string(length) + " bytes");
+        is_long_ = length > kWordBytes;
         skip(length);
         break;
       }
@@ -147,7 +154,7 @@ class Walker {
         line();
         break;
       case Follows::kLine:
-        line();
+        is_long_ = line() > kWordDigits;
         break;
       case Follows::kIndexLine:
         set_index(decimal());
@@ -160,6 +167,7 @@ class Walker {
   // What the reader does with its stack. It rejects opcodes that name or create objects, so these need not be exact.
   void simulate(std::uint8_t opcode) {
     const auto is = [&](std::string_view set) { return is_in(set, opcode); };
+    if (is_long_ && is("IL\x8a\x8b")) return stack_.push(2);
     if (is("NFILSVKMJGUTXCB]})Pc\x82\x83\x84\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x96\x97")) return stack_.push();
     if (is("\x85\x86\x87")) return stack_.make_tuple(opcode - 0x84u);
     if (is("qrp")) return stack_.keep(index_);
@@ -201,9 +209,11 @@ class Walker {
     for (unsigned i = 0; i < width; ++i) value |= std::uint64_t{data_[first + i]} << (8 * i);
     return value;
   }
-  void line() {
+  std::size_t line() {
+    const std::size_t begin = at_;
     while (data_[skip(1)] != '\n') {
     }
+    return at_ - begin - 1;
   }
   std::uint64_t decimal() {
     std::uint64_t value = 0;
@@ -217,8 +227,11 @@ class Walker {
     if (index > size_) fail("an index of " + std::to_string(index));
     index_ = index;
   }
-  void check_key(Parts parts) const {
+  void check_key(Parts parts) {
     if (parts > kMostInKey) fail("a key of more than " + std::to_string(kMostInKey) + " parts");
+    if (parts > 1 && ++odd_keys_ > kMostOddKeys) {
+      fail("more than " + std::to_string(kMostOddKeys) + " keys that are tuples, sets or numbers of more than 64 bits");
+    }
   }
   [[noreturn]] void fail(const std::string& text) const {
     throw TraceError("byte " + std::to_string(begin_) + ": " + text);
@@ -229,6 +242,8 @@ class Walker {
   std::size_t at_ = 0;
   std::size_t begin_ = 0;    // of the opcode
   std::uint64_t index_ = 0;  // of the opcode's memo entry, if it has one
+  bool is_long_ = false;     // whether the last number has more than 64 bits
+  unsigned odd_keys_ = 0;
   Stack stack_;
 };
 

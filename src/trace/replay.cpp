@@ -11,7 +11,7 @@ constexpr std::uint64_t kLegacy = 1;
 }  // namespace
 
 Replay::Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-               std::unordered_map<Line, Line> lines, Moving moving, std::optional<std::uint64_t> ended_by)
+               UntrustedMap<Line> lines, Moving moving, std::optional<std::uint64_t> ended_by)
     : trace_(std::move(trace)),
       arena_(std::move(arena)),
       lines_(std::move(lines)),
@@ -103,7 +103,7 @@ std::vector<Origin> Replay::origins(const std::vector<std::uint64_t>& addresses)
     if (handle == kLegacy) return 0;  // as CuPy and PyTorch do
     return handle != 0 ? handle : event.stream;
   };
-  std::unordered_map<std::uint64_t, std::uint64_t> events;
+  UntrustedMap<std::uint64_t> events;
   each_live([&](const Held& held) { events[held.block->address] = held.event; });
   std::vector<Origin> found;
   for (const std::uint64_t address : addresses) {

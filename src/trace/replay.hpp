@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "core/arena/arena.hpp"
 #include "trace/by_block.hpp"
 #include "trace/extremes.hpp"
 #include "trace/trace.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace arena {
 
@@ -47,7 +47,7 @@ class Replay {
   // allows it, live data is moved when nothing else makes room. `ended_by` is the failed request that ended the
   // recorded run, if any: the replay tries it and ends there, because after it the program only cleans up.
   Replay(std::shared_ptr<const Trace> trace, std::shared_ptr<Arena> arena, std::uint64_t every,
-         std::unordered_map<Line, Line> lines, Moving moving, std::optional<std::uint64_t> ended_by = std::nullopt);
+         UntrustedMap<Line> lines, Moving moving, std::optional<std::uint64_t> ended_by = std::nullopt);
   // Frees live blocks, and the streams.
   ~Replay();
   Replay(const Replay&) = delete;
@@ -96,7 +96,7 @@ class Replay {
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<const Device> device_;                 // for new streams; null if only the default stream is used
   std::vector<std::shared_ptr<cu::StreamTag>> streams_;  // for the streams of the trace, modulo their number
-  std::unordered_map<Line, Line> lines_;
+  UntrustedMap<Line> lines_;
   std::uint64_t every_;
   Moving moving_;
   std::optional<std::uint64_t> ended_by_;
@@ -106,7 +106,7 @@ class Replay {
   Held tried_;  // the request that failed in the recorded run
   Bytes live_ = 0;
   Height peak_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Scope>> scopes_;
+  UntrustedMap<std::shared_ptr<Scope>> scopes_;
   std::optional<Misfit> misfit_;
   Extremes extremes_;
   std::size_t due_ = 0;         // index of the next extreme

@@ -52,6 +52,14 @@ bool parse_action(std::string_view text, RmmRows::Action& action) {
   return true;
 }
 
+// ASCII, as all of RMM's rows are.
+std::string_view without_spaces(std::string_view text) {
+  const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
 bool parse_row(std::string_view text, RmmRows::Row& row) {
   std::array<std::string_view, 6> fields;
   for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -69,8 +77,10 @@ bool parse_row(std::string_view text, RmmRows::Row& row) {
 
 TextPlace RmmRows::read(std::string_view text, TextPlace from) {
   return read_rows(text, from, [&](std::string_view line, std::uint64_t) {
+    const std::string_view text = without_spaces(line);
+    if (text.empty()) return true;
     Row row;
-    if (!parse_row(line, row)) return false;
+    if (!parse_row(text, row)) return false;
     add(row);
     return true;
   });
@@ -123,14 +133,14 @@ void RmmRows::allocate(Moment when, const Row& row, std::uint32_t stream) {
                .time = when.time,
                .block = allocated_,
                .size = row.size});
-  live_[row.pointer] = {allocated_++, stream};
+  live_.set(row.pointer, {allocated_++, stream});
 }
 
 void RmmRows::free(Moment when, std::uint64_t pointer, std::optional<std::uint32_t> stream) {
-  const auto it = live_.find(pointer);
-  if (it == live_.end()) return;  // allocated before the log began
-  const Live live = it->second;
-  live_.erase(it);
+  const Live* const found = live_.find(pointer);
+  if (found == nullptr) return;  // allocated before the log began
+  const Live live = *found;
+  live_.erase(pointer);
   if (stream && *stream != live.stream) {  // in RMM, a free waits for the stream that is passed to it
     trace_->add({.kind = EventKind::kRecordStream,
                  .thread = when.thread,

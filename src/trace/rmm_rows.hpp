@@ -9,11 +9,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "trace/text_rows.hpp"
 #include "trace/trace.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace arena {
 
@@ -51,10 +51,10 @@ class RmmRows {
   void free(Moment when, std::uint64_t pointer, std::optional<std::uint32_t> stream);
 
   std::shared_ptr<Trace> trace_;
-  std::unordered_map<std::string, std::uint32_t> threads_;
+  std::map<std::string, std::uint32_t> threads_;                    // not hashed: a file chooses these texts
   using HandleAndThread = std::pair<std::uint64_t, std::uint32_t>;  // thread: only for per-thread streams
   std::map<HandleAndThread, std::uint32_t> streams_;
-  std::unordered_map<std::uint64_t, Live> live_;  // by address
+  CountingMap<Live> live_;  // by address
   std::optional<std::int64_t> begin_;
   std::int64_t days_ = 0, last_ = 0;
   std::uint64_t allocated_ = 0;

@@ -19,6 +19,9 @@ bool take_number(std::string_view& row, std::uint64_t& number) {
   return !row.empty();
 }
 
+// One that is not valid text is for the caller to refuse.
+bool is_comment(std::string_view row) { return row.starts_with('#') && is_utf8(row); }
+
 }  // namespace
 
 TextPlace TextRows::read(std::string_view text, TextPlace from) {
@@ -26,9 +29,15 @@ TextPlace TextRows::read(std::string_view text, TextPlace from) {
 }
 
 bool TextRows::read_row(std::string_view row, std::uint64_t number) {
+  if (row.empty() || is_comment(row)) return true;
+  if (row.starts_with("s,") && is_utf8(row)) {
+    steps_.push_back({trace_->events().size(), std::string(row.substr(2))});
+    return true;
+  }
   if (row.size() < 3 || row[1] != ',') return false;
   const char kind = row[0];
   row.remove_prefix(2);
+  if (kind == 'x') return read_failure(row, number);
   std::uint64_t block = 0, size = 0, stream = 0;
   if (!take_number(row, block)) return false;
   if (kind == 'f') {
@@ -42,19 +51,31 @@ bool TextRows::read_row(std::string_view row, std::uint64_t number) {
   return true;
 }
 
+bool TextRows::read_failure(std::string_view row, std::uint64_t number) {
+  std::uint64_t size = 0, stream = 0;
+  if (!take_number(row, size) || row.empty() || !take_number(row, stream)) return false;
+  if (!row.empty() || stream >= kStreamNumbers) return false;
+  trace_->add({.kind = EventKind::kFailure,
+               .stream = static_cast<std::uint32_t>(stream),
+               .time = number * kRowTime,
+               .size = size});
+  trace_->set_streams(static_cast<std::uint32_t>(stream) + 1);
+  return true;
+}
+
 void TextRows::allocate(std::uint64_t row, std::uint64_t block, Bytes size, std::uint32_t stream) {
   if (live_.contains(block)) throw TraceError("block " + std::to_string(block) + " is already live");
   trace_->add(
       {.kind = EventKind::kAllocate, .stream = stream, .time = row * kRowTime, .block = allocated_, .size = size});
   trace_->set_streams(stream + 1);
-  live_.emplace(block, allocated_++);
+  live_.set(block, allocated_++);
 }
 
 void TextRows::free(std::uint64_t row, std::uint64_t block) {
-  const auto it = live_.find(block);
-  if (it == live_.end()) throw TraceError("block " + std::to_string(block) + " is not live");
-  trace_->add({.kind = EventKind::kFree, .time = row * kRowTime, .block = it->second});
-  live_.erase(it);
+  const std::uint64_t* const found = live_.find(block);
+  if (found == nullptr) throw TraceError("block " + std::to_string(block) + " is not live");
+  trace_->add({.kind = EventKind::kFree, .time = row * kRowTime, .block = *found});
+  live_.erase(block);
 }
 
 }  // namespace arena

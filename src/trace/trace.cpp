@@ -7,9 +7,7 @@
 #include "trace/format.hpp"
 
 namespace arena {
-namespace {
 
-// Whether it is valid UTF-8, as strictly as in Python: no overlong forms and no surrogates.
 bool is_utf8(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {
     const auto byte = [&](std::size_t at) { return at < bytes.size() ? static_cast<std::uint8_t>(bytes[at]) : 0u; };
@@ -31,6 +29,8 @@ bool is_utf8(std::string_view bytes) {
   }
   return true;
 }
+
+namespace {
 
 // Reads numbers from untrusted bytes.
 class Reader {

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <vector>
 
 #include "base/errors.hpp"
 #include "trace/encoder.hpp"
 #include "trace/event_store.hpp"
+#include "trace/untrusted_map.hpp"
 
 namespace arena {
 
@@ -18,6 +19,9 @@ class TraceError : public Error {
  public:
   using Error::Error;
 };
+
+// Whether it is valid UTF-8, as strictly as in Python: no overlong forms and no surrogates.
+bool is_utf8(std::string_view bytes);
 
 inline constexpr std::uint64_t kStreamNumbers = 1 << 20;  // of a trace
 
@@ -61,7 +65,7 @@ class Trace {
 
   EventStore events_;
   std::vector<std::uint64_t> handles_;
-  std::unordered_map<std::uint64_t, std::string> scopes_;  // names, by number
+  UntrustedMap<std::string> scopes_;  // names, by number
   std::uint32_t streams_ = 0;
   Bytes room_, left_;
 };

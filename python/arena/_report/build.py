@@ -134,43 +134,54 @@ def histogram(pieces: Iterable[Piece]) -> list[Bin]:
 
 
 def segment_map(snapshot: Snapshot, address: int, size: int) -> Segment:
-    """The state of each granule: live if a block touches it, otherwise the reason why it is held."""
+    """The state of each granule: live if a block touches it, otherwise the reason why it is held.
+
+    Takes time by the number of pieces, and not by that of granules: a small file may claim millions of those.
+    """
     granule = snapshot.granule
-    states = ["hole"] * (size // granule)
-    live = [0] * len(states)
-    pieces = snapshot.pieces
-    begin = bisect.bisect_left(pieces, address, key=lambda piece: piece.address)
-    for piece in pieces[begin:]:
+    edges: dict[int, tuple[str, int]] = {}  # the granules in which pieces begin or end: their state and live bytes
+    parts: list[tuple[int, int, str, int]] = []  # first granule, end, state, live bytes of each
+    begin = bisect.bisect_left(snapshot.pieces, address, key=lambda piece: piece.address)
+    for piece in snapshot.pieces[begin:]:
         offset = piece.address - address
         if offset >= size:
             break
         end = offset + piece.size
-        for index in range(offset // granule, -(-end // granule)):
+        first, last = offset // granule, (end - 1) // granule
+        for index in {first, last}:
+            state, live = edges.get(index, ("hole", 0))
             if piece.state == "live":
-                states[index] = "live"
-                live[index] += min(end, (index + 1) * granule) - max(offset, index * granule)
-            elif states[index] == "hole" or (piece.state == "captured" and states[index] != "live"):
-                states[index] = piece.state
-    return Segment(address, size, runs(states, live))
+                state, live = "live", live + min(end, (index + 1) * granule) - max(offset, index * granule)
+            elif state == "hole" or (piece.state == "captured" and state != "live"):
+                state = piece.state
+            edges[index] = state, live
+        if last - first > 1:
+            parts.append((first + 1, last, piece.state, granule if piece.state == "live" else 0))
+    parts += [(index, index + 1, *edge) for index, edge in edges.items()]
+    return Segment(address, size, list(cells_of(sorted(parts), size // granule)))
 
 
-def runs(states: list[str], live: list[int]) -> list[Cell]:
-    """Merge equal neighbours into cells."""
-    cells: list[Cell] = []
-    first = 0
-    for index in range(1, len(states) + 1):
-        if index < len(states) and states[index] == states[first] and live[index] == live[first]:
-            continue
-        if states:
-            cells.append(Cell(first, index - first, states[first], live[first] * (index - first)))
-        first = index
-    return cells
+def cells_of(parts: list[tuple[int, int, str, int]], total: int) -> Iterator[Cell]:
+    """Merge equal neighbours into cells, with holes between them."""
+    first, end, state, live = 0, 0, "hole", 0
+    for part in [*parts, (total, total, "", 0)]:
+        if part[0] > end:
+            if end > first and state != "hole":
+                yield Cell(first, end - first, state, live * (end - first))
+                first = end
+            end, state, live = part[0], "hole", 0
+        if (state, live) != part[2:]:
+            if end > first:
+                yield Cell(first, end - first, state, live * (end - first))
+            first, state, live = part[0], *part[2:]
+        end = part[1]
 
 
 def find_pins(snapshot: Snapshot) -> list[Pin]:
     """Live blocks that keep free memory from being returned: each alone on a handle, or alone on a granule."""
     gains: dict[int, tuple[Piece, int]] = {}
-    whole: set[int] = set()  # granules of handles held by a single block
+    granule = snapshot.granule
+    whole: list[tuple[int, int]] = []  # first granule and end of handles held by a single block
 
     def add(piece: Piece, size: int) -> None:
         gains[piece.address] = (piece, gains.get(piece.address, (piece, 0))[1] + size)
@@ -178,10 +189,11 @@ def find_pins(snapshot: Snapshot) -> list[Pin]:
     for mappings, piece, free in alone_on_handles(snapshot):
         if piece is not None and free:
             add(piece, free)
-            for address, size in mappings:
-                whole.update(range(address // snapshot.granule, (address + size) // snapshot.granule))
+            whole += [(address // granule, (address + size) // granule) for address, size in mappings]
+    whole.sort()
     for number, (piece, free) in () if snapshot.plain else alone_on_granules(snapshot).items():
-        if piece is not None and free and number not in whole:
+        at = bisect.bisect_right(whole, number, key=lambda one: one[0]) - 1
+        if piece is not None and free and (at < 0 or number >= whole[at][1]):
             add(piece, free)
     most = sorted(gains.values(), key=lambda entry: (-entry[1], entry[0].address))[:MOST_PINS]
     return [

@@ -1,6 +1,7 @@
 """The file format of a trace: a header and self-contained chunks, described in ``docs/trace-format.md``.
 
-A truncated file can be read up to its last complete chunk. Lengths are checked before anything is allocated by them.
+A truncated file can be read up to its last complete chunk. Lengths are checked before anything is allocated by them,
+and what a file unpacks to is limited by its own size.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import TraceError
+from .unpacking import Unpacked
 
 __all__ = [
     "Chunk",
@@ -31,6 +33,7 @@ __all__ = [
 MAGIC = b"ARENATRC"
 VERSION = 1
 MOST = 1 << 24  # bytes of a chunk, compressed or not
+FREE_TEXT = 1 << 24  # bytes of lines and steps that any file may unpack to: they take longer to read than events
 HEAD = struct.Struct("<4sII")  # tag, length, checksum
 EVENTS_HEAD = struct.Struct("<QQQQ")  # first event, number of events, next block, time
 EVENTS, LINES, FRAMEWORKS, STEPS, END = b"EVTS", b"LINE", b"FRWK", b"STEP", b"DONE"
@@ -126,6 +129,7 @@ def read_header(file: BinaryIO, name: str) -> dict[str, Any]:
 
 def read_chunks(file: BinaryIO) -> Iterator[Chunk | str]:
     """Yield the chunks and, if the file does not end with a complete one, a text that says what is wrong."""
+    unpacked, texts = Unpacked(), Unpacked(FREE_TEXT)
     while True:
         place = file.tell()
         head = file.read(HEAD.size)
@@ -148,6 +152,11 @@ def read_chunks(file: BinaryIO) -> Iterator[Chunk | str]:
         data = unpack(packed)
         if data is None:
             yield f"byte {place}: a chunk that cannot be decompressed"
+            return
+        if problem := unpacked.add(len(data), file.tell()) or (
+            texts.add(len(data), file.tell()) if tag != EVENTS else ""
+        ):
+            yield f"byte {place}: {problem}"
             return
         yield Chunk(tag, data)
 

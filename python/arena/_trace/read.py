@@ -42,6 +42,7 @@ KINDS = (
 )
 MOST_LINES = 1 << 32
 NOTE_COST = 256  # bytes of memory for a line or a step
+MOST_NOTES = 1 << 20  # lines and frameworks, beyond four for each event: each takes a few microseconds
 ROWS = (PACKED, text.MAGIC[:8].encode(), rmm.HEADER[:8].encode())  # the first bytes of text formats
 PICKLE = b"\x80"
 WRONG = (TraceError, ValueError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)  # bad chunks
@@ -107,6 +108,7 @@ class Trace(Shown):
         room = memory_left()
         self._core = _core.Trace(room)
         self._most = room // NOTE_COST
+        self._notes = 0  # lines and frameworks that were read, also those that replaced others
         self._allocated = 0
 
     @classmethod
@@ -159,8 +161,7 @@ class Trace(Shown):
             for number, label in json.loads(chunk.data):
                 if int(number) < 0:
                     raise ValueError(f"a step at event {int(number)}")
-                self._check_notes()
-                self.steps.append((int(number), str(label)))
+                self._add_steps([(int(number), str(label))])
         elif chunk.tag == container.END:
             ending = json.loads(chunk.data).get("ended")
             self._ending = ending if isinstance(ending, dict) else {}
@@ -170,11 +171,18 @@ class Trace(Shown):
         number = int(text)
         if not 0 <= number < MOST_LINES:
             raise ValueError(f"line number {text[:60]} is not below {MOST_LINES}")
-        self._check_notes()
+        self._notes += 1
+        if self._notes > MOST_NOTES + 4 * len(self):
+            raise TraceError(f"{self._notes:,} lines, but only {len(self):,} events; that is no recording")
+        self._check_notes(1)
         return number
 
-    def _check_notes(self) -> None:
-        if len(self.lines) + len(self.frameworks) + len(self.steps) >= self._most:
+    def _add_steps(self, steps: list[tuple[int, str]]) -> None:
+        self._check_notes(len(steps))
+        self.steps += steps
+
+    def _check_notes(self, more: int) -> None:
+        if len(self.lines) + len(self.frameworks) + len(self.steps) + more > self._most:
             raise TraceError(f"more than {self._most} lines and steps, which do not fit in the remaining memory")
 
     @classmethod

@@ -32,6 +32,7 @@ def read(trace: Trace, rows: Rows, name: str) -> None:
         number, line = next(rows, (0, ""))
         if number == 0:
             return
+        rows.check_left(len(trace))
         try:
             if line.strip():
                 _add(reader, line.strip())

@@ -25,11 +25,19 @@ ROW_TIME = 1000  # nanoseconds: a text has no times
 def read(trace: Trace, rows: Rows, name: str) -> None:
     """Add the events of a text, without its first line. It has no times, so each line counts as a microsecond."""
     reader = _core.TextRows(trace._core)
+
+    def keep_steps() -> None:
+        try:
+            trace._add_steps(reader.take_steps())
+        except TraceError as error:
+            raise TraceError(f"{name}: {error}") from None
+
     while True:
-        rows.hand_to(reader.read)  # nearly all of it
+        rows.hand_to(reader.read, keep_steps)  # nearly all of it
         number, line = next(rows, (0, ""))
         if number == 0:
             return
+        rows.check_left(len(trace))
         try:
             _add(trace, reader, line, number)
         except (ValueError, TypeError, OverflowError) as error:
@@ -53,9 +61,8 @@ def _add(trace: Trace, reader: _core.TextRows, line: str, number: int) -> None:
     elif kind == "x":
         size, stream = (int(field) for field in rest.split(","))
         trace._append("failure", number * ROW_TIME, 0, 0, size, stream)
-    elif kind == "s":
-        trace._check_notes()
-        trace.steps.append((len(trace), rest))
+    elif kind == "s":  # the last line, if it has no line end
+        trace._add_steps([(len(trace), rest)])
     elif line and not line.startswith("#"):
         raise ValueError("it does not start with a, f, x or s")
 

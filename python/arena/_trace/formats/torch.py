@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import pickle
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
+LARGEST = 1 << 64
 GROWTH = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -77,33 +79,35 @@ class _Reader:
         self.known: dict[int, int] = {}  # line numbers by the id of the list of frames
         self.begin = 0
         self.reserved = 0
-        self.labels = sorted(
-            (int(note["time_us"]) * 1000, _text(note["name"]))
+        labels = [
+            (_whole(note["time_us"]) * 1000, _text(note["name"]))
             for note in annotations
             if note.get("stage", "START") == "START" and note.get("device", device) == device
-        )[::-1]
+        ]
+        # By time alone: comparing long names that many notes share could take hours.
+        self.labels = sorted(labels, key=operator.itemgetter(0))[::-1]
 
     def begin_with(self, history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> None:
         """Add what was already live when the history began: later than the program did."""
-        self.begin = int(history[0].get("time_us", 0)) * 1000 if isinstance(history[0], dict) else 0
-        grown = sum(GROWTH.get(entry["action"], 0) * int(entry["size"]) for entry in history if _is_whole(entry))
-        self.reserved = max(0, sum(int(segment["total_size"]) for segment in segments) - grown)
+        self.begin = _whole(history[0].get("time_us", 0)) * 1000 if isinstance(history[0], dict) else 0
+        grown = sum(GROWTH.get(entry["action"], 0) * _whole(entry["size"]) for entry in history if _is_whole(entry))
+        self.reserved = max(0, sum(_whole(segment["total_size"]) for segment in segments) - grown)
         if self.reserved:
             self.trace._append("reserved", 0, 0, 0, self.reserved, 0)
         for entry in _live_before(history, segments):
             self.allocate(entry, 0)
 
     def add(self, entry: dict[str, Any]) -> None:
-        action, size = _text(entry["action"]), int(entry["size"])
-        time = int(entry.get("time_us", 0)) * 1000
+        action, size = _text(entry["action"]), _whole(entry["size"])
+        time = _whole(entry.get("time_us", 0)) * 1000
         while self.labels and self.labels[-1][0] <= time:
             self.trace.steps.append((len(self.trace), self.labels.pop()[1]))
         at = max(0, time - self.begin)
         if action == "alloc":
-            self.free(int(entry["addr"]), at)  # an address that is handed out again was freed
+            self.free(_whole(entry["addr"]), at)  # an address that is handed out again was freed
             self.allocate(entry, at)
         elif action == "free_requested":
-            self.free(int(entry["addr"]), at)
+            self.free(_whole(entry["addr"]), at)
         elif action == "oom":
             self.trace._append("failure", at, 0, 0, size, self.stream(entry), self.line(entry.get("frames", ())))
         elif action in GROWTH:
@@ -112,7 +116,8 @@ class _Reader:
 
     def allocate(self, entry: dict[str, Any], at: int) -> None:
         line = self.line(entry.get("frames", ()))
-        self.blocks[int(entry["addr"])] = self.trace._allocate(at, 0, int(entry["size"]), self.stream(entry), line)
+        address, size = _whole(entry["addr"]), _whole(entry["size"])
+        self.blocks[address] = self.trace._allocate(at, 0, size, self.stream(entry), line)
 
     def free(self, address: int, at: int) -> None:
         block = self.blocks.pop(address, None)
@@ -120,7 +125,7 @@ class _Reader:
             self.trace._append("free", at, 0, block, 0, 0)
 
     def stream(self, entry: dict[str, Any]) -> int:
-        handle = int(entry.get("stream", 0))
+        handle = _whole(entry.get("stream", 0))
         if handle not in self.streams:
             self.streams[handle] = len(self.streams)
             self.trace._core.set_handle(self.streams[handle], handle)
@@ -133,12 +138,19 @@ class _Reader:
         return self.known[id(frames)]
 
     def number(self, frames: Iterable[dict[str, Any]]) -> int:
-        lines = tuple(Line(_text(f["filename"]), int(f["line"]), _text(f["name"])) for f in frames)
+        lines = tuple(Line(_text(f["filename"]), _whole(f["line"]), _text(f["name"])) for f in frames)
         if not lines:
             return 0
         number = self.lines.setdefault(lines, len(self.lines) + 1)
         self.trace.lines[number] = lines
         return number
+
+
+def _whole(value: Any) -> int:
+    """Accept numbers of up to 64 bits only: longer ones could be chosen so that a dict of them takes hours to fill."""
+    if not isinstance(value, int) or not -LARGEST < value < LARGEST:
+        raise TypeError(f"a {type(value).__name__} that is not a number of up to 64 bits")
+    return value
 
 
 def _text(value: Any) -> str:
@@ -152,7 +164,7 @@ def _is_whole(entry: Any) -> bool:
     """Whether an entry is complete. Others are refused later, with their index."""
     if not isinstance(entry, dict) or not isinstance(entry.get("action"), str):
         return False
-    return isinstance(entry.get("size"), int) and isinstance(entry.get("addr", 0), int)
+    return all(isinstance(one, int) and abs(one) < LARGEST for one in (entry.get("size"), entry.get("addr", 0)))
 
 
 def _live_before(history: list[dict[str, Any]], segments: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -165,13 +177,13 @@ def _live_before(history: list[dict[str, Any]], segments: list[dict[str, Any]]) 
                 yield {**entry, "frames": ()}  # the frames are those of the free
     lists: set[int] = set()
     for segment in segments:
-        address = int(segment["address"])
+        address = _whole(segment["address"])
         if id(segment["blocks"]) in lists:
             raise ValueError("two segments share a list of blocks")  # a small file could repeat it without end
         lists.add(id(segment["blocks"]))
         for block in segment["blocks"]:
-            address = int(block.get("address", address))
+            address = _whole(block.get("address", address))
             if block["state"] == "active_allocated" and address not in seen:
                 size = block.get("requested_size", block["size"])
                 yield {"addr": address, "size": size, "stream": segment["stream"], "frames": block.get("frames", ())}
-            address += int(block["size"])
+            address += _whole(block["size"])
