@@ -27,7 +27,7 @@ from . import marks, numba_reads, reads, repeatable, unknown
 from . import torch as dry_torch
 from .cupy_pool import WatchedCuPy
 from .endless import Clockwork, Sample
-from .ends import StepCounter, Stop, watch_exits
+from .ends import StepCounter, Stop
 from .frameworks import MOST_ENTRIES, WatchedTorch, failure_of, line_of
 
 __all__ = ["FACTS", "HISTORY", "main"]
@@ -52,7 +52,6 @@ class DrySession(Session):
         self.began = time.monotonic()
         self.ended_by: dict[str, Any] | None = None
         self.error = self.error_line = ""
-        self.until = ""
         stop = Stop(**spec["stop"]) if spec["stop"] else None
         self.steps = StepCounter(self, stop)
         self.clockwork = Clockwork(self, stop, spec["patience"], self.sample)
@@ -66,7 +65,6 @@ class DrySession(Session):
         self.cupy.wait()
         self.steps.wait()
         dry_cupy.enable()
-        watch_exits(self)
         if marks.mode() != "none":
             reads.begin()
             numba_reads.wait()
@@ -80,17 +78,6 @@ class DrySession(Session):
     def sample(self) -> Sample | None:
         found = driver_facts()
         return Sample(found["calls"], found["used"], self.steps.steps) if found is not None else None
-
-    def end_early(self, how: str) -> bool:
-        with self.lock:
-            if self.is_over:
-                return False
-            self.until = how
-            self.conclude(f"At the end, by {how}")
-        return True
-
-    def go_on(self) -> None:
-        self.is_over, self.until = False, ""
 
     def finish(self) -> None:
         super().finish()

@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .._run.exits import EndingSession
 from .._util.sizes import format_size
 from .._words.format import counted
-from .ends import EndingSession, Stop, leave
+from .ends import Stop, leave
 
 __all__ = ["Clockwork", "Progress", "Sample"]
 

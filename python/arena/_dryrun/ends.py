@@ -1,27 +1,24 @@
-"""How a program's run ends, if not at the end of the program: ``--stop-after``, ``os._exit`` and ``exec``.
+"""Ends a program with ``--stop-after``, after a time or a number of steps.
 
-Runs in the program's own process. Each of these leaves the report first. Processes that the program forks are not
-affected: only the program itself reports.
+Runs in the program's own process, and leaves the report first. Processes that the program forks are not affected: only
+the program itself reports.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import shlex
 import sys
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
+from .._run.exits import EndingSession
 from .._util.imports import after_import
 from ..errors import UsageError
 
-__all__ = ["EndingSession", "StepCounter", "Stop", "leave", "watch_exits"]
+__all__ = ["StepCounter", "Stop", "leave"]
 
-LONGEST = 80  # of a command line that is shown
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 FORMS = "write a duration or a number of optimizer steps: 90s, 5m, 1h, 200steps"
 
@@ -51,23 +48,6 @@ class Stop:
         return cls(text, steps=int(found[1]))
 
 
-class EndingSession(Protocol):
-    """What is needed of the session."""
-
-    process: int
-    exit: int
-    is_over: bool
-    errors: Any
-
-    def end_early(self, how: str) -> bool:
-        """Leave the report; false if that was done before."""
-        ...
-
-    def go_on(self) -> None:
-        """The program did not end after all."""
-        ...
-
-
 def leave(session: EndingSession, how: str) -> None:
     """End the process, with a report of what was seen."""
     if session.end_early(how):
@@ -84,48 +64,6 @@ def flush(stream: Any) -> None:
 
 
 _leave: Callable[[int], NoReturn] = os._exit
-
-
-def watch_exits(session: EndingSession) -> None:
-    """Leave a report before ``os._exit`` and ``exec`` end the program."""
-    exit_at_once, execv, execve = os._exit, os.execv, os.execve
-
-    @functools.wraps(exit_at_once)
-    def leave_first(status: int) -> NoReturn:
-        if os.getpid() == session.process and isinstance(status, int):
-            session.exit = session.exit if session.is_over else status & 0xFF
-            session.end_early(f"os._exit({status})")
-        exit_at_once(status)
-
-    def replaced(path: Any, arguments: Any, execute: Callable[[], NoReturn]) -> NoReturn:
-        is_program = os.getpid() == session.process and (isinstance(path, int) or os.access(path, os.X_OK))
-        if not is_program:
-            execute()
-        session.end_early(f"exec: {shown(path, arguments)}")
-        try:
-            execute()
-        except BaseException:
-            session.go_on()
-            raise
-
-    @functools.wraps(execv)
-    def execv_after_report(path: Any, argv: Any, /) -> NoReturn:
-        replaced(path, argv, lambda: execv(path, argv))
-
-    @functools.wraps(execve)
-    def execve_after_report(path: Any, argv: Any, env: Any) -> NoReturn:
-        replaced(path, argv, lambda: execve(path, argv, env))
-
-    # The other functions of the os module call these.
-    os._exit, os.execv, os.execve = leave_first, execv_after_report, execve_after_report
-
-
-def shown(path: Any, arguments: Any) -> str:
-    try:
-        words = [os.fsdecode(word) for word in arguments]
-    except TypeError:  # exec will refuse it
-        words = [str(path)]
-    return textwrap.shorten(shlex.join(words), LONGEST, placeholder=" ...")
 
 
 class StepCounter:

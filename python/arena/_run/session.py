@@ -22,8 +22,10 @@ from .._util import files
 from .._util.next_step import arena_command, exact_size, next_after
 from .._util.sizes import format_size
 from .._words.format import counted, listed
+from .._words.plain import plain
 from ..errors import ArenaError, UsageError
 from . import signals
+from .exits import watch_exits
 from .without_gpu import Explained, explain
 
 __all__ = ["Session"]
@@ -65,6 +67,7 @@ class Session:
         self.failure: Report | None = None
         self.failures = 0
         self.signal: str | None = None  # the one that ended the run
+        self.until = ""  # what else ended the program early: os._exit(), exec
         self.paths: dict[int, Path] = {}  # of reports, by the number of the arena
         self.peaks: list[Report] = []
         self.written: list[Path] = []
@@ -81,6 +84,7 @@ class Session:
         if self.report is not None or self.plan is not None or self.watches:
             signals.listen([signals.ENDING, *([signals.WRITING] if self.report else [])], self.hear)
         self.installation.begin()
+        watch_exits(self)
 
     def cancel(self) -> None:
         """Nothing was run, so there is nothing to report."""
@@ -120,6 +124,19 @@ class Session:
                 lines = [*written, *self.problems[known:]] or ["nothing to write: no memory was allocated yet"]
                 self.print_errors([f"arena: {name}: {line}" for line in lines])
 
+    def end_early(self, how: str) -> bool:
+        """Leave the report before the program ends without Python's exit functions; false if that was done before."""
+        with self.lock:
+            if self.is_over:
+                return False
+            self.until = how
+            self.conclude(f"At the end, by {how}")
+        return True
+
+    def go_on(self) -> None:
+        """The program did not end after all."""
+        self.is_over, self.until = False, ""
+
     def finish(self) -> None:
         if os.getpid() != self.process:  # a forked child that reached the end of the program
             return
@@ -146,7 +163,7 @@ class Session:
     def print_errors(self, lines: list[str]) -> None:
         if self.errors is not None:  # otherwise print() would write to standard output, which is the program's
             with contextlib.suppress(OSError, ValueError):  # it may be closed
-                print(*lines, sep="\n", file=self.errors, flush=True)
+                print(*map(plain, lines), sep="\n", file=self.errors, flush=True)
 
     def save_all(self, place: str) -> None:
         """Write the report of each arena: the first to the given path, the others to free names like it."""
@@ -188,6 +205,7 @@ class Session:
         return {
             "exit": self.exit,
             "signal": self.signal,
+            "until": self.signal or self.until or None,
             "frameworks": self.installation.allocators(),
             "arenas": arenas,
             "without_gpu": self.explained.why if self.explained else None,
@@ -197,6 +215,7 @@ class Session:
             "recordings": [{"path": str(made.path), "events": made.events} for made in recordings],
             "problems": [
                 *self.problems,
+                *(self.plan.problems if self.plan else ()),
                 *(f"{path} was not written: there was nothing to {what}" for path, what in self.missing()),
                 *(f"{made.path} is incomplete: {made._lack}" for made in recordings if made._lack),
             ],
@@ -204,7 +223,7 @@ class Session:
 
     def missing(self) -> Iterator[tuple[Path, str]]:
         """Requested files that were not written, because the program used no arena."""
-        if self.plan is not None and not self.plan.made:
+        if self.plan is not None and not self.plan.made and not self.plan.problems:
             yield self.plan.path, "record"
         if self.report is not None and not self.written and not self.problems:
             yield self.report, "report"
@@ -217,7 +236,8 @@ class Session:
         lines += [line for report in self.peaks if not self.failure for line in holders_at(report)]
         if self.failures:
             lines.append(f"{counted(self.failures, 'request')} failed")
-        lines += [f"arena: ended by {self.signal}"] if self.signal else []
+        ended_by = self.signal or self.until
+        lines += [f"arena: ended by {ended_by}"] if ended_by else []
         when = "of the moment when the last request failed" if self.failure else "of the peak"
         lines += [f"wrote {path}: the report {when}" for path in facts["reports"]]
         lines += [f"wrote {made['path']}: {counted(made['events'], 'event')}" for made in facts["recordings"]]
@@ -228,8 +248,10 @@ class Session:
 
 def checked(path: Path, force: bool, endings: tuple[str, ...] = ()) -> Path:
     target = files.check(path, overwrite=force, endings=endings).absolute()
-    if not os.access(target.parent, os.W_OK):
-        raise UsageError(f"{path} cannot be written: no permission to write to the folder {target.parent}")
+    folder = Path(os.path.realpath(target)).parent
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{path} cannot be written: no permission to write to the folder {folder}")
+    files.probe(target)  # the disk may be full
     return target
 
 

@@ -19,6 +19,7 @@ from .._util import files
 from .._util.clock import now
 from .._util.exit import at_exit
 from .._util.shown import Shown
+from .._words.plain import plain
 from ..errors import ArenaError, UsageError
 from . import container
 from .failures import ending_of
@@ -34,10 +35,10 @@ PERIOD = 500  # milliseconds after which a chunk is written even if it is not fu
 class Writer(threading.Thread):
     """The thread that writes chunks. It never uses the device, so live data may be moved while it runs."""
 
-    def __init__(self, recorder: _core.Recorder, file: BinaryIO) -> None:
+    def __init__(self, recorder: _core.Recorder, file: BinaryIO, path: Path) -> None:
         super().__init__(name="arena-recording", daemon=True)
         self.recorder = recorder
-        self.file = file
+        self.file, self.path = file, path
         self.stopping = False
         self.problem: OSError | None = None
 
@@ -51,7 +52,8 @@ class Writer(threading.Thread):
         except OSError as error:
             self.problem = error
             self.recorder.end()  # the program continues without the recording
-            warnings.warn(f"the recording {self.file.name} stopped: {error}", RuntimeWarning, stacklevel=1)
+            text = f"the recording {self.path} stopped: {error}; what it has so far can be read"
+            warnings.warn(plain(text), RuntimeWarning, stacklevel=1)
 
     def write(self, chunk: tuple[int, int, int, int, dict[int, tuple[Any, str]], bytes] | None) -> None:
         if chunk is None:
@@ -87,32 +89,22 @@ class Recording(Shown):
             raise
 
     def _begin(self, facts: dict[str, Any], overwrite: bool) -> None:
-        self._file = self._open_file(overwrite)
-        self._recorder = _core.Recorder()
-        self._writer = Writer(self._recorder, self._file)
         try:
-            container.write_header(self._file, facts)
-            self._file.flush()
-            self._writer.start()
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            if not overwrite:  # we created it, and it is empty
-                self.path.unlink(missing_ok=True)
-            if not isinstance(error, OSError):
-                raise
+            self._file = files.create(self.path, container.header(facts), overwrite=overwrite)
+        except OSError as error:
             raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._recorder = _core.Recorder()
+        self._writer = Writer(self._recorder, self._file, self.path)
+        try:
+            self._writer.start()
+        except BaseException:
+            self._file.close()
+            if not overwrite:  # we created it, and it has no events
+                self.path.unlink(missing_ok=True)
+            raise
         self._may_stop = [True]  # only one thread can pop it, and stops the recording
         self._core.observe(self._recorder)
         _running[id(self)] = self
-
-    def _open_file(self, overwrite: bool) -> BinaryIO:
-        try:
-            return self.path.open("wb" if overwrite else "xb")
-        except FileExistsError:
-            raise UsageError(f"{self.path} already exists; choose another name, or pass overwrite=True") from None
-        except OSError as error:
-            raise ArenaError(f"{self.path} cannot be written: {error.strerror}") from error
 
     @property
     def events(self) -> int:
@@ -151,11 +143,12 @@ class Recording(Shown):
             self._file.close()
         except OSError as error:
             self._writer.problem = self._writer.problem or error
-            warnings.warn(f"the recording {self.path} is incomplete: {error}", RuntimeWarning, stacklevel=2)
+            self._warn(str(error))
         if self._recorder.overflowed():
-            warnings.warn(
-                f"the recording {self.path} is incomplete: it was written too slowly", RuntimeWarning, stacklevel=2
-            )
+            self._warn("it was written too slowly")
+
+    def _warn(self, why: str) -> None:
+        warnings.warn(plain(f"the recording {self.path} is incomplete: {why}"), RuntimeWarning, stacklevel=3)
 
     def __enter__(self) -> Recording:
         return self
@@ -195,6 +188,7 @@ class Plan:
         self.path, self.overwrite = path, overwrite
         self.process = os.getpid()
         self.made: list[Recording] = []
+        self.problems: list[str] = []
         self.lock = threading.Lock()  # several threads may create arenas at the same time
 
     def record(self, pool: Arena) -> Recording | None:
@@ -203,7 +197,11 @@ class Plan:
         with self.lock:
             first = not self.made
             path = self.path if first else files.free_name(self.path)
-            self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
+            try:
+                self.made.append(Recording(pool, path, overwrite=self.overwrite and first))
+            except (ArenaError, OSError) as error:  # it was checked before the run, which matters more now
+                self.problems.append(f"{error}")
+                return None
             return self.made[-1]
 
     def stop(self, exit_code: int) -> None:

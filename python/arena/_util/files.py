@@ -5,40 +5,80 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import UsageError
 
-__all__ = ["REPORTS", "check", "free_name", "to_read", "write"]
+__all__ = ["REPORTS", "check", "create", "free_name", "probe", "to_read", "write"]
 
 REPORTS = (".html", ".json", ".txt")  # formats of a saved report
+PROBE = 4096  # bytes: a full disk may still have room for an empty file
 
 
 def write(path: str | os.PathLike[str], chunks: Iterable[bytes], *, overwrite: bool = False) -> Path:
     """Write a file atomically and return its path. If that fails, nothing changes."""
+    with _drafted(path, overwrite=overwrite) as file, file:
+        file.writelines(chunks)
+    return Path(path)
+
+
+def create(path: str | os.PathLike[str], start: bytes, *, overwrite: bool = False) -> BinaryIO:
+    """Create a file that begins with ``start``, and return it open for the rest. If that fails, nothing changes."""
+    with _drafted(path, overwrite=overwrite) as file:
+        file.write(start)
+        file.flush()
+    return file
+
+
+def probe(path: str | os.PathLike[str]) -> None:
+    """Raise an OSError with the file's name if nothing can be written where it would be."""
+    place = Path(os.path.realpath(path))
+    draft = _draft_of(place)
+    try:
+        draft.write_bytes(bytes(PROBE))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+@contextlib.contextmanager
+def _drafted(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a new file, which gets its name once the block has ended. If the block fails, the file is gone."""
     target = check(path, overwrite=overwrite)
     place = Path(os.path.realpath(target))  # write through a symbolic link instead of replacing it
-    # In the same directory, because a rename is atomic only within one file system.
-    draft = place.with_name(f".arena-{os.getpid()}-{os.urandom(4).hex()}")
+    draft = _draft_of(place)
+    file: BinaryIO | None = None
     try:
-        with draft.open("xb") as file:
-            file.writelines(chunks)
+        file = draft.open("xb")
+        yield file
         if overwrite:
             if place.exists():
                 shutil.copymode(place, draft)  # keep the permissions
             draft.replace(place)
         else:
             _publish(draft, place)
-    except FileExistsError:
-        raise _exists(target) from None
-    except OSError as error:
-        # With the caller's name for the file. Python picks the class, such as PermissionError, by the number.
-        raise OSError(error.errno, error.strerror, str(target)) from None
+    except BaseException as error:
+        if file is not None:
+            with contextlib.suppress(OSError):  # it may try to write again
+                file.close()
+        if isinstance(error, FileExistsError):
+            raise _exists(target) from None
+        if isinstance(error, OSError):
+            # With the caller's name for the file. Python picks the class, such as PermissionError, by the number.
+            raise OSError(error.errno, error.strerror, str(target)) from None
+        raise
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
-    return target
+
+
+def _draft_of(place: Path) -> Path:
+    """In the same directory, because a rename is atomic only within one file system."""
+    return place.with_name(f".arena-{os.getpid()}-{os.urandom(4).hex()}")
 
 
 def _publish(draft: Path, place: Path) -> None:
@@ -64,11 +104,24 @@ def check(path: str | os.PathLike[str], *, overwrite: bool = False, endings: tup
     if not target.parent.is_dir():
         raise UsageError(f"{target} cannot be written: the folder {target.parent} does not exist")
     if target.exists():
+        if not target.is_file():  # such as /dev/null, which would be replaced, or a pipe
+            raise UsageError(f"{target} is not a regular file; give the name of one")
         if not overwrite:
             raise _exists(target)
-        if not target.is_file():  # such as /dev/null, which would be replaced
-            raise UsageError(f"{target} is not a regular file; give the name of one")
+    elif target.is_symlink():
+        _check_link(target)
     return target
+
+
+def _check_link(target: Path) -> None:
+    """Check a link to a file that does not exist: that file is written."""
+    place = Path(os.path.realpath(target))
+    if place.is_symlink():
+        raise UsageError(f"{target} is a link that leads back to itself; remove it, or choose another name")
+    if not place.parent.is_dir():
+        raise UsageError(
+            f"{target} cannot be written: it is a link to {place}, and the folder {place.parent} does not exist"
+        )
 
 
 def to_read(path: str | os.PathLike[str]) -> Path:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
+from .._words.plain import plain
 from .sizes import UNITS
 
-__all__ = ["arena_command", "exact_size", "next_after", "record_again", "record_elsewhere"]
+__all__ = ["arena_command", "exact_size", "next_after", "quoted", "record_again", "record_elsewhere"]
 
 
 def arena_command(*words: object) -> str:
     """An ``arena`` command line, with quotes where file names need them."""
-    return shlex.join(["arena", *map(str, words)])
+    return " ".join(["arena", *(quoted(str(word)) for word in words)])
+
+
+def quoted(word: str) -> str:
+    """Quote a word for a shell. What cannot be seen is written as an escape, which bash, zsh and others understand.
+
+    >>> print(quoted("run.arena"), quoted("my run.arena"), quoted("my\\nrun.arena"))
+    run.arena 'my run.arena' $'my\\nrun.arena'
+    """
+    if plain(word) == word:
+        return shlex.quote(word)
+    text = word.replace("\\", r"\\").replace("'", r"\'")
+    text = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)  # bytes that are not UTF-8
+    return f"$'{plain(text)}'"
 
 
 def exact_size(size: int) -> str:
@@ -28,14 +43,16 @@ def exact_size(size: int) -> str:
 def record_again(cap: int, program: str) -> str:
     """What to do about a recording that ends before its program did."""
     again = arena_command("run", "--cap", exact_size(cap), "--record", "again.arena")
-    return f"record it again with at least that much: {again} {shlex.quote(program) if program else 'PROGRAM'} ..."
+    if program.startswith("-"):  # a recording could name an option
+        program = f"./{program}"
+    return f"record it again with at least that much: {again} {quoted(program) if program else 'PROGRAM'} ..."
 
 
 def next_after(written: Path) -> str:
     """What to do with a report that was just written."""
     if written.suffix == ".json":
         return arena_command("report", written, "--save", written.with_suffix(".html"))
-    return f"open {shlex.quote(str(written))}"
+    return f"open {quoted(str(written))}"
 
 
 def record_elsewhere(program: str = "YOUR_SCRIPT.py") -> str:
