@@ -35,7 +35,15 @@ def imported(code: str) -> set[str]:
 def test_importing_arena_imports_neither_reports_nor_the_version() -> None:
     brought = imported("import arena")
     ours = {name for name in brought if name.startswith("arena.")}
-    words = ("_words", "_words.account", "_words.advice", "_words.format", "_words.moving", "_words.verdicts")
+    words = (
+        "_words",
+        "_words.account",
+        "_words.advice",
+        "_words.format",
+        "_words.moving",
+        "_words.plain",
+        "_words.verdicts",
+    )
     small = ("_core", "_util", "_util.exit", "_util.interpreter", *words, "errors")
     assert ours == {f"arena.{name}" for name in small}
     assert not brought & HEAVY

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from ._words.account import REASONS
 from ._words.advice import advise, is_of_budget
+from ._words.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,10 @@ __all__ = ["ArenaError", "DriverError", "OutOfMemoryError", "SimulatedDriverWarn
 
 
 class ArenaError(Exception):
-    """Any error that arena raises on purpose."""
+    """Any error that arena raises on purpose. Its text is one line, safe to print; ``args`` has it unchanged."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
 
 
 class UsageError(ArenaError, ValueError):
@@ -138,7 +142,7 @@ class OutOfMemoryError(ArenaError, MemoryError):
         return type(self), self.args, vars(self)
 
     def __str__(self) -> str:
-        return "\n".join([str(self.args[0]), *self._table(), *self.holders, *self._advice()])
+        return "\n".join(map(plain, [self.args[0], *self._table(), *self.holders, *self._advice()]))
 
     def _table(self) -> list[str]:
         if is_of_budget(self.verdict):  # what else is held does not matter

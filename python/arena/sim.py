@@ -403,7 +403,7 @@ def findings() -> list[Finding]:
     """
     if finding_count() == 0:
         return []
-    reports = (json.loads(line) for line in load().text("cudasimFindings").splitlines())
+    reports = (json.loads(line) for line in load().text("cudasimFindings").split("\n") if line)
     return [Finding(**{**report, "race": _race(report["race"])}) for report in reports]
 
 
@@ -429,7 +429,7 @@ def races() -> list[Race]:
     """Return the races found so far. Raises if the checker is off: ``configure(races=True)`` turns it on."""
     if race_count() == 0:
         return []
-    reports = (json.loads(line) for line in load().text("cudasimRaces").splitlines())
+    reports = (json.loads(line) for line in load().text("cudasimRaces").split("\n") if line)
     return [race for race in map(_race, reports) if race]
 
 

@@ -38,6 +38,7 @@ with contextlib.nullcontext() if atheris is None else atheris.instrument_imports
     later = ("_util.typed", "_report.html", "_report.json", "_report.text", "_analysis.replay", "_trace.save")
     for module in later:
         importlib.import_module(f"arena.{module}")
+    from arena._words.plain import plain
 
 FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 PARTS = b"\xff\xfe"  # between the parts of a trace in arena's own format
@@ -66,6 +67,7 @@ def trace(data: bytes) -> None:
         return
     for event in found:
         assert event.kind
+    assert repr(found) == plain(repr(found))
     if len(found) > MOST_EVENTS:
         return
     with warnings.catch_warnings():
@@ -74,7 +76,9 @@ def trace(data: bytes) -> None:
             settings = {"device": "sim:1GiB"} if name.endswith("json") else {}
             save(found, FOLDER / name, settings)
     with contextlib.suppress(arena.ArenaError):
-        assert found.replay(device="sim:1GiB", cap="256MiB", compact=True).report.granule
+        report = found.replay(device="sim:1GiB", cap="256MiB", compact=True).report
+        assert report.granule
+        assert all(line == plain(line) for line in str(report).split("\n"))
 
 
 def save(found: arena.Trace, path: Path, settings: dict[str, str]) -> None:
@@ -129,7 +133,8 @@ def saved(data: bytes) -> None:
         found = arena.Report.of(found)
     elif data.find(b"NaN") < 0:  # NaN does not equal itself
         assert again == found
-    str(found)
+    for line in str(found).split("\n"):
+        assert line == plain(line)
     found._repr_html_()
 
 

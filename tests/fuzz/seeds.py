@@ -12,7 +12,10 @@ from pathlib import Path
 import arena
 from arena._trace import container
 
+from .. import hostile
+
 PARTS = b"\xff\xfe"
+ODD_ROWS = b" x\r\n\n# note\r\r\na,7,512,1\r\nx,1024,3\ns,step \x1b[1m\nf,7\na, 8,+5,0\n#\xff\n"
 
 
 def recorded(folder: Path) -> tuple[arena.Trace, Path]:
@@ -79,10 +82,18 @@ def main() -> None:
         trace.save(folder / "run.csv")
         events = next(chunk.data[32:] for chunk in read_chunks(path) if chunk.tag == container.EVENTS)
         write(to, "own", {"whole": parts_of(path), "packed": b"R" + path.read_bytes()})
-        write(to, "text", {"whole": (folder / "run.trace").read_bytes().removeprefix(b"# arena-trace 1")})
-        write(to, "rmm", {"whole": (folder / "run.csv").read_bytes().partition(b"\n")[2]})
+        whole = (folder / "run.trace").read_bytes().removeprefix(b"# arena-trace 1")
+        write(to, "text", {"whole": whole, "odd-rows": ODD_ROWS, "hostile-names": hostile.NAME.encode() + ODD_ROWS})
+        log = (folder / "run.csv").read_bytes().partition(b"\n")[2]
+        write(to, "rmm", {"whole": log, "odd-rows": b"\n \t\r\n " + log.replace(b"\n", b" \r\n\n")})
         write(to, "saved", {kind: (folder / f"{kind}.json").read_bytes() for kind in ("report", "snapshot")})
-        write(to, "torch", {str(p): pickle.dumps(torch_history(), p)[1:] for p in (2, 4)})
+        odd_keys = {**torch_history(), (1, 2): 3, 1 << 70: 4, "set": {(5, 6), 1 << 80}}
+        seeds = {str(p): pickle.dumps(torch_history(), p)[1:] for p in (2, 4)}
+        write(to, "torch", {**seeds, "odd-keys": pickle.dumps(odd_keys, 4)[1:]})
+        hostile.trace(folder / "hostile.arena")
+        write(to, "own", {"hostile-names": b"R" + (folder / "hostile.arena").read_bytes()})
+        report = json.loads((folder / "report.json").read_text())
+        write(to, "saved", {"hostile-names": json.dumps(hostile.poisoned(report)).encode()})
         write(to, "decoders", {"events": events, "pickle": pickle.dumps(torch_history(), 2)})
         write(to, "core", {f"walk{n}": bytes((i * n * 37 + i // 7) % 256 for i in range(300)) for n in (1, 3, 5)})
 

@@ -342,6 +342,19 @@ def test_a_graph_whose_kernel_was_unloaded_faults_when_it_runs(cu: Cu) -> None:
     assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_ILLEGAL_INSTRUCTION"
 
 
+def test_a_finding_may_quote_a_kernel_with_any_name(cu: Cu) -> None:
+    name = 'a"b\\c\n\x1b]52;\x85\u2028\u202e'
+    build, module, stream = Builder(cu), load(cu, cubin(Kernel(name))), cu.stream()
+    build.kernel(KernelNode(function(cu, module, name.encode()), (1, 1, 1), (1, 1, 1)))
+    exec_ = build.instantiate()
+    cu.ok("cuModuleUnload", module)
+    cu.ok("cuGraphLaunch", exec_, stream)
+    (finding,) = expect("module gone")
+    assert name in finding.text
+    assert str(finding).isprintable()
+    assert cu.cuStreamSynchronize(stream) == "CUDA_ERROR_ILLEGAL_INSTRUCTION"
+
+
 @pytest.fixture
 def destroyed() -> tuple[threading.Event, Callable[[object], None]]:
     done = threading.Event()

@@ -17,6 +17,7 @@ import typer
 
 from .._core import __version__
 from .._util.environment import unknown_variables
+from .._words.plain import plain
 from ..errors import ArenaError
 from . import excepthook as excepthook
 from .group import PLAIN, Commands
@@ -51,7 +52,7 @@ def options(
     if debug:
         os.environ["ARENA_DEBUG"] = "1"
     for text in unknown_variables():
-        typer.echo(f"arena: {text}", err=True)
+        typer.echo(plain(f"arena: {text}"), err=True)
     if context.invoked_subcommand != "run":  # there, output and warnings are the program's
         replace_unprintable()
         warnings.showwarning = show_warning
@@ -79,7 +80,7 @@ def main() -> None:
         if isinstance(error, OSError) and error.filename is None:  # an error of standard output
             discard_output()
         if sys.stderr is not None:  # otherwise print() would write to standard output
-            print(f"arena: {one_line(error)}", file=sys.stderr)
+            print(plain(f"arena: {one_line(error)}"), file=sys.stderr)
         sys.exit(1)
 
 
@@ -110,7 +111,7 @@ def show_warning(
 ) -> None:
     """Print a warning without the line of code, which is arena's own."""
     if sys.stderr is not None:
-        print(f"arena: {message}", file=sys.stderr)
+        print(plain(f"arena: {message}"), file=sys.stderr)
 
 
 def flush() -> None:

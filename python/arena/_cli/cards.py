@@ -8,14 +8,15 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from .._cards import Card, context_range, find_card, read_cards, readings
+from .._util.console import Console
 from .._util.next_step import arena_command
 from .._util.sizes import format_size as size
 from .._words.format import counted, format_range
 from ..errors import UsageError
+from .say import say
 
 __all__ = ["cards"]
 
@@ -44,7 +45,8 @@ def cards(
         return
     card = find_card(name)
     if toml:
-        print(card.path.read_text(), end="")
+        for line in card.path.read_text().rstrip("\n").split("\n"):
+            say(line.replace("\t", "    "))
     elif as_json:
         print(json.dumps(facts(card), indent=1))
     else:
@@ -68,15 +70,15 @@ def show_all(found: tuple[Card, ...], as_json: bool) -> None:
         shared, l2 = size(card.shared_per_block_optin), size(card.l2_cache)
         figures = (size(card.memory), card.compute_capability, str(card.multiprocessors), shared, l2)
         table.add_row(card.key, *figures)
-    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
+    console = Console(soft_wrap=True, width=WIDTH)
     console.print(table)
-    console.print("\nmemory: as the driver reports it; shared: the most that a block can have")
+    console.say("", "memory: as the driver reports it; shared: the most that a block can have")
     console.print(f"Next: {arena_command('dryrun', '--card', 'rtx4090', 'YOUR_SCRIPT.py')}")
 
 
 def show_one(card: Card, given: str) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
-    console.print(f"{card.key}: {card.name}\n")
+    console = Console(soft_wrap=True, width=WIDTH)
+    console.say(f"{card.key}: {card.name}", "")
     table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -84,15 +86,15 @@ def show_one(card: Card, given: str) -> None:
         table.add_row(title, text)
     console.print(table)
     if own := [one for one in readings() if card.key in one.cards]:
-        console.print("\nreadings of what a process holds beside its allocations")
+        console.say("", "readings of what a process holds beside its allocations")
         for one in own:
             kernels = "no framework" if one.loading == "none" else f"{one.loading} loading"
             console.print(f"  {one.mib:>5,} MiB  {one.gpu}, {one.software}, {kernels}: {one.source}")
     if card.sources:
-        console.print("\nsources")
+        console.say("", "sources")
         for line in card.sources:
             console.print(f"  {line}")
-    console.print(f"\nprofile: {card.path}")
+    console.say("", f"profile: {card.path}")
     console.print(f"Next: {arena_command('dryrun', '--card', given, 'YOUR_SCRIPT.py')}")
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from .._analysis.compare.run import run
 from .._analysis.compare.text import WIDTH, renderables
 from .._analysis.replay import Replayed
 from .._trace import Trace
+from .._util.console import Console
 from .._util.files import REPORTS, check
 from .._util.next_step import next_after
 from .codes import exit_code
@@ -30,14 +30,14 @@ def compare(
     """Replay all and show them side by side; exit with 3 if one does not fit, with 4 if that is unknown for one."""
     if save:
         check(save, overwrite=force, endings=REPORTS)
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True)
     read = {path: read_trace(path) for path in dict.fromkeys(traces)}
     found = run(traces, settings, lambda trace, chosen: play(trace, chosen, console), read=read.__getitem__)
     written = found.save(save, overwrite=force) if save else None
     if as_json:
         print(json.dumps({**found.to_dict(), "wrote": str(written) if written else None}, indent=1))
     else:
-        shown = Console(highlight=False, markup=False, width=WIDTH)
+        shown = Console(width=WIDTH)
         for part in renderables(found):
             shown.print(part)
         if written:

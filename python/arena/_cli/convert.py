@@ -19,6 +19,7 @@ from ..errors import UsageError
 from .codes import EXIT_MISFIT
 from .options import FORCE, JSON, TRACE
 from .reading import read_trace
+from .say import say
 
 __all__ = ["convert"]
 
@@ -63,14 +64,15 @@ def convert(
     facts = {"events": len(trace), "problem": trace.problem, "format": form, "wrote": str(target), "fits": fits}
     facts["ended_by"] = dataclasses.asdict(trace.ended_by) if trace.ended_by else None
     if trace.ended_by:
-        typer.echo(f"arena: {trace.ended_by.sentences(len(trace))}", err=True)
+        say(f"arena: {trace.ended_by.sentences(len(trace))}", err=True)
     if as_json:
         print(json.dumps(facts))
     else:
         then = (
             "open it at ui.perfetto.dev or chrome://tracing" if form == "perfetto" else arena_command("replay", target)
         )
-        print(f"wrote {target}: {counted(len(trace), 'event')}\nNext: {then}")
+        say(f"wrote {target}: {counted(len(trace), 'event')}")
+        say(f"Next: {then}")
     raise typer.Exit(EXIT_MISFIT if fits is False else 0)  # an unfinished run is converted all the same
 
 
@@ -78,5 +80,5 @@ def counters(trace: Trace, target: Path, settings: dict[str, Any], force: bool) 
     done = trace.replay(compact=True, **settings)
     save_counters(trace, done, target, overwrite=force)
     if done.error is not None:
-        typer.echo(f"arena: it does not fit: the counters end at event {done.events - 1:,}", err=True)
+        say(f"arena: it does not fit: the counters end at event {done.events - 1:,}", err=True)
     return done.fits

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from .. import _core
 from .._demo import Comparison, compare
 from .._inspect.snapshot import _figures
 from .._report.text import renderables
 from .._util import files
+from .._util.console import Console
 from .._util.next_step import record_elsewhere
 from .._util.sizes import format_size
 from ..errors import DriverError
 from .options import FORCE, JSON
+from .say import say
 
 __all__ = ["demo"]
 
@@ -56,7 +57,7 @@ def demo(
     else:
         show(done, written)
     if show_page and not webbrowser.open(written.absolute().as_uri()):
-        typer.echo(f"arena: no browser could be opened; open {written} yourself", err=True)
+        say(f"arena: no browser could be opened; open {written} yourself", err=True)
 
 
 def facts(done: Comparison) -> dict[str, object]:
@@ -71,7 +72,7 @@ def facts(done: Comparison) -> dict[str, object]:
 
 
 def show(done: Comparison, written: Path) -> None:
-    console = Console(highlight=False, markup=False, width=80)
+    console = Console(width=80)
     size, death, stats = format_size, done.death, done.stats
     free, largest = size(death.free), size(death.largest)
     for text in (
@@ -85,10 +86,11 @@ def show(done: Comparison, written: Path) -> None:
         f"calls, {done.priced_ms:.0f} ms by the simulated driver's price table. This is its report from the moment "
         "when CuPy's pool fails:",
     ):
-        console.print(text, end="\n\n")
+        console.say(text, "")
     for part in renderables(done.report):
         console.print(part)
-    console.print(f"\nwrote {written}: this report as a page", soft_wrap=True)
+    console.print()
+    console.print(f"wrote {written}: this report as a page", soft_wrap=True)
     console.print(f"Next: {next_step()}", soft_wrap=True)
 
 

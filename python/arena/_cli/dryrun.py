@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -32,6 +31,7 @@ from .._dryrun.verdict import Verdict, in_words, limits_of
 from .._frameworks import parse_keys
 from .._pool.settings import is_simulated, simulated_size
 from .._run.program import check_script
+from .._util.console import Console
 from .._util.next_step import arena_command, next_after
 from .._util.sizes import format_size as size
 from .._words.format import counted, format_range
@@ -39,6 +39,7 @@ from ..errors import UsageError
 from .codes import EXIT_MISFIT, EXIT_UNSURE
 from .options import ONLY
 from .program import CONTEXT, Command, checked_depth, variables_of
+from .say import say
 
 __all__ = ["CONTEXT", "Command", "dryrun"]
 
@@ -133,7 +134,7 @@ def dryrun(
         record=outputs.record,
         force=force,
     )
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True)
     ask = Asked(plan, outputs, compare_both, second_run=not no_second_run, by=checked_view(by))
     done = run_once(ask, quiet=False) if span is None else search(ask, Span.parse(span), console)
     done.say(console, as_json)
@@ -318,11 +319,11 @@ def search(ask: Asked, span: Span, console: Console) -> Done:
         with shown_progress(console, steps(span)) as progress:
             found = find_batch(ask.plan, span, progress, again=ask.second_run)
     except KeyboardInterrupt:
-        typer.echo("arena: interrupted", err=True)
+        say("arena: interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except OtherEndError as error:
         for line in error.output.splitlines():
-            typer.echo(f"  {line}", err=True)
+            say(f"  {line}", err=True)
         raise
     # Once more, for what costs more than a yes or a no: the lines, the report, the recording, the other allocator.
     batch = found.batch if found.batch is not None else span.low

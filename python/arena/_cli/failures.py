@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from .._trace import Failure, Survived
+from .._words.plain import plain
 
 __all__ = ["about_failures"]
 
@@ -15,4 +16,5 @@ WIDTH = 80
 def about_failures(ended_by: Failure | None, survived: Survived, events: int) -> Iterator[str]:
     """Lines of text; none if no request failed, or all retries succeeded."""
     for text in (ended_by.sentences(events) if ended_by else "", survived.sentences()):
-        yield from textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+        # Before it is wrapped: a newline in a name would become the end of a line.
+        yield from textwrap.wrap(plain(text), WIDTH, break_long_words=False, break_on_hyphens=False)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from .._analysis.fit.answer import CardFit, Fit
 from .._analysis.fit.answer import fit as find_fit
 from .._analysis.fit.caps import LARGEST, Progress
 from .._util.arguments import as_device, is_number
+from .._util.console import Console
 from .._util.next_step import arena_command, exact_size, record_again
 from .._util.sizes import format_size as size
 from .._words.format import counted, format_range
@@ -66,7 +66,7 @@ def fit(
       arena fit run.arena --device 24GiB
       arena fit b8.arena b16.arena --batch-from 8,16 --batch-to 32,64
     """
-    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    errors = Console(stderr=True, soft_wrap=True)
     before, after = numbers("--batch-from", batch_from), numbers("--batch-to", batch_to)
     read = [read_trace(path) for path in traces]
     with shown_progress(errors) as progress:
@@ -152,14 +152,13 @@ def facts(found: Fit) -> dict[str, Any]:
 
 
 def show(found: Fit, asked: Asked) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
+    console = Console(soft_wrap=True, width=WIDTH)
     which = f" of the run with batch {max(found.scaling.batches)}" if found.scaling else ""
     notes = [*about_failures(found.ended_by, found.survived, found.events)]
-    for line in [*notes, ""] if notes else []:
-        console.print(line)
+    console.say(*([*notes, ""] if notes else []))
     peak = f"{size(found.peak_live)} live at the peak{', if that request passes' if found.ended_by else ''}"
     console.print(f"{counted(found.events, 'event')}{which}, {peak}; {counted(found.replays, 'replay')}")
-    console.print(f"{assumed(found.compact)}\n")
+    console.say(assumed(found.compact), "")
     rows = [
         (found.smallest_cap, "the smallest cap that gets past it" if found.ended_by else "the smallest cap that works"),
         (found.comfortable_cap, "remapping is rare from here"),
@@ -168,15 +167,15 @@ def show(found: Fit, asked: Asked) -> None:
     console.print(table(["", "× live", ""], [[size(cap), times(cap, found), text] for cap, text in rows]))
     for cap in found.exceptions:
         console.print(f"but {size(cap)} does not work, although less does: use more than that")
-    console.print("\nwhat a cap costs: driver time in total, and in the second half of the run,")
+    console.say("", "what a cap costs: driver time in total, and in the second half of the run,")
     console.print(f"by the price table {found.prices}")
     console.print(points_table(found))
-    console.print(f"\n{cards(found)}")
+    console.say("", *cards(found))
     if found.scaling:
         show_batches(console, found)
     if found.limit is not None and not found.scaling:
-        console.print(f"\n{verdict(found)}")
-    console.print(f"\nNext: {following(found, asked)}")
+        console.say("", verdict(found))
+    console.say("", *following(found, asked))
 
 
 def verdict(found: Fit) -> str:
@@ -213,20 +212,20 @@ def points_table(found: Fit) -> Table:
     return table(["cap", "× live", "ms", "2nd half", "maps", "re-backed", ""], rows)
 
 
-def cards(found: Fit) -> str:
+def cards(found: Fit) -> Iterator[str]:
     fitting = [card for card in found.cards if card.fits]
     perhaps = [card for card in found.cards if card.fits is None]
     if not fitting:
-        return f"no card with up to {size(found.cards[-1].memory)} is {'surely ' if perhaps else ''}large enough"
+        yield f"no card with up to {size(found.cards[-1].memory)} is {'surely ' if perhaps else ''}large enough"
+        return
     least = fitting[0]
     which = "cards that get past it" if found.ended_by else "cards that are large enough"
-    text = f"{which}, with {size(least.memory - least.limit)} for everything else:\n  {named(least)} and larger"
-    if perhaps and perhaps[0].memory < least.memory:
-        text += f"; perhaps {named(perhaps[0])}"
+    yield f"{which}, with {size(least.memory - least.limit)} for everything else:"
+    smaller = f"; perhaps {named(perhaps[0])}" if perhaps and perhaps[0].memory < least.memory else ""
+    yield f"  {named(least)} and larger{smaller}"
     roomy = next((card for card in fitting if card.comfortable), None)
-    if roomy is None or roomy == least:
-        return text
-    return f"{text}\n  with remapping rare: {named(roomy)} and larger"
+    if roomy is not None and roomy != least:
+        yield f"  with remapping rare: {named(roomy)} and larger"
 
 
 def named(card: CardFit) -> str:
@@ -236,10 +235,11 @@ def named(card: CardFit) -> str:
 def show_batches(console: Console, found: Fit) -> None:
     scaling = found.scaling
     assert scaling is not None
-    console.print(f"\nbatches {', '.join(map(str, sorted(scaling.batches)))}: {alignment(found)}")
+    first, *more = alignment(found)
+    console.say("", f"batches {', '.join(map(str, sorted(scaling.batches)))}: {first}", *more)
     sites = [[f"{site.per_item:,}", f"{site.fixed:,}", site.where] for site in scaling.sites[:SITES]]
     console.print(table(["bytes per item", "fixed", "at the peak, fastest growing first"], sites))
-    console.print(f"\n{quality(found)}")
+    console.say("", *quality(found))
     if found.predictions:
         rows = []
         for p in found.predictions:
@@ -263,31 +263,36 @@ def show_batches(console: Console, found: Fit) -> None:
         console.print(f"within {size(found.limit)}: the largest batch is {best.batch} ({between})")
 
 
-def alignment(found: Fit) -> str:
+def alignment(found: Fit) -> list[str]:
     assert found.scaling is not None
     how = "by line" if found.scaling.by_line else "by their order"
     text = f"{found.scaling.aligned:.0%} of the bytes are in all runs, {how}"
     if found.scaling.aligned < WELL and not found.scaling.by_line:
-        text += ";\nrecord with ARENA_LINES=1 to compare them by line"
-    return text
+        return [f"{text};", "record with ARENA_LINES=1 to compare them by line"]
+    return [text]
 
 
-def quality(found: Fit) -> str:
+def quality(found: Fit) -> list[str]:
     assert found.scaling is not None
     if not found.scaling.left_out:
-        return (
-            "two batches always fit a straight line: the error covers only rounding and what was not found in both;\n"
-            "a third recording would show whether memory grows linearly"
-        )
+        return [
+            "two batches always fit a straight line: the error covers only rounding and what was not found in both;",
+            "a third recording would show whether memory grows linearly",
+        ]
     worst, miss = max(found.scaling.left_out.items(), key=lambda item: abs(item[1]))
-    return f"worst prediction from the other batches: batch {worst} is off by {abs(miss):.2%}"
+    return [f"worst prediction from the other batches: batch {worst} is off by {abs(miss):.2%}"]
 
 
-def following(found: Fit, asked: Asked) -> str:
+def following(found: Fit, asked: Asked) -> list[str]:
+    """What to do next."""
     if found.scaling and found.largest and found.largest.batch and found.limit is not None:
         least, most = max(1, found.largest.at_least), found.largest.at_most or 4 * found.largest.batch
         pool = asked.arena(found.limit)
-        return f"try it for real, in Python:\n  arena.largest_batch(function, {least}, {most}, pool={pool})"
+        return ["Next: try it for real, in Python:", f"  arena.largest_batch(function, {least}, {most}, pool={pool})"]
+    return [f"Next: {next_command(found, asked)}"]
+
+
+def next_command(found: Fit, asked: Asked) -> str:
     if found.scaling:
         batches = ",".join(map(str, found.scaling.batches))
         return arena_command("fit", *asked.traces, "--batch-from", batches, "--device", "24GiB", *asked.options())

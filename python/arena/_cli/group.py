@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import typer
+
+from .._words.plain import plain
 
 __all__ = ["PLAIN", "Commands"]
 
 # Help without rich's boxes: importing the code that draws them would take half as long as everything else.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+# Typer does not export this class, and where it comes from depends on the version.
+CLICK_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+HELP = "NoArgsIsHelpError"  # its message is the help
 
 # The first line of each command's own help, for `arena --help`; newcomers need the first two.
 ABOUT = {
@@ -25,6 +33,17 @@ ABOUT = {
     "info": "Show the driver, the devices, and the settings of a new arena.",
     "measure": "Measure the cost of driver calls and save a price table.",
 }
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Errors about the command line quote it, and a file can have any name."""
+    try:
+        yield
+    except CLICK_ERROR as error:
+        if type(error).__name__ != HELP:
+            error.message = plain(error.message)
+        raise
 
 
 class Commands(typer.core.TyperGroup):
@@ -43,6 +62,14 @@ class Commands(typer.core.TyperGroup):
             getattr(module, cmd_name)
         )
         return typer.main.get_command(alone)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with plain_errors():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with plain_errors():
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Commands come first: they are what people look for."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from .. import _core
 from .._core import __version__
 from .._pool.settings import SETTINGS, resolve, source_of
+from .._util.console import Console
 from .._util.sizes import format_size
 from ..errors import DriverError
 from .options import JSON
@@ -33,7 +33,7 @@ def info(as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False) ->
     if as_json:
         print(json.dumps(facts, indent=1))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     driver = facts["driver"]
     kind = "simulated" if driver["simulated"] else "NVIDIA's"
     console.print(f"arena {facts['arena']}, Python {facts['python']}")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from .._analysis.measure import ROUNDS, SECONDS, Measured, Progress
@@ -18,10 +17,12 @@ from .._analysis.measure import measure as run
 from .._analysis.prices import Row
 from .._util import files
 from .._util.arguments import as_device
+from .._util.console import Console
 from .._util.next_step import arena_command
 from .._util.sizes import format_size
 from ..errors import UsageError
 from .options import DEVICE, FORCE, JSON
+from .say import say
 
 __all__ = ["measure"]
 
@@ -59,12 +60,12 @@ def measure(
     check("--seconds", seconds, 0, MOST_SECONDS)
     default = files.free_name(FILE) if FILE.exists() and not force else FILE
     target = files.check(save or default, overwrite=force)
-    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    errors = Console(stderr=True, soft_wrap=True)
     try:
         with shown_progress(errors) as progress:
             found = run(as_device(device), rounds=rounds, seconds=seconds, progress=progress)
     except KeyboardInterrupt:
-        typer.echo("arena: interrupted; nothing was written, and nothing is left on the device", err=True)
+        say("arena: interrupted; nothing was written, and nothing is left on the device", err=True)
         raise typer.Exit(130) from None
     written = found.save(target, overwrite=force)
     if as_json:
@@ -98,7 +99,7 @@ def facts(found: Measured) -> dict[str, Any]:
 
 
 def show(found: Measured, written: Path) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True, width=WIDTH)
+    console = Console(soft_wrap=True, width=WIDTH)
     console.print(f"device: {found.facts['device']}, {found.facts['memory']}")
     console.print(f"driver: {found.facts['driver']}")
     console.print(f"platform: {found.facts['platform']}")
@@ -106,15 +107,16 @@ def show(found: Measured, written: Path) -> None:
         console.print("simulated: these are prices from its price table, not measured times")
     if not found.virtual_memory:
         console.print("no virtual memory on this device: only cuMemAlloc and cuMemFree are measured")
-    console.print(f"\nmicroseconds per call, medians of {found.facts['rounds'].replace(', ', ' rounds, ')}")
-    console.print("spread: half of all calls are within ± that of the median\n")
+    console.say("", f"microseconds per call, medians of {found.facts['rounds'].replace(', ', ' rounds, ')}")
+    console.say("spread: half of all calls are within ± that of the median", "")
     console.print(table("idle", found, loaded=False))
     if any(row.load for row in found.rows):
         console.print()
         console.print(table("under load", found, loaded=True))
     for sentence in sentences(found):
-        console.print(f"\n{sentence}", soft_wrap=False)
-    console.print(f"\nwrote {written}")
+        console.print()
+        console.print(sentence, soft_wrap=False)
+    console.say("", f"wrote {written}")
     console.print(f"Next: {arena_command('fit', 'TRACE', '--prices', written)}")
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from .._trace import Trace
 from ..errors import TraceError
+from .say import say
 
 __all__ = ["read_trace"]
 
@@ -20,7 +19,7 @@ def read_trace(path: Path, *, to_replay: bool = True) -> Trace:
     if trace.problem and not len(trace):
         raise TraceError(f"{path} has no readable events: {trace.problem}")
     if trace.problem:
-        typer.echo(f"arena: {path}: {trace.problem}", err=True)
+        say(f"arena: {path}: {trace.problem}", err=True)
     if to_replay and not any(event.kind in ("allocate", "failure") for event in trace):
         raise TraceError(
             f"{path} has no allocations: the recorded arena was not used. To record CuPy's allocations, run "

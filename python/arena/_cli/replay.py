@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .._analysis.replay import Replayed
@@ -18,6 +17,7 @@ from .._inspect.snapshot import _figures
 from .._report.text import timeline
 from .._trace import Trace
 from .._util.arguments import as_device
+from .._util.console import Console
 from .._util.files import REPORTS, check
 from .._util.next_step import arena_command, exact_size, next_after, record_again
 from .._util.sizes import format_size
@@ -82,7 +82,7 @@ def replay(
     trace = traces[0]
     if save:
         check(save, overwrite=force, endings=REPORTS)
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True)
     read = read_trace(trace)
     done = run(read, settings, console)
     written = done.report.save(save, overwrite=force) if save else None
@@ -131,7 +131,7 @@ def facts(done: Replayed) -> dict[str, Any]:
 
 def show(done: Replayed, trace: Trace, written: Path | None, again: list[str]) -> None:
     stats, size = done.stats, format_size
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     cap = size(stats.cap)
     if done.fits:
         console.print(f"fits: {counted(done.events, 'event')} under a cap of {cap}")

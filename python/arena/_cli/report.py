@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from .._analysis.load import load
 from .._dask import text as _cluster
 from .._dask.model import ClusterReport
 from .._report import Report
 from .._report.text import renderables
+from .._util.console import Console
 from .._util.files import REPORTS, check
 from .._util.next_step import arena_command, next_after
 from .options import FORCE, JSON, SAVE
+from .say import say
 
 __all__ = ["report"]
 
@@ -41,10 +42,11 @@ def report(
     if as_json:
         print(json.dumps(made.to_dict(), indent=1))
     elif save is None:
-        console = Console(highlight=False, markup=False, width=80)
+        console = Console(width=80)
         for part in renderables(made) if isinstance(made, Report) else _cluster.renderables(made):
             console.print(part)
         console.print(f"Next: {arena_command('report', file, '--save', 'report.html')}", soft_wrap=True)
     if save is not None:
         written = made.save(save, overwrite=force)
-        typer.echo(f"wrote {written}\nNext: {next_after(written)}", err=as_json)
+        say(f"wrote {written}", err=as_json)
+        say(f"Next: {next_after(written)}", err=as_json)

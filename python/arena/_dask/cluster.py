@@ -6,6 +6,7 @@ from typing import Any
 
 from .._util.sizes import format_size
 from .._words.format import counted
+from .._words.plain import plain
 from ..errors import UsageError
 from .account import VERSION, answer_with_accounts, answer_with_trimmed
 from .ask import TIMEOUT, Answers, ask_scheduler, ask_workers, check
@@ -59,7 +60,7 @@ class Trimmed(dict[str, int]):
         lines = [f"{format_size(self.total)} returned by {counted(len(self), 'worker')}"]
         lines += [f"  {format_size(size)} by {address}" for address, size in self.items() if size]
         lines += [f"  none by {worker_text(one.name, one.address)}: {one.reason}" for one in self.missing]
-        return "\n".join(lines)
+        return "\n".join(map(plain, lines))
 
 
 async def _report(client: Any, timeout: float) -> ClusterReport:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from .._inspect.holders import NO_FRAMEWORK
 from .._report import timeline as _timeline
 from .._report.text import BAR, COLOURS, WIDTH
 from .._report.text import timeline as draw_timeline
+from .._util.console import rendered, words
 from .._util.sizes import format_size
 from .._words.account import REASONS
 from .._words.format import counted
@@ -29,19 +29,13 @@ METER = 12  # characters
 
 def render(report: ClusterReport) -> str:
     """Plain text, without colours."""
-    file = io.StringIO()
-    console = Console(
-        file=file, width=WIDTH, color_system=None, legacy_windows=False, emoji=False, highlight=False, markup=False
-    )
-    for part in renderables(report):
-        console.print(part)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    return "\n".join(rendered(renderables(report), WIDTH)) + "\n"
 
 
 def renderables(report: ClusterReport) -> Iterator[RenderableType]:
     """The parts of the report, from top to bottom."""
-    yield Text(f"arena {report.arena} in the Dask cluster {report.scheduler}, {report.made}", style="bold")
-    yield Text(report.caption)
+    yield words(f"arena {report.arena} in the Dask cluster {report.scheduler}, {report.made}", style="bold")
+    yield words(report.caption)
     yield from absent(report)
     if report.arenas:
         yield Text()
@@ -51,7 +45,7 @@ def renderables(report: ClusterReport) -> Iterator[RenderableType]:
     if report.timeline is not None:
         yield Text()
         yield from draw_timeline(report.timeline)
-        yield Text(_timeline.words(report.timeline).replace("a cap of", "caps of"))
+        yield words(_timeline.words(report.timeline).replace("a cap of", "caps of"))
     for title, rows in (
         ("live bytes by line, all arenas", report.lines),
         ("at the peak of each arena", report.peak_lines),
@@ -63,7 +57,7 @@ def renderables(report: ClusterReport) -> Iterator[RenderableType]:
     if report.notes:
         yield Text()
     for line in numbered(report.notes):
-        yield Text(line, style="bold")
+        yield words(line, style="bold")
 
 
 def shown_frameworks(report: ClusterReport) -> list[ClusterLine]:
@@ -73,15 +67,15 @@ def shown_frameworks(report: ClusterReport) -> list[ClusterLine]:
 
 def absent(report: ClusterReport) -> Iterator[Text]:
     for one in report.missing:
-        yield Text(f"No answer from worker {worker_text(one.name, one.address)}: {one.reason}", style="bold red")
+        yield words(f"No answer from worker {worker_text(one.name, one.address)}: {one.reason}", style="bold red")
     for gone in report.departed[:MOST]:
         figures = gone.figures
         last = f", last seen with {format_size(figures['live'])} live" if "live" in figures else ""
         limit = f" of a cap of {format_size(figures['cap'])}" if last and "cap" in figures else ""
         ago = _timeline.seconds(max(gone.ago, 0.001))
-        yield Text(f"Worker {worker_text(gone.name, gone.address)} left {ago} ago{last}{limit}")
+        yield words(f"Worker {worker_text(gone.name, gone.address)} left {ago} ago{last}{limit}")
     if len(report.departed) > MOST:
-        yield Text(f"and {len(report.departed) - MOST} more left before")
+        yield words(f"and {len(report.departed) - MOST} more left before")
 
 
 def workers(arenas: Sequence[WorkerArena]) -> Table:
@@ -93,8 +87,8 @@ def workers(arenas: Sequence[WorkerArena]) -> Table:
     for one in arenas[:MOST_WORKERS]:
         size = format_size
         table.add_row(
-            Text(one.name if one.is_plugins else f"{one.name} (task's)"),
-            Text(one.device["label"].removeprefix("device ")),
+            one.name if one.is_plugins else f"{one.name} (task's)",
+            one.device["label"].removeprefix("device "),
             size(one.account["live"]),
             f"{one.pressure:.0%}",
             meter(one),
@@ -125,10 +119,10 @@ def account(report: ClusterReport) -> Table:
     for justify in ("left", "right", "right", "left"):
         table.add_column(justify=justify)
     reserved = report.account["reserved"]
-    for name, words in REASONS.items():
+    for name, meaning in REASONS.items():
         value = report.account[name]
         share = f"{value / reserved:.0%}" if reserved else ""
-        table.add_row(Text(f"{BAR[name]} {name}", style=COLOURS[name]), f"{value:,}", share, words)
+        table.add_row(Text(f"{BAR[name]} {name}", style=COLOURS[name]), f"{value:,}", share, meaning)
     table.add_row("= reserved", f"{reserved:,}", "", f"of caps of {report.account['cap']:,} in all")
     return table
 
@@ -139,7 +133,7 @@ def lines(title: str, rows: Sequence[ClusterLine]) -> Table:
     for name in ("bytes", "blocks", "arenas"):
         table.add_column(name, justify="right")
     for one in rows[:MOST]:
-        table.add_row(Text(one.name), format_size(one.bytes), f"{one.blocks:,}", f"{one.arenas:,}")
+        table.add_row(one.name, format_size(one.bytes), f"{one.blocks:,}", f"{one.arenas:,}")
     if len(rows) > MOST:
         rest = rows[MOST:]
         size, blocks = sum(one.bytes for one in rest), sum(one.blocks for one in rest)

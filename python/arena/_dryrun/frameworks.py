@@ -23,6 +23,7 @@ from .._frameworks import Installation
 from .._run.without_gpu import chain_of
 from .._util.imports import after_import
 from .._util.sizes import UNITS
+from .._words.plain import plain
 from ..errors import OutOfMemoryError
 from .torch import TorchLedger
 
@@ -57,7 +58,7 @@ class WatchedTorch:
                 setattr(torch._C, name, self.noting_peaks(torch, getattr(torch._C, name)))
         if self.ledger.problem and self.depth > 0:
             print(
-                f"arena: {self.ledger.problem}; lines come from PyTorch's history, and kinds are not known",
+                f"arena: {plain(self.ledger.problem)}; lines come from PyTorch's history, and kinds are not known",
                 file=sys.stderr,
             )
             self.keeps_history = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .._util.shown import Shown
 from .._util.sizes import format_size
 from .._words.format import counted
+from .._words.plain import plain
 from .holders import Holder, by_line, holders
 from .snapshot import Piece
 
@@ -45,4 +46,4 @@ class Since(Shown):
         rest = self.lines[MOST:]
         if rest:
             rows.append(f"  and {counted(len(rest), 'more line')}, {format_size(sum(holder.bytes for holder in rest))}")
-        return "\n".join(rows)
+        return "\n".join(map(plain, rows))

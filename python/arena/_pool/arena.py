@@ -27,6 +27,7 @@ from .._util.late import late_import
 from .._util.shown import Shown
 from .._util.sizes import Size, parse_size
 from .._words.moving import mode
+from .._words.plain import plain
 from ..errors import OutOfMemoryError, UsageError
 from .buffer import address_of
 from .graph import GraphMemory
@@ -166,7 +167,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             return
         if core.is_plain and not state.stop_expecting_virtual_memory():
             return  # another thread warns
-        warnings.warn(f"arena on device {self._device}: {core.remark}", RuntimeWarning, stacklevel=stacklevel)
+        remark = plain(f"arena on device {self._device}: {core.remark}")
+        warnings.warn(remark, RuntimeWarning, stacklevel=stacklevel)
 
     def on_oom(self, function: Callable[[OutOfMemoryError], object]) -> None:
         """Call a function with the error before a request fails; the request is tried again afterwards.

@@ -20,6 +20,7 @@ from .._inspect.snapshot import Line, Snapshot, no_collection
 from .._report import Report
 from .._report.build import build
 from .._report.failure import held_in_words, who_held
+from .._words.plain import plain
 from ..errors import ArenaError, OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def save(report: Report, snapshot: Snapshot, folder: Path) -> list[str]:
         report.save(folder / f"{stem}.json")
         snapshot.save(folder / f"{stem}.snapshot.json")
     except (OSError, ArenaError) as problem:
-        warnings.warn(f"ARENA_OOM_DIR={str(folder)!r}: no report was written: {problem}", RuntimeWarning, stacklevel=2)
+        text = plain(f"ARENA_OOM_DIR={str(folder)!r}: no report was written: {problem}")
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         return []
     return [f"Full report: {page}"]

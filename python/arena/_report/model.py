@@ -17,6 +17,7 @@ from .._util.shown import Shown
 from .._util.sizes import format_size
 from .._words.account import REASONS
 from .._words.moving import ALLOWED, in_words
+from .._words.plain import plain
 from ..errors import ArenaError, UsageError
 
 __all__ = ["FIGURES", "Bin", "Cell", "Fragmentation", "Holder", "Pin", "Report", "Samples", "StreamUse"]
@@ -234,7 +235,7 @@ class Report(Shown):
             with late_import("the full report cannot be shown"):
                 from . import text
         except ArenaError as error:
-            return "\n".join([self.caption, *self._plain_account(), f"({error}.)", ""])
+            return "\n".join([*map(plain, [self.caption, *self._plain_account(), f"({error}.)"]), ""])
         return text.render(self)
 
     def _plain_account(self) -> list[str]:

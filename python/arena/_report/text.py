@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from .._inspect.holders import Holder
+from .._util.console import rendered, words
 from .._util.sizes import format_size
 from .._words.account import REASONS
 from .._words.format import counted
@@ -43,29 +43,23 @@ BAR = {name: MARKS.get(name, "") for name in REASONS} | {"requested": "█", "ro
 
 def render(report: Report) -> str:
     """Plain text, without colours."""
-    file = io.StringIO()
-    console = Console(
-        file=file, width=WIDTH, color_system=None, legacy_windows=False, emoji=False, highlight=False, markup=False
-    )
-    for part in renderables(report):
-        console.print(part)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    return "\n".join(rendered(renderables(report), WIDTH)) + "\n"
 
 
 def renderables(report: Report) -> Iterator[RenderableType]:
     """The parts of the report, from top to bottom."""
-    yield head(report)
-    yield Text(report.caption)
+    yield from head(report)
+    yield words(report.caption)
     yield Text()
     yield account_table(report)
     yield bar(report)
     yield Text()
     yield fragmentation_table(report)
-    yield figures(report)
+    yield from figures(report)
     if report.timeline:
         yield Text()
         yield from timeline(report.timeline)
-        yield Text(_timeline.words(report.timeline, failed=bool(report.verdict)))
+        yield words(_timeline.words(report.timeline, failed=bool(report.verdict)))
     for segment in report.segments[:MOST_SEGMENTS]:
         yield Text()
         yield from segment_map(report, segment)
@@ -76,25 +70,24 @@ def renderables(report: Report) -> Iterator[RenderableType]:
     yield from sizes(report)
     yield from tables(report)
     for line in numbered(report.notes):
-        yield Text(line, style="bold")
+        yield words(line, style="bold")
 
 
-def head(report: Report) -> Text:
+def head(report: Report) -> Iterator[Text]:
     device = report.device
     name = device["label"] + (f" ({device['name']})" if device["name"] else "")
     kind = "plain segments" if report.plain else f"granules of {format_size(report.granule)}"
-    text = Text(f"arena {report.arena} on {name}, {kind}, {report.made}", style="bold")
+    yield words(f"arena {report.arena} on {name}, {kind}, {report.made}", style="bold")
     if device["remark"]:
-        text.append(f"\nNote: {device['remark']}.")
+        yield words(f"Note: {device['remark']}.", style="bold")
     if report.moment:
-        text.append(f"\n{report.moment}")
+        yield words(report.moment, style="bold")
     if report.end is not None:
-        text.append(f"\n{report.end.moment}")
+        yield words(report.end.moment, style="bold")
     if report.verdict:
-        text.append(f"\n{verdict_in_words(report)}", style="bold red")
+        yield words(verdict_in_words(report), style="bold red")
     for line in held_in_words(report.held, report.scope):
-        text.append(f"\n{line}", style="not bold")
-    return text
+        yield words(line)
 
 
 def account_table(report: Report) -> Table:
@@ -104,12 +97,12 @@ def account_table(report: Report) -> Table:
     table.add_column(justify="right")
     table.add_column()
     reserved = report.account["reserved"]
-    for name, words in REASONS.items():
+    for name, meaning in REASONS.items():
         value = report.account[name]
         if name == "stranded" and report.account["compactable"]:
-            words += f", {format_size(report.account['compactable'])} of it whole granules"
+            meaning += f", {format_size(report.account['compactable'])} of it whole granules"
         share = f"{value / reserved:.0%}" if reserved else ""
-        table.add_row(Text(f"{BAR[name]} {name}", style=COLOURS[name]), f"{value:,}", share, words)
+        table.add_row(Text(f"{BAR[name]} {name}", style=COLOURS[name]), f"{value:,}", share, meaning)
     cap, headroom = report.account["cap"], report.account["headroom"]
     bound = f"of a cap of {cap:,}" + (f", headroom {headroom:,}" if headroom else "")
     table.add_row("= reserved", f"{reserved:,}", "", bound)
@@ -132,9 +125,7 @@ def addresses_in_words(report: Report) -> str:
 
 def account_lines(report: Report) -> list[str]:
     """Only the account, as plain lines."""
-    file = io.StringIO()
-    Console(file=file, width=WIDTH, color_system=None, highlight=False, markup=False).print(account_table(report))
-    return [line.rstrip() for line in file.getvalue().splitlines()]
+    return rendered([account_table(report)], WIDTH)
 
 
 def bar(report: Report) -> Text:
@@ -155,21 +146,21 @@ def fragmentation_table(report: Report) -> Table:
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     for title in ("fragmentation", "external", "contiguous", "internal"):
         table.add_column(title, justify="left" if title == "fragmentation" else "right")
-    for name, words in (("now", "now"), ("peak", "at the peak")):
+    for name, when in (("now", "now"), ("peak", "at the peak")):
         frag = report.fragmentation[name]
-        table.add_row(words, *(f"{value:.1%}" for value in (frag.external, frag.contiguous, frag.internal)))
+        table.add_row(when, *(f"{value:.1%}" for value in (frag.external, frag.contiguous, frag.internal)))
     return table
 
 
-def figures(report: Report) -> Text:
+def figures(report: Report) -> Iterator[Text]:
     now, after = (format_size(report.largest[name]) for name in ("now", "after_trim"))
     peak = {name: format_size(report.peak[name]) for name in ("peak_live", "reserved")}
-    lines = [f"largest request that would pass: {now}, after trim {after}"]
+    yield words(f"largest request that would pass: {now}, after trim {after}")
     without, by_moving = (report.largest.get(name, 0) for name in ("without_moving", "with_moving"))
     if without != by_moving:
-        lines.append(f"  without moving live data: {format_size(without)}; with moving: {format_size(by_moving)}")
-        lines.append(f"  {in_words(report.moving)}")
-    return Text("\n".join([*lines, f"peaks: {peak['peak_live']} live, {peak['reserved']} reserved"]))
+        yield words(f"  without moving live data: {format_size(without)}; with moving: {format_size(by_moving)}")
+        yield words(f"  {in_words(report.moving)}")
+    yield words(f"peaks: {peak['peak_live']} live, {peak['reserved']} reserved")
 
 
 def timeline(samples: Samples) -> Iterator[Text]:
@@ -254,7 +245,7 @@ def tables(report: Report) -> Iterator[RenderableType]:
         yield Text("what holds free memory back")
         for pin in report.pins[:MOST]:
             place = f"from {pin.line}" if pin.line else f"at {pin.address:#x}"
-            yield Text(f"  {format_size(pin.size)} {place} holds back {format_size(pin.holds_back)}")
+            yield words(f"  {format_size(pin.size)} {place} holds back {format_size(pin.holds_back)}")
     yield Text()
 
 
@@ -264,7 +255,7 @@ def holder_table(title: str, rows: list[Holder]) -> Table:
     table.add_column("bytes", justify="right")
     table.add_column("blocks", justify="right")
     for holder in rows[:MOST]:
-        table.add_row(Text(holder.name), format_size(holder.bytes), f"{holder.blocks:,}")
+        table.add_row(holder.name, format_size(holder.bytes), f"{holder.blocks:,}")
     if len(rows) > MOST:
         rest = rows[MOST:]
         blocks = sum(holder.blocks for holder in rest)

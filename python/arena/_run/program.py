@@ -8,7 +8,6 @@ import importlib.util
 import os
 import pkgutil
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from .. import _core
+from .._util.next_step import quoted
 from ..errors import UsageError
 
 __all__ = ["NoProgramError", "check_script", "run_program"]
@@ -31,7 +31,7 @@ class NoProgramError(UsageError):
 def check_script(path: str, arguments: Sequence[str] = (), command: str = "run") -> None:
     """Check that a program can be run, before anything is set up for it."""
     if INTERPRETER.fullmatch(os.path.basename(path)) and find_main(path) is None:
-        words = ["[OPTIONS]", *map(shlex.quote, arguments)] if arguments else ["script.py"]
+        words = ["[OPTIONS]", *map(quoted, arguments)] if arguments else ["script.py"]
         given = " ".join([f"arena {command}", *words])
         raise NoProgramError(f"{path} is not needed: arena runs Python programs itself; write {given}")
     if not os.path.exists(path):

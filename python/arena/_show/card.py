@@ -12,6 +12,7 @@ from .._inspect.holders import Holder
 from .._report.parts import name_of, table, text
 from .._util.sizes import format_size
 from .._words.format import counted
+from .._words.plain import plain
 
 __all__ = ["Card", "card_of", "counted", "html_of", "line_of", "rows_of", "size", "table", "text"]
 
@@ -46,8 +47,8 @@ def card_of(thing: Any) -> Card:
 
 
 def line_of(thing: Any) -> str:
-    """One line of text, even if names contain control characters."""
-    return "".join(mark if mark.isprintable() else "?" for mark in f"<{card_of(thing).line}>")
+    """One line of text, whatever names contain."""
+    return plain(f"<{card_of(thing).line}>")
 
 
 def html_of(thing: Any) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._util.shown import Tabled
+from .._words.plain import plain
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Finding(Tabled):
     race: Race | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.text}"
+        return plain(f"{self.kind}: {self.text}")
 
 
 @dataclass(frozen=True)

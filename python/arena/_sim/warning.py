@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from .._words.plain import plain
 from ..errors import SimulatedDriverWarning
 
 __all__ = ["warn"]
@@ -16,7 +17,7 @@ SKIPPED = {"arena", "cupy", "cupyx", "cupy_backends"}
 def warn(why: str) -> None:
     """Warn at the line of the program that needed a driver. Called by the compiled core, without its lock."""
     warnings.warn(
-        f"running on simulated memory, because {why}. Set ARENA_DRIVER=sim if that is what you want, or "
+        f"running on simulated memory, because {plain(why)}. Set ARENA_DRIVER=sim if that is what you want, or "
         "ARENA_DRIVER=cuda to get an error instead",
         SimulatedDriverWarning,
         stacklevel=_level(),

@@ -10,6 +10,8 @@ import os
 import warnings
 from collections.abc import Iterator
 
+from .._words.plain import plain
+
 __all__ = ["KNOWN", "unknown_variables", "warn_of_unknown"]
 
 KNOWN = (
@@ -46,4 +48,4 @@ def unknown_variables() -> Iterator[str]:
 
 def warn_of_unknown() -> None:
     for text in unknown_variables():
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(plain(text), RuntimeWarning, stacklevel=3)

@@ -12,13 +12,13 @@ page, each of which escapes it by rules of its own.
 
 from __future__ import annotations
 
-import re
-
 __all__ = ["plain"]
 
 # Invisible, although Unicode counts them as printable: joiners, fillers, and selectors of variants.
-_HIDDEN = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
-_is_hidden = re.compile(f"[{_HIDDEN}]").search
+_HIDDEN = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
 _SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _NAMED = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
@@ -30,13 +30,13 @@ def plain(text: object) -> str:
     ('a\\x1b]52;c;eA==\\x07\\nNext: b', 'déjà vu 日本')
     """
     text = str(text)
-    if text.isprintable() and (text.isascii() or not _is_hidden(text)):
+    if text.isprintable() and (text.isascii() or _HIDDEN.isdisjoint(text)):
         return text
     return "".join(map(_shown, text))
 
 
 def _shown(mark: str) -> str:
-    if (mark.isprintable() and not _is_hidden(mark)) or mark in _SPACES:
+    if (mark.isprintable() and mark not in _HIDDEN) or mark in _SPACES:
         return mark
     code = ord(mark)
     if mark in _NAMED:

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cudasim/api/devices.hpp"
+#include "cudasim/machine/say.hpp"
 
 namespace cudasim {
 namespace {
@@ -69,7 +70,7 @@ CUDASIM_EXPORT Result cuInit(unsigned flags) {
     Machine& m = call.machine;
     require(flags == 0, kInvalidValue);
     if (!m.bad_environment.empty()) {
-      std::fprintf(stderr, "cudasim: %s\n", m.bad_environment.c_str());
+      say(m.bad_environment);
       return kInvalidValue;
     }
     require(!m.ending, kDeinitialized);

@@ -1,6 +1,6 @@
 #include "cudasim/machine/checker.hpp"
 
-#include <cstdio>
+#include "cudasim/machine/say.hpp"
 
 namespace cudasim {
 void Clock::join(const Clock& other) {
@@ -145,7 +145,7 @@ void Checker::report(const char* kind, const Side& first, const Side& second) {
   finding.text = words(second) + " is not ordered after " + words(first);
   finding.race =
       std::string("{\"kind\":\"") + kind + "\",\"first\":" + side(first) + ",\"second\":" + side(second) + "}";
-  if (mode_ == Races::kPrint) std::fprintf(stderr, "cudasim: %s: %s\n", kind, finding.text.c_str());
+  if (mode_ == Races::kPrint) say(std::string(kind) + ": " + finding.text);
   findings_->add(std::move(finding));
 }
 

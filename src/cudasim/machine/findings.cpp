@@ -9,6 +9,7 @@
 
 #include "cudasim/machine/calls.hpp"
 #include "cudasim/machine/machine.hpp"
+#include "cudasim/machine/say.hpp"
 
 namespace cudasim {
 namespace {
@@ -19,7 +20,16 @@ std::string place(std::uint64_t number, std::uint64_t thread) {
   return "(call " + std::to_string(number) + ", thread " + std::to_string(thread) + ")";
 }
 
-std::string json_string(std::string_view text) { return '"' + std::string(text) + '"'; }
+// Names of kernels may contain anything.
+std::string json_string(std::string_view text) {
+  std::string found = "\"";
+  for (const char c : text) {
+    char escape[7];
+    std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(static_cast<std::uint8_t>(c)));
+    found += c == '"' || c == '\\' || (c >= 0 && c < ' ') ? std::string(escape) : std::string(1, c);
+  }
+  return found + '"';
+}
 
 std::string describe_death(const Death& death, std::uint64_t now) {
   if (death.by.empty()) return "which was destroyed";
@@ -91,9 +101,7 @@ void report_dead(Call& call, std::string_view kind, std::uint64_t handle, bool w
                  hex(handle) + ", " + (was_issued ? describe_death(death, call.number) : "which never existed");
   if (was_issued) finding.death = death;
   const Dead reaction = call.machine.settings.dead;
-  if (reaction != Dead::kReport) {
-    std::fprintf(stderr, "cudasim: %s: %s\n", finding.kind.c_str(), finding.text.c_str());
-  }
+  if (reaction != Dead::kReport) say(finding.kind + ": " + finding.text);
   if (reaction == Dead::kAbort) std::abort();
   call.machine.findings.add(std::move(finding));
 }

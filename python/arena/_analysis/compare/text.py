@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ..._report.timeline import LIVE, RESERVED, mark, most_of
+from ..._util.console import rendered, words
 from ..._util.sizes import format_size
 from .model import FIGURES, Cell, Comparison, Run
 
@@ -24,11 +24,7 @@ BESIDE = 3  # up to this many runs, changes are shown beside the figures; otherw
 
 def render(found: Comparison) -> str:
     """Plain text, without colours."""
-    file = io.StringIO()
-    console = Console(file=file, width=WIDTH, color_system=None, legacy_windows=False, emoji=False, highlight=False)
-    for part in renderables(found):
-        console.print(part, markup=False)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    return "\n".join(rendered(renderables(found), WIDTH)) + "\n"
 
 
 def render_json(found: Comparison) -> str:
@@ -37,17 +33,17 @@ def render_json(found: Comparison) -> str:
 
 def renderables(found: Comparison) -> Iterator[RenderableType]:
     """The parts of the text, from top to bottom."""
-    yield Text(found.caption)
+    yield words(found.caption)
     yield Text()
     for run, colour in zip(found.runs, COLOURS, strict=False):
-        yield Text(run.letter, style=f"bold {colour}").append(f"  {run.name}", style="default not bold")
+        yield words((run.letter, f"bold {colour}"), f"  {run.name}")
     yield Text()
     yield table(found)
     base = found.base.letter if found.base else "A"
-    yield Text(f"* best of those that fit; percentages are changes from {base}", style="dim")
+    yield words(f"* best of those that fit; percentages are changes from {base}", style="dim")
     yield Text()
     over = "time" if found.axis == "time" else "events"
-    yield Text(f"{LIVE[-1]} live, {RESERVED} reserved beyond it, over {over}, all on one scale:")
+    yield words(f"{LIVE[-1]} live, {RESERVED} reserved beyond it, over {over}, all on one scale:")
     most = max((point.reserved for run in found.runs for point in run.points), default=0)
     for run, colour in zip(found.runs, COLOURS, strict=False):
         yield from chart(run, found, most, colour)
@@ -90,7 +86,7 @@ def chart(run: Run, found: Comparison, most: int, colour: str) -> Iterator[Text]
         end = "the recorded run ended here with a failed request"
     yield Text(f"   {'─' * CHART_WIDTH}", style="dim")
     if end:
-        yield Text(f"   {end}", style="bold red")
+        yield words(f"   {end}", style="bold red")
 
 
 def binned(run: Run, found: Comparison) -> list[tuple[int, int]]:

@@ -16,12 +16,12 @@ def progress(what: str, steps: int) -> Iterator[Callable[[str], None]]:
         print(f"{what}: about a minute", file=sys.stderr)
         yield lambda _: None
         return
-    # late: `import arena` and most dry runs need no rich
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # late: most dry runs need no rich
+
+    from ..._util.console import Console  # late: it needs rich
 
     columns = (TextColumn(what), BarColumn(12), TimeElapsedColumn(), TextColumn("{task.description}"))
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=steps)
 
