@@ -156,15 +156,28 @@ bool Standstill::holds() const { return false; }
 
 namespace {
 
-// Addresses of the functions that run Python code: they are called with the GIL, and return with it.
+// Addresses of functions that return with the GIL: those that run Python code, and those by which other code takes the GIL.
 std::vector<std::uint64_t> entries_of_python() {
   std::vector<std::uint64_t> found;
 #ifdef __linux__
-  for (const char* name : {"_PyEval_EvalFrameDefault", "_PyFunction_Vectorcall"}) {
+  for (const char* name : {"_PyEval_EvalFrameDefault", "_PyFunction_Vectorcall", "PyGILState_Ensure",
+                           "PyEval_RestoreThread", "PyEval_AcquireThread"}) {
     if (void* function = dlsym(RTLD_DEFAULT, name)) found.push_back(reinterpret_cast<std::uint64_t>(function));
   }
 #endif
   return found;
+}
+
+// The name under which a library exports the function that begins at an address; empty if it exports none.
+std::string exported_name(std::uint64_t function) {
+#ifdef __linux__
+  Dl_info found{};
+  const auto* const address = reinterpret_cast<const void*>(function);
+  if (dladdr(address, &found) != 0 && found.dli_sname != nullptr && found.dli_saddr == address) return found.dli_sname;
+#else
+  (void)function;
+#endif
+  return {};
 }
 
 // A sub-interpreter may have its own GIL, and does not wait for ours.
@@ -201,7 +214,9 @@ bool is_only_thread() {
 void bind_threads(py::module_& module) {
   module.def("is_only_thread", &is_only_thread, "Whether this is certainly the only thread that runs Python.");
   module.def("is_only_interpreter", &is_only_interpreter, "Whether there are no sub-interpreters.");
-  module.def("entries_of_python", &entries_of_python, "Addresses of the functions that run Python code.");
+  module.def("entries_of_python", &entries_of_python, "Addresses of functions that return with the GIL.");
+  module.def("exported_name", &exported_name, py::arg("function"),
+             "The name under which a library exports the function that begins there; empty if it exports none.");
   py::class_<Sleep>(module, "Sleep", "Where another thread sleeps.")
       .def_readonly("is_wait", &Sleep::is_wait, "Whether it is in a system call that only waits.")
       .def_readonly("stack_pointer", &Sleep::stack_pointer, "The end of its stack.")

@@ -1,4 +1,4 @@
-"""Where a thread sleeps: below Python, in the worker pool of a math library, or in unknown code.
+"""Where a thread sleeps: below Python, in the worker pool of a math library, waiting for PyTorch, or in unknown code.
 
 The core walks the stack exactly where it can. Elsewhere every word of the stack that may be a return address counts.
 Earlier calls leave some behind, so this errs on the side of caution.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import _core
+from .torch_threads import MOST_FRAMES, Function, waits_for_work
 
 __all__ = ["Code"]
 
@@ -74,6 +75,17 @@ class Code:
         names = {"" if r is None else r.name for r in found}
         workers = {name for name in names if any(pool in name for pool in _POOLS) or name.startswith(_MESSAGES)}
         return bool(workers) and all(name.startswith(_SYSTEM) for name in names - workers)
+
+    def waits_for_pytorch(self, sleep: _core.Sleep) -> bool:
+        """Whether a thread waits until PyTorch gives it work: idle in autograd, or for the end of a backward pass."""
+        if not sleep.is_wait:
+            return False
+        frames, _ = sleep.walk()
+        return waits_for_work([self._function(*frame) for frame in frames[:MOST_FRAMES]])
+
+    def _function(self, address: int, function: int) -> Function:
+        code = self._at(address)
+        return Function(_core.exported_name(function), code.path if code is not None else "")
 
     def _gets_gil_back(self, code: _Range | None) -> bool:
         if code is None:

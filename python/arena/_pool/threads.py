@@ -1,9 +1,9 @@
 """Whether live data may be moved with ``compact="auto"``: the rule.
 
 Live data is moved only while the requesting thread holds the GIL and every other thread sleeps where it cannot reach
-the device without the GIL: waiting inside the Python interpreter, as a thread of the driver or of the arena, or idle in
-a worker pool of a math library or of ZeroMQ. A thread whose state cannot be read, or is not understood, counts as one
-that could launch work.
+the device without the GIL: waiting inside the Python interpreter or for the GIL, as a thread of the driver or of the
+arena, idle in a worker pool of a math library or of ZeroMQ, or waiting until PyTorch gives it work. A thread whose
+state cannot be read, or is not understood, counts as one that could launch work.
 
 Inspecting threads takes system calls, and other threads get the GIL during some of them. So a standstill remembers
 where each thread slept, and the core checks it again, with the GIL held, right before data is moved: none may have run
@@ -158,7 +158,7 @@ def _suspects(threads: dict[int, _core.Sleep | None]) -> dict[int, _core.Sleep |
         for thread, sleep in threads.items():
             assert sleep is not None
             is_below_python = needs_gil and code.is_below_python(sleep, is_known=thread in known)
-            if not is_below_python and not code.is_idle_worker(sleep):
+            if not is_below_python and not code.is_idle_worker(sleep) and not code.waits_for_pytorch(sleep):
                 found[thread] = sleep
     except (OSError, ValueError, OverflowError, struct.error):  # unreadable, or of an unknown kind
         return threads
