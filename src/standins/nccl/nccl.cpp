@@ -1,7 +1,15 @@
 // NCCL: a communicator of any size can be made; each process runs dry by itself, as if all ranks had the same data. With one
 // rank that is exact: a collective is a copy. Buffers that the real library takes for its channels are not counted.
+//
+// As in the real library, a thread that serves requests of other ranks sleeps in poll() as long as there are communicators.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include "standins/common/behaviours.hpp"
 
@@ -20,6 +28,43 @@ constexpr int kNoColor = -1;           // NCCL_SPLIT_NOCOLOR
 struct UniqueId {  // ncclUniqueId, passed by value
   char bytes[128];
 };
+
+// The thread that serves other ranks. It is detached, because the process may exit at any moment; a forked child has none.
+class Service {
+ public:
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    if (communicators_++ > 0) return;
+    const int ending = ::eventfd(0, EFD_CLOEXEC);
+    if (ending < 0) return;
+    std::thread(serve, ending).detach();
+    ending_ = ending;
+    process_ = ::getpid();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (--communicators_ > 0 || process_ != ::getpid()) return;
+    const std::uint64_t one = 1;
+    if (::write(ending_, &one, sizeof one) == sizeof one) process_ = 0;
+  }
+
+ private:
+  static void serve(int ending) {
+    pollfd waited{.fd = ending, .events = POLLIN, .revents = 0};
+    while (::poll(&waited, 1, -1) <= 0) {
+    }
+    ::close(ending);
+  }
+
+  std::mutex mutex_;
+  int communicators_ = 0;
+  int ending_ = -1;    // readable when the last communicator is gone
+  pid_t process_ = 0;  // in which the thread runs; 0: none does
+};
+Service& service() {
+  static auto& found = *new Service;
+  return found;
+}
 
 struct Communicator : Object {
   int size = 1, rank = 0, device = 0;
@@ -41,7 +86,14 @@ Word new_communicator(int size, int rank, int device) {
   communicator->size = size;
   communicator->rank = rank;
   communicator->device = device;
+  service().begin();
   return add_object(std::move(communicator));
+}
+
+int end_communicator(Word communicator) {
+  if (find<Communicator>(communicator) == nullptr || !remove_object(communicator)) return kNoHandle;
+  service().end();
+  return 0;
 }
 
 int make(Word* communicator, int size, int rank) {
@@ -199,6 +251,9 @@ STANDIN_EXPORT int ncclCommGrow(Word communicator, int size, const UniqueId*, in
   const auto* const object = find<Communicator>(communicator);  // null for a rank that joins
   return make(grown, size, object != nullptr && rank < 0 ? object->rank : rank);
 }
+
+STANDIN_FUNCTION(ncclCommDestroy) { return end_communicator(a0); }
+STANDIN_FUNCTION(ncclCommAbort) { return end_communicator(a0); }
 
 STANDIN_FUNCTION(ncclCommCount) { return answer(a0, &Communicator::size, a1); }
 STANDIN_FUNCTION(ncclCommUserRank) { return answer(a0, &Communicator::rank, a1); }
