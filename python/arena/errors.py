@@ -95,8 +95,8 @@ class OutOfMemoryError(ArenaError, MemoryError):
     """The bytes that moving live data would have freed, if the request would then have passed; otherwise 0."""
     moving: str
     """Whether live data could be moved for the request: ``"allowed"``, or why not: ``"switched off"``
-    (``compact=False``), ``"other threads"`` (``compact="auto"``, and one may launch work), ``"plain
-    segments"``. Empty if unknown."""
+    (``compact=False``), ``"other threads"`` (``compact="auto"``, and one may launch work), ``"registered pages: NCCL"``
+    (``compact="auto"``, and a library in use may know memory by its pages), ``"plain segments"``. Empty if unknown."""
     most: int
     """The largest request that could pass if nothing else were live: a larger one never can, whatever is freed."""
     scope: str

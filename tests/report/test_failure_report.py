@@ -96,7 +96,7 @@ def test_what_another_thread_frees_after_the_verdict_appears_nowhere(
             kept.pop().free()
         return True
 
-    monkeypatch.setattr(arena._pool.arena, "seems_alone", free_and_look)  # called after the request failed
+    monkeypatch.setattr(arena._pool.moving, "seems_alone", free_and_look)  # called after the request failed
     error, report, snapshot = failed(pool, 32 * MIB, folder)
     assert not kept
     assert error.account["requested"] == report.account["requested"] == snapshot.stats["requested"] == 48 * MIB

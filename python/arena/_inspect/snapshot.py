@@ -20,7 +20,7 @@ from .._util.late import late_import
 from .._util.shown import Shown
 from .._util.typed import make
 from .._words.account import ALIGNMENT, REASONS, STATES, add_missing_reasons
-from .._words.moving import MODES
+from .._words.moving import MODES, is_mode
 from ..errors import UsageError
 from .cells import cell_of
 
@@ -262,7 +262,7 @@ def _check(snapshot: Snapshot) -> None:
     """Check that an arena can have produced what was read: later code uses it as counts and indices."""
     known = [name for name in _STATS if name not in _ADDED_LATER or name in snapshot.stats]
     check_account(snapshot.stats, known, "snapshot.stats")
-    if snapshot.moving and snapshot.moving not in MODES:
+    if snapshot.moving and not is_mode(snapshot.moving):
         raise UsageError(f"snapshot.moving should be one of {', '.join(MODES)}, not {snapshot.moving!r}")
     check_account(snapshot.peak, _PEAK, "snapshot.peak")
     segments = sorted(snapshot.segments)

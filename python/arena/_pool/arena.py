@@ -26,18 +26,18 @@ from .._util.environment import warn_of_unknown
 from .._util.late import late_import
 from .._util.shown import Shown
 from .._util.sizes import Size, parse_size
-from .._words.moving import mode
 from .._words.plain import plain
 from ..errors import OutOfMemoryError, UsageError
 from .buffer import address_of
 from .graph import GraphMemory
+from .moving import forbids_safe_point, may_move, mode_now, mode_of, refused, would_move
 from .oom import build_error
 from .pool_methods import PoolMethods
 from .pressure import Pressure, call
 from .registry import remember
 from .scope import Scope
 from .settings import SETTINGS, check, check_peers, find_device, limit_of, resolve, validates
-from .threads import find_standstill, note_driver_threads, seems_alone, thread_ids
+from .threads import note_driver_threads, thread_ids
 from .upstream import ResourceSource, is_resource
 from .watch import watch_if_enabled
 
@@ -60,8 +60,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
     :param peers: the numbers of the other devices that may access the memory (default: all that can). Kernels of any
         other device fault when they touch it, even if peer access was enabled by other means
     :param compact: whether live data may be moved under its pointers when nothing else makes room: ``"auto"`` while
-        the GIL is held and every other thread sleeps where it cannot reach the device without the GIL; ``True`` if
-        you guarantee that no other thread launches work; ``False`` never
+        the GIL is held, every other thread sleeps where it cannot reach the device without the GIL, and no library
+        that registers pages is in use; ``True`` if you guarantee that no other thread launches work, and pin what is
+        registered; ``False`` never
 
     >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
     ...     buffer = pool.allocate(1000)
@@ -249,9 +250,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         core, bytes_ = self._open, parse_size(size, self._total, "size")
         for pressure in self._on_pressure:
             pressure.gauge.rearm_if_low(core)
-        failure = core.reserve(bytes_, may_move=self._would_compact())
+        failure = core.reserve(bytes_, may_move=would_move(self._compact))
         if failure is not None:
-            raise build_error(self, failure, self._moving_of(core, failure))
+            raise build_error(self, failure, mode_of(self._compact, core, failure))
         if core.is_plain:
             self._warn_of_platform(stacklevel=3)
         self._fire_pressure()
@@ -265,11 +266,8 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """
         if not compact:
             self._open.trim()
-        elif not self._open.compact(self._may_compact()):
-            raise UsageError(
-                f"trim(compact=True) would move live data, which compact={self._compact!r} does not allow now: "
-                "another thread could launch work, or moving is switched off"
-            )
+        elif not self._open.compact(may_move(self._compact, self._open)):
+            raise refused(self._compact, self._open)
 
     def safe_point(self, *, budget: str | float = BUDGET) -> int:
         """Declare that no work is being launched now: between batches, between requests, after a cell.
@@ -278,14 +276,14 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         data is moved under its pointers until ``budget`` is used up (``"5ms"``, or seconds), so that later requests
         find room. The next safe point continues from there. Work in flight is waited for within the budget. With
         nothing to gain it takes less than a microsecond and calls no driver. Returns the bytes freed; 0 with
-        ``compact=False``.
+        ``compact=False``, and with ``"auto"`` while a library that registers pages is in use, such as NCCL.
 
         >>> with Arena(cap="64MiB", device="sim:1GiB") as pool:
         ...     pool.safe_point(budget="5ms")
         0
         """
         core = self._core or self._open
-        if self._compact is False or not core.needs_safe_point():
+        if self._compact is False or not core.needs_safe_point() or forbids_safe_point(self._compact):
             if budget is not BUDGET:
                 parse_duration(budget, "budget")
             return 0
@@ -310,7 +308,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         (``compact=``), otherwise ``largest_without_moving``.
         """
         core = self._core  # not _open, which takes longer
-        return core.stats(self._would_compact(recheck=False)) if core is not None else self._open.stats()
+        return core.stats(would_move(self._compact, recheck=False)) if core is not None else self._open.stats()
 
     def reset_peaks(self) -> None:
         """Start the peaks of :meth:`stats` again, from what is live and reserved now: to see what one step needs.
@@ -336,9 +334,9 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """
         core = self._open
         with no_collection():
-            may_move = self._would_compact()
-            moving = self._moving(core, may_move)
-            return Snapshot._of(self._device, core.id, core.snapshot(may_move), may_move=may_move, moving=moving)
+            is_allowed = would_move(self._compact)
+            moving = mode_now(self._compact, core, is_allowed=is_allowed)
+            return Snapshot._of(self._device, core.id, core.snapshot(is_allowed), may_move=is_allowed, moving=moving)
 
     def report(self, *, verdict: str = "", request: int = 0, timeline: Timeline | None = None) -> Report:
         """Return what is held and why, to print, to show in a notebook, or to ``save("report.html")``.
@@ -443,17 +441,17 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         for number, function in enumerate(functions, 1):
             if function is not None:
                 self._call_on_oom(function, core, request.failure)
-            if request.retry(self._may_compact(), is_last=number == len(functions)):
+            if request.retry(may_move(self._compact, core), is_last=number == len(functions)):
                 return
         failure = request.failure
-        raise build_error(self, failure, self._moving_of(core, failure))
+        raise build_error(self, failure, mode_of(self._compact, core, failure))
 
     def _call_on_oom(
         self, function: Callable[[OutOfMemoryError], object], core: _core.Arena, failure: _core.Failure
     ) -> None:
         self._calling.now = True
         try:
-            call(functools.partial(function, failure.error(moving=self._moving_of(core, failure))))
+            call(functools.partial(function, failure.error(moving=mode_of(self._compact, core, failure))))
         finally:
             self._calling.now = False
 
@@ -464,25 +462,6 @@ class Arena(Shown, PoolMethods, _core.Allocator):
             for pressure in self._on_pressure:
                 pressure.fire_if_high(core)
 
-    def _may_compact(self) -> bool | Callable[[], _core.Standstill | None]:
-        """Whether a request may move live data, or a function that finds out. The core checks again right before."""
-        if self._compact != "auto":
-            return bool(self._compact)
-        return functools.partial(find_standstill, self._open.synchronize)
-
-    def _would_compact(self, *, recheck: bool = True) -> bool:
-        """Whether a request made now may move live data, without waiting for anything."""
-        return seems_alone(recheck=recheck) if self._compact == "auto" else bool(self._compact)
-
-    def _moving_of(self, core: _core.Arena, failure: _core.Failure) -> str:
-        """The mode of moving live data for a failed request; where it made no difference, the current one."""
-        may_move = failure.could_move or (not failure.depends_on_moving and self._would_compact())
-        return self._moving(core, may_move)
-
-    def _moving(self, core: _core.Arena, may_move: bool) -> str:
-        """The arena's mode of moving live data."""
-        return mode(self._compact, is_plain=core.is_plain, is_allowed=may_move)
-
 
 def metrics_of(pools: list[Arena], labels: dict[str, str | int]) -> str:
     """The accounts of arenas in Prometheus's text format."""
@@ -490,6 +469,6 @@ def metrics_of(pools: list[Arena], labels: dict[str, str | int]) -> str:
     facts = []
     for pool in pools:
         core = pool._open
-        figures = _figures(core.stats_after_asking(pool._would_compact()))
+        figures = _figures(core.stats_after_asking(would_move(pool._compact)))
         facts.append(({"device": str(pool.device), **more}, figures, core.scopes()))
     return prometheus.render(facts)

@@ -10,7 +10,7 @@ import bisect
 import os
 import platform
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,6 +82,11 @@ class Code:
             return False
         frames, _ = sleep.walk()
         return waits_for_work([self._function(*frame) for frame in frames[:MOST_FRAMES]])
+
+    def is_in(self, sleep: _core.Sleep, is_library: Callable[[str], bool]) -> bool:
+        """Whether a thread sleeps below a function of such a library, as far as its stack can be walked."""
+        frames, _ = sleep.walk()
+        return any((code := self._at(address)) is not None and is_library(code.path) for address, _ in frames)
 
     def _function(self, address: int, function: int) -> Function:
         code = self._at(address)

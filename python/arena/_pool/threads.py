@@ -8,6 +8,8 @@ state cannot be read, or is not understood, counts as one that could launch work
 Inspecting threads takes system calls, and other threads get the GIL during some of them. So a standstill remembers
 where each thread slept, and the core checks it again, with the GIL held, right before data is moved: none may have run
 since.
+
+Nothing is moved while a library that registers pages is in use, whatever the threads do (``registered.py``).
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from typing import NamedTuple
 from .. import _core
 from .._inspect.timeline import Sampler
 from .._trace.record import Writer
+from .registered import NCCL, is_of_nccl, libraries_in_use, recent_libraries_in_use
 from .stacks import Code
 
-__all__ = ["find_standstill", "note_driver_threads", "seems_alone", "thread_ids"]
+__all__ = ["find_standstill", "note_driver_threads", "registering_libraries", "seems_alone", "thread_ids"]
 
 _TASKS = Path("/proc/self/task")
 # Threads of the driver, NVIDIA's or the simulated one, launch no work by themselves; nor do those of the arena.
@@ -76,12 +79,14 @@ def find_standstill(wait: Callable[[], None]) -> _core.Standstill | None:
 
     ``wait`` is called if another thread seems active: it may be waiting for the device, whose work is done then.
     """
-    if not _has_gil():
+    if not _has_gil() or libraries_in_use():
         return None
-    if found := _inspect().standstill:
-        return found
-    wait()
-    return _wait_for_standstill(_PATIENCE)
+    found = _inspect().standstill
+    if found is None:
+        wait()
+        found = _wait_for_standstill(_PATIENCE)
+    # Once more: another thread may have begun to use one until then. If one does so from now on, it has run since.
+    return None if libraries_in_use() else found
 
 
 def seems_alone(*, recheck: bool = False) -> bool:
@@ -90,7 +95,7 @@ def seems_alone(*, recheck: bool = False) -> bool:
     Takes about a microsecond in single-threaded programs, and some 20 for each other sleeping thread. ``recheck``
     inspects all threads again.
     """
-    if not _has_gil():
+    if not _has_gil() or (libraries_in_use() if recheck else recent_libraries_in_use()):
         return False
     global _cached
     only_one = _core.is_only_thread()
@@ -103,6 +108,26 @@ def seems_alone(*, recheck: bool = False) -> bool:
     found = _wait_for_standstill(_GLANCE if is_new and only_one else 0)
     _cached = _Cached(_count_threads(), only_one, found, time.monotonic() + _RECHECK)
     return found is not None
+
+
+def registering_libraries() -> tuple[str, ...]:
+    """The libraries in use that may have registered pages of live data: why it may not be moved, whatever threads do.
+
+    A thread of NCCL belongs to a communicator. It counts as active in any case; here it is given its name.
+    """
+    found = set(libraries_in_use())
+    if NCCL not in found and _is_in_any_thread(is_of_nccl):
+        found.add(NCCL)
+    return tuple(sorted(found))
+
+
+def _is_in_any_thread(is_library: Callable[[str], bool]) -> bool:
+    try:
+        code = Code()
+        sleeps = _core.Standstill(set()).threads.values()
+        return any(sleep is not None and code.is_in(sleep, is_library) for sleep in sleeps)
+    except (OSError, ValueError):
+        return False
 
 
 def thread_ids() -> set[int]:

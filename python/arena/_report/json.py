@@ -9,7 +9,7 @@ from typing import Any
 from .._inspect.snapshot import MOST_GRANULES, check_account
 from .._util.typed import make
 from .._words.account import ALIGNMENT, REASONS, STATES, add_missing_reasons
-from .._words.moving import MODES
+from .._words.moving import MODES, is_mode
 from ..errors import UsageError
 from .build import ACCOUNT, COUNTS
 from .model import FIGURES, FORMAT, VERSION, Block, Report, Samples
@@ -95,7 +95,7 @@ def _check(report: Report) -> None:
         missing = set(names) - set(getattr(report, where))
         if missing:
             raise UsageError(f"report.{where} should have {', '.join(names)}")
-    if report.moving and report.moving not in MODES:
+    if report.moving and not is_mode(report.moving):
         raise UsageError(f"report.moving should be one of {', '.join(MODES)}, not {report.moving!r}")
     for segment in report.segments:
         end = 0
