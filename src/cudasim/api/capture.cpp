@@ -133,8 +133,13 @@ CapturedMark mark_capture(const StreamRef& stream) {
 void drop_capture(Machine& m, const StreamRef& stream) {
   const std::shared_ptr<Capture> capture = stream->capture;
   if (!capture) return;
-  capture->invalid = true;
-  if (capture->origin == stream) abandon(m, capture, {});
+  if (capture->origin == stream) {
+    capture->invalid = true;
+    abandon(m, capture, {});
+    return;
+  }
+  if (!capture->member(stream)->is_joined()) capture->invalid = true;  // nothing can join it any more
+  stream->capture.reset();
 }
 
 void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark) {
@@ -228,7 +233,7 @@ CUDASIM_EXPORT Result cuStreamEndCapture(cu::Stream handle, cu::Graph* graph) {
     if (!my_thread) invalidate(*capture, kCaptureWrongThread);
     bool unjoined = false;
     for (const Capture::Member& member : capture->members) {
-      unjoined |= member.stream != stream && member.joined < member.work;
+      unjoined |= member.stream != stream && !member.is_joined();
     }
     if (capture->invalid || unjoined) {
       abandon(call.machine, capture, death_by(call));

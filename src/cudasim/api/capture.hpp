@@ -22,6 +22,7 @@ struct Capture {
     std::vector<NodeState*> last{};      // what the next node depends on
     std::vector<cu::GraphNode> shown{};  // the same as handles, for cuStreamGetCaptureInfo
     std::vector<cu::GraphEdgeData> edges{};
+    bool is_joined() const { return joined >= work; }
   };
   std::uint64_t id = 0;
   cu::CaptureMode mode = cu::CaptureMode::kGlobal;
@@ -49,7 +50,7 @@ CapturedMark mark_capture(const StreamRef& stream);
 // The stream waits for the captured work up to the mark, and is part of the capture from now on.
 void join_capture(Call& call, const StreamRef& stream, const CapturedMark& mark);
 
-// For a stream that is destroyed: ends the capture that it began, and invalidates one that it has only joined.
+// For a stream that is destroyed: ends the capture that it began, and invalidates one that waits for more of its work.
 void drop_capture(Machine& m, const StreamRef& stream);
 
 void invalidate_if_in_progress(const Machine& m, Capture& capture);

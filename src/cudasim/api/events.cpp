@@ -46,12 +46,24 @@ void record_at(Call& call, EventState& event, const StreamRef& stream, Work work
   event.recorded = true;
 }
 
+// In a capture, an external event becomes a node of the graph.
+void capture_event(Call& call, const StreamRef& stream, const EventRef& event, cu::GraphNodeType type) {
+  require(stream->capture != nullptr, kInvalidValue);
+  Work work{.name = call.name, .node = type};
+  work.params = std::make_shared<const NodeParams>(NodeParams{EventParams{event}});
+  record_work(call, stream, std::move(work));
+}
+
 Result record(std::string_view name, cu::Event handle, cu::Stream stream_handle, unsigned flags) {
   return enter(name, Need::kContext, [&](Call& call) {
-    require(flags == 0, kInvalidValue);  // external events exist only in captures, and are not simulated
+    require(flags <= cu::bits(cu::EventRecordFlag::kExternal), kInvalidValue);
     const EventRef event = event_of(call, handle);
     const StreamRef stream = stream_of(call, stream_handle);
     require(event->context == stream->context.get(), kInvalidHandle);
+    if (flags == cu::bits(cu::EventRecordFlag::kExternal)) {
+      capture_event(call, stream, event, cu::GraphNodeType::kEventRecord);
+      return kSuccess;
+    }
     if (stream->capture) {
       require(!stream->capture->invalid, kCaptureInvalidated);
       event->captured = mark_capture(stream);
@@ -177,6 +189,18 @@ void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream) {
   }
 }
 
+Mark submit_event_node(Call& call, const StreamRef& stream, EventState& event, Work work) {
+  if (work.node == cu::GraphNodeType::kEventRecord) {
+    record_at(call, event, stream, std::move(work));
+    return event.mark;
+  }
+  if (event.recorded) {
+    stream->clock.join(event.clock);
+    if (!event.mark.reached()) work.after.push_back(event.mark);
+  }
+  return submit(call, stream, std::move(work));
+}
+
 void forget_events(Machine& m, const ContextState& context, const Death& death) {
   std::vector<cu::Event> gone;
   for (const auto& [handle, event] : m.events.all()) {
@@ -239,7 +263,11 @@ CUDASIM_EXPORT Result cuStreamWaitEvent(cu::Stream handle, cu::Event event_handl
   return enter("cuStreamWaitEvent", Need::kContext, [&](Call& call) {
     const StreamRef stream = stream_of(call, handle);
     const EventRef event = event_of(call, event_handle);
-    require(flags == cu::bits(cu::EventWaitFlag::kDefault), kInvalidValue);
+    require(flags <= cu::bits(cu::EventWaitFlag::kExternal), kInvalidValue);
+    if (flags == cu::bits(cu::EventWaitFlag::kExternal)) {
+      capture_event(call, stream, event, cu::GraphNodeType::kWaitEvent);
+      return kSuccess;
+    }
     if (event->captured.capture) {
       join_capture(call, stream, event->captured);
       return kSuccess;

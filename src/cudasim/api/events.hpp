@@ -22,6 +22,10 @@ struct EventState {
 // Records an event that goes with a launch, when that is done. Throws Refusal.
 void record_with_launch(Call& call, cu::Event handle, const StreamRef& stream);
 
+// Queues what a node of a graph does with an event, and returns where it ends. Events are external to a graph: what it
+// waits for is where the event was recorded last, when the graph is launched.
+Mark submit_event_node(Call& call, const StreamRef& stream, EventState& event, Work work);
+
 void forget_events(Machine& m, const ContextState& context, const Death& death);
 
 // Calls a function of the program, unless stop_host_functions() was called. The function may not call the driver.

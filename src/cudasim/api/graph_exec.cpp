@@ -7,6 +7,7 @@
 
 #include "cudasim/api/capture.hpp"
 #include "cudasim/api/contexts.hpp"
+#include "cudasim/api/events.hpp"
 #include "cudasim/api/graphs.hpp"
 
 namespace cudasim {
@@ -26,6 +27,11 @@ ExecRef exec_of(Call& call, cu::GraphExec handle) {
 
 const KernelParams* kernel_in(const Work& work) {
   return work.params ? std::get_if<KernelParams>(&work.params->described) : nullptr;
+}
+
+EventState* event_in(const Work& work) {
+  const auto* node = work.params ? std::get_if<EventParams>(&work.params->described) : nullptr;
+  return node != nullptr ? node->event.get() : nullptr;
 }
 
 std::vector<ExecState::Shape> shape_of(const GraphState& graph) {
@@ -145,7 +151,9 @@ CUDASIM_EXPORT Result cuGraphLaunch(cu::GraphExec handle, cu::Stream stream_hand
       fault_if_gone(call, handle, work);
       work.after = std::exchange(after, {});
       std::erase_if(work.after, [](const Mark& mark) { return mark.reached(); });
-      exec->launched = submit(call, stream, std::move(work));
+      EventState* event = event_in(work);
+      exec->launched = event != nullptr ? submit_event_node(call, stream, *event, std::move(work))
+                                        : submit(call, stream, std::move(work));
     }
     // What the graph keeps alive stays until the launch is over, even if the graph does not.
     if (!exec->launched.reached()) {

@@ -21,9 +21,15 @@ struct KernelParams {
   std::vector<void*> pointers;  // to each argument, for cuGraphKernelNodeGetParams
 };
 
+// The event that a node records or waits for.
+struct EventParams {
+  std::shared_ptr<EventState> event;
+};
+
 // What a node does, as the program described it.
 struct NodeParams {
-  std::variant<std::monostate, KernelParams, cu::Memcpy3D, cu::MemsetNodeParams, cu::HostNodeParams> described;
+  std::variant<std::monostate, KernelParams, cu::Memcpy3D, cu::MemsetNodeParams, cu::HostNodeParams, EventParams>
+      described;
 };
 std::shared_ptr<const NodeParams> kernel_params(const std::shared_ptr<FunctionState>& function, const Launch& launch,
                                                 Arguments arguments);

@@ -70,13 +70,12 @@ void check_removed(Call& call, const std::vector<Mapping*>& run) {
   }
 }
 
-// The mappings that make up the range exactly. Throws Refusal if they do not, or if a capture forbids changing them.
+// The mappings that make up the range exactly. Throws Refusal if they do not.
 std::vector<Mapping*> mapped_run(Call& call, std::uint64_t ptr, std::size_t size) {
   const Range* range = call.machine.space->find(ptr);
   require(size > 0 && range != nullptr && range->kind == RangeKind::kReservation, kInvalidValue);
   std::vector<Mapping*> run = call.machine.space->tiles(ptr, size);
   require(!run.empty(), kInvalidValue);
-  check_safe_in_capture(call);
   return run;
 }
 
@@ -211,7 +210,6 @@ CUDASIM_EXPORT Result cuMemCreate(cu::MemHandle* handle, std::size_t size, const
     require(handle != nullptr && flags == 0, kInvalidValue);
     DeviceState* device = check_prop(call, prop);
     require(size > 0 && size % m.settings.granularity == 0, kInvalidValue);
-    check_safe_in_capture(call);
     const PhysicalRef physical = m.new_physical(device, size, m.settings.granularity);
     physical->prop = *prop;
     if (prop->requested_handle_types != cu::MemHandleType::kNone) {
@@ -262,7 +260,6 @@ CUDASIM_EXPORT Result cuMemMap(cu::DevicePtr ptr, std::size_t size, std::size_t 
     require(range != nullptr && range->kind == RangeKind::kReservation, kInvalidValue);
     require(size <= range->size - (ptr - range->address), kInvalidValue);
     require(!space.any_mapped(ptr, size), kInvalidValue);
-    check_safe_in_capture(call);
     space.map(ptr, physical, MappingKind::kReserved);
     call.priced_bytes = size;
     return kSuccess;
@@ -272,6 +269,7 @@ CUDASIM_EXPORT Result cuMemMap(cu::DevicePtr ptr, std::size_t size, std::size_t 
 CUDASIM_EXPORT Result cuMemUnmap(cu::DevicePtr ptr, std::size_t size) {
   return enter_vmm("cuMemUnmap", [&](Call& call) {
     std::vector<Mapping*> run = mapped_run(call, ptr, size);
+    check_safe_in_capture(call);
     if (wait_for_devices(call, run)) run = mapped_run(call, ptr, size);
     check_removed(call, run);
     call.machine.space->unmap(run);
