@@ -212,7 +212,7 @@ def test_sizes_are_printed_readably(stub: MakeStub, total: int, text: str) -> No
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (719, r"CUDA_ERROR_LAUNCH_FAILED \(719\), device code failed"),
+        (719, r"CUDA_ERROR_LAUNCH_FAILED \(719\), unspecified launch failure"),
         (4242, r"STUB_OWN_ERROR \(4242\)"),
         (4343, r"unknown result \(4343\)"),
     ],
