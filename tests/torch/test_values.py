@@ -329,6 +329,22 @@ def test_nothing_is_computed_in_a_capture() -> None:
     graph.reset()
 
 
+@pytest.mark.parametrize("generator", [False, True], ids=["default generator", "own generator"])
+def test_random_numbers_are_drawn_in_a_capture(generator: bool) -> None:
+    graph = torch.cuda.CUDAGraph()
+    own = torch.Generator("cuda").manual_seed(1) if generator else None
+    if own is not None:
+        graph.register_generator_state(own)
+    with torch.cuda.graph(graph):
+        x = torch.randn(4, device="cuda", generator=own)
+        y = nn.functional.dropout(x, training=True)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert not is_known(y)
+    assert torch.rand(4, device="cuda", generator=own).isfinite().all()  # computed again after the capture
+    graph.reset()
+
+
 def test_an_index_that_is_out_of_range_ends_nothing() -> None:
     x = torch.arange(4, device="cuda")
     y = x[torch.tensor([9], device="cuda")]  # on a card: a device-side assertion

@@ -198,6 +198,12 @@ bool store(const at::Tensor& target, const at::Tensor& value) {
   return true;
 }
 
+bool is_captured(c10::DeviceIndex device) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(c10::cuda::getCurrentCUDAStream(device).stream(), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
 bool drain(c10::DeviceIndex device) { return marks.drain(c10::cuda::getCurrentCUDAStream(device).stream()) != 1; }
 
 }  // namespace arena::values

@@ -34,6 +34,9 @@ at::Tensor finite(const at::Tensor& value, const std::optional<at::Tensor>& know
 // Writes a result that was computed on the host. False if its shape or type is another.
 bool store(const at::Tensor& target, const at::Tensor& value);
 
+// Whether the current stream of a device is being captured.
+bool is_captured(c10::DeviceIndex device);
+
 // Waits for what is queued in the current stream of a device. False if it is being captured: then nothing can be computed.
 bool drain(c10::DeviceIndex device);
 

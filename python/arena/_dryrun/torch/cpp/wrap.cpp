@@ -234,7 +234,9 @@ class Wrapped final : public c10::OperatorKernel {
   void make(const Op& op, c10::DispatchKeySet keys, Stack& stack) const {
     const Stack before = arguments(stack);
     const Glance seen = glance(op, stack);
-    const std::uint64_t seed = traits_.is_random ? seed_of(op, stack, seen.device) : 0;
+    // In a capture nothing is computed, and a generator does not say where it is.
+    const bool is_seeded = traits_.is_random && !is_captured(seen.device);
+    const std::uint64_t seed = is_seeded ? seed_of(op, stack, seen.device) : 0;
     for (const std::size_t i : written_) each_tensor(before[i], forget);  // a memset makes it known
     call(op, keys, stack);
     for (std::size_t i = 0; i < count_; ++i) {
