@@ -3,40 +3,15 @@
 
 #include <pybind11/pybind11.h>
 
-#include <chrono>
 #include <memory>
-#include <thread>
-
-#if __has_include(<bits/cxxabi_forced.h>)
-#include <cxxabi.h>
-#define ARENA_FORCED_UNWIND
-#endif
 
 namespace arena {
 
-// Wraps code that takes the GIL or runs Python. In a thread that outlives the interpreter, CPython ends the thread by a forced
-// unwind. Destructors would then use Python without the GIL, or terminate the process because they are noexcept. So the
-// thread sleeps until the process ends, as with Python 3.14 and later. The caller must not hold a lock.
-template <typename Function>
-auto or_stay(const Function& function) {
-#ifdef ARENA_FORCED_UNWIND
-  try {
-    return function();
-  } catch (const abi::__forced_unwind&) {
-    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
-  }
-#else
-  return function();
-#endif
-}
-
-// Releases the GIL for its lifetime.
+// Releases the GIL for its lifetime. A thread that outlives the interpreter never gets it back: ending_threads.cpp.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() {
-    or_stay([this] { PyEval_RestoreThread(state_); });
-  }
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
@@ -44,14 +19,11 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-// Runs a function with the GIL, in any thread. If the function calls Python, everything it owns must be safe to drop without
-// the GIL.
+// Runs a function with the GIL, in any thread.
 template <typename Function>
 auto with_gil(const Function& function) {
-  return or_stay([&] {
-    const pybind11::gil_scoped_acquire gil;
-    return or_stay(function);
-  });
+  const pybind11::gil_scoped_acquire gil;
+  return function();
 }
 
 // Whether the interpreter is shutting down: no Python code can run, and no thread can be waited for.

@@ -120,8 +120,7 @@ class Listener {
     waiting_.pop_front();
     is_working_ = true;
     std::thread([number = working_on_, function = function_] {
-      or_stay([&] {
-        const py::gil_scoped_acquire gil;
+      with_gil([&] {
         put(kBegun);
         PyObject* const result = PyObject_CallFunction(function, "i", number);
         if (result == nullptr) PyErr_WriteUnraisable(function);
