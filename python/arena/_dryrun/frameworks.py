@@ -33,8 +33,9 @@ MOST_ENTRIES = 1_000_000  # of PyTorch's history; each takes some kilobytes at w
 
 RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")  # PyTorch's functions
 
-_TRIED = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")  # PyTorch
-_REQUESTED = re.compile(r"^out of memory: ([\d.]+) (B|KiB|MiB|GiB|TiB) ")  # arena, in an error of PyTorch's
+_TRIED = re.compile(
+    r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)"
+)  # PyTorch, with its own allocator and with an arena
 _ALLOCATING = re.compile(r"Out of memory allocating ([\d,]+) bytes")  # CuPy
 _NO_MEMORY = re.compile(
     r"CUDA(?: runtime)? error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY", re.I
@@ -175,7 +176,7 @@ def recognise(error: BaseException) -> tuple[str, int | None] | None:
     if isinstance(error, OutOfMemoryError):
         return "arena", error.requested
     text, module = str(error), type(error).__module__.partition(".")[0]
-    if found := _TRIED.search(text) or (_REQUESTED.search(text) if module == "torch" else None):
+    if found := _TRIED.search(text):
         return "PyTorch", round(float(found[1]) * UNITS.get(found[2], 1))
     if found := _ALLOCATING.search(text):
         return "CuPy", int(found[1].replace(",", ""))

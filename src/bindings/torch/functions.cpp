@@ -134,22 +134,22 @@ auto without_gil(const Function& function) {
 }
 
 // Turns a Python exception into one that PyTorch passes on to its caller. With the GIL.
-[[noreturn]] void rethrow_for_torch(py::error_already_set& error) {
+[[noreturn]] void rethrow_for_torch(py::error_already_set& error, Bytes requested) {
   const std::string text = py::str(error.value()).cast<std::string>();
-  const bool is_memory = error.matches(PyExc_MemoryError);
+  const bool is_memory = requested != 0 && error.matches(PyExc_MemoryError);
   if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // raised again when Python runs
   error.restore();
   PyErr_Clear();
-  if (is_memory) throw_out_of_memory(text);
+  if (is_memory) throw_out_of_memory(requested, text);
   throw std::runtime_error(text.empty() ? "arena: a request for memory was interrupted" : text);
 }
 
 // How often the GIL was taken.
 std::atomic<std::uint64_t> python_calls{0};
 
-// Calls Python in any thread; throws what PyTorch understands.
+// Calls Python in any thread, for a request of this size or for none; throws what PyTorch understands.
 template <typename Function>
-auto call_python(const Function& function) {
+auto call_python(const Function& function, Bytes requested = 0) {
   python_calls.fetch_add(1, std::memory_order_relaxed);
   if (Py_IsInitialized() == 0 || is_finalizing()) {
     throw std::runtime_error("arena: Python is shutting down, and can give PyTorch no more memory");
@@ -158,7 +158,7 @@ auto call_python(const Function& function) {
     try {
       return function();
     } catch (py::error_already_set& error) {
-      rethrow_for_torch(error);
+      rethrow_for_torch(error, requested);
     }
   });
 }
@@ -232,7 +232,7 @@ void tell_python(PoolState& pool, Block& block) {
   } catch (const OutOfMemory& error) {
     failure = error.failure();
   }
-  return *call_python([&] { return &allocate_after_failure(pool, request, *failure); });
+  return *call_python([&] { return &allocate_after_failure(pool, request, *failure); }, request.size);
 }
 
 void* allocate(std::size_t size, int device, cu::Stream stream) {
@@ -332,8 +332,9 @@ void bind(py::module_& module) {
       "Set the functions that find the arena of a device, tell whether a stream is one of PyTorch's own, and set the "
       "cap to a fraction of a device.");
   module.def(
-      "enter_torch_pool", [](const py::object& pool) { entered.push_back(&pool_table().keep(pool_state_of(pool.ptr()))); },
-      py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
+      "enter_torch_pool",
+      [](const py::object& pool) { entered.push_back(&pool_table().keep(pool_state_of(pool.ptr()))); }, py::arg("pool"),
+      "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
   module.def(
       "leave_torch_pool",
       [] {
