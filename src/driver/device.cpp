@@ -200,7 +200,8 @@ bool Device::synchronize(cu::Context context) const {
 
 // A device without an active context has no pending work. That is checked each time, because a program can start a
 // device at any moment.
-bool Device::synchronize_others() const {
+std::vector<std::unique_ptr<const PrimaryContext>> Device::active_others() const {
+  std::vector<std::unique_ptr<const PrimaryContext>> found;
   const int devices = driver_->device_count();
   for (int other = 0; other < devices; ++other) {
     unsigned flags = 0;
@@ -208,11 +209,14 @@ bool Device::synchronize_others() const {
     if (other == number_) continue;
     driver_->check(driver_->functions().cuDevicePrimaryCtxGetState(other, &flags, &is_active),
                    "cuDevicePrimaryCtxGetState");
-    if (is_active == 0) continue;
-    const PrimaryContext context(*driver_, other);
-    if (!synchronize(context.get())) return false;
+    if (is_active != 0) found.push_back(std::make_unique<const PrimaryContext>(*driver_, other));
   }
-  return true;
+  return found;
+}
+
+bool Device::synchronize_others() const {
+  const auto others = active_others();
+  return std::all_of(others.begin(), others.end(), [&](const auto& other) { return synchronize(other->get()); });
 }
 
 // Not counted in calls(): this runs for every request on a stream that could be captured.

@@ -81,7 +81,9 @@ class Device {
   // Waits for all work of a context. False when a capture does not allow it; that invalidates the capture.
   bool synchronize(cu::Context context) const;
   bool synchronize() const { return synchronize(context_.get()); }
-  // The same for the active primary contexts of all other devices: their work may access this memory.
+  // The active primary contexts of all other devices: their work may access this memory.
+  std::vector<std::unique_ptr<const PrimaryContext>> active_others() const;
+  // Waits for all work of those.
   bool synchronize_others() const;
   // Also true of the legacy stream while a blocking stream of its context is being captured.
   bool is_capturing(cu::Stream stream) const;

@@ -10,6 +10,7 @@ import pytest
 from arena import _core, sim
 
 from ..programs import run
+from ..simulated.conftest import fresh
 from ..simulated.cu import Cu
 from .conftest import MIB, MakeArena, check
 from .native import compile_with_driver
@@ -86,6 +87,7 @@ def test_a_stream_is_noted_for_the_block_that_an_address_lies_in(
     sim.clear_races()
     RECORD_STREAM(12345, other)  # nobody's
     check(pool)
+
 
 STEADY = """
 import sys, warnings
@@ -196,3 +198,42 @@ os._exit(0)
 def test_misses_of_a_thread_are_served_while_another_holds_the_gil(tmp_path: Path, compact: str) -> None:
     done = run(SERVE, str(compile_with_driver(HOLD_THE_GIL, tmp_path)), compact)
     assert (done.stdout, done.returncode) == ("1\n2\nTrue\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "not recorded"])
+def test_default_streams_of_other_devices_are_noted_too(make: MakeArena, number: int, is_recorded: bool) -> None:
+    """PyTorch passes the same numbers for those of all devices, in the context of the memory's."""
+    fresh(devices=2, races=True)
+    cu = Cu()
+    there, here = cu.start(1), cu.start(0)
+    pool = make(device=0, cap="8MiB")
+    buffer = pool.allocate(8 * MIB)
+    with sim.temporarily(delay=50_000):
+        cu.ok("cuCtxSetCurrent", there)
+        cu.ok("cuMemsetD8Async", buffer.ptr, 0, 8 * MIB, number)
+        cu.ok("cuCtxSetCurrent", here)
+        if is_recorded:
+            RECORD_STREAM(buffer.ptr, number)
+        buffer.free()
+        again = pool.allocate(8 * MIB)
+        cu.ok("cuMemsetD8Async", again.ptr, 0, 8 * MIB, 0)
+        cu.ok("cuCtxSynchronize_v2", 0)
+    again.free()
+    assert (len(sim.races()) == 0) == is_recorded
+    sim.clear_races()
+    check(pool)
+
+
+def test_a_device_that_nobody_uses_stays_unused_when_a_default_stream_is_noted(make: MakeArena) -> None:
+    fresh(devices=2)
+    cu = Cu()
+    cu.start(0)
+    pool = make(device=0, cap="8MiB")
+    buffer = pool.allocate(MIB)
+    RECORD_STREAM(buffer.ptr, 0)
+    is_active = ctypes.c_int()
+    cu.ok("cuDevicePrimaryCtxGetState", 1, ctypes.byref(ctypes.c_uint()), ctypes.byref(is_active))
+    assert is_active.value == 0
+    buffer.free()
+    assert pool.stats().waits == 0

@@ -259,11 +259,20 @@ void free(void* address) {
   }
 }
 
+// PyTorch passes 0 for the default stream of every device, and the driver would take it for that of the arena's own.
+void record_use(Arena& core, std::uint64_t address, cu::Stream stream) {
+  if (is_default(stream)) {
+    core.record_default_streams(address, stream);
+  } else {
+    core.record_stream(address, stream);
+  }
+}
+
 // Memory that PyTorch did not allocate: it came by DLPack. If another framework has it from an arena, that has to know.
 void record_stream_elsewhere(void* address, cu::Stream stream) {
   for (const std::shared_ptr<Arena>& core : arenas::all()) {
     if (const auto start = core->find_around(reinterpret_cast<std::uintptr_t>(address))) {
-      core->record_stream(*start, stream);
+      record_use(*core, *start, stream);
       return;
     }
   }
@@ -277,7 +286,7 @@ void record_stream(void* address, cu::Stream stream) {
     return;
   }
   look_at_stream(*entry->pool, stream);
-  without_gil([&] { entry->pool->core->record_stream(entry->block->address, stream); });
+  without_gil([&] { record_use(*entry->pool->core, entry->block->address, stream); });
 }
 
 // torch.cuda.empty_cache(). The arenas of a parent process and closed ones have nothing to give back.

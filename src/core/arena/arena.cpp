@@ -109,8 +109,18 @@ std::optional<std::uint64_t> Arena::find_around(std::uint64_t address) {
 
 void Arena::record_stream(std::uint64_t address, cu::Stream stream) {
   const Lock held = lock(When::kAlways);
+  record_use(block_at(address), heap_.streams.index(stream));
+}
+
+void Arena::record_default_streams(std::uint64_t address, cu::Stream stream) {
+  const auto others = heap_.device.active_others();  // without the lock
+  const Lock held = lock(When::kAlways);
   Block& block = block_at(address);
-  const StreamIndex index = heap_.streams.index(stream);
+  record_use(block, heap_.streams.index(stream));
+  for (const auto& other : others) record_use(block, heap_.streams.index(context_key(other->get())));
+}
+
+void Arena::record_use(Block& block, StreamIndex index) {
   if (index == block.stream || std::find(block.others.begin(), block.others.end(), index) != block.others.end()) return;
   heap_.make_uncacheable(block);
   block.others.push_back(index);

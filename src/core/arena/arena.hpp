@@ -56,6 +56,8 @@ class Arena {
   // The block is also used by this stream: its memory is not reused before the stream has done the work that it had
   // when the block was freed.
   void record_stream(std::uint64_t address, cu::Stream stream);
+  // The same for a default stream of an unknown device: then all work of every other device in use counts.
+  void record_default_streams(std::uint64_t address, cu::Stream stream);
   // A pinned block keeps its physical memory. It may be pinned several times.
   void pin(std::uint64_t address);
   void unpin(std::uint64_t address);
@@ -144,6 +146,7 @@ class Arena {
   [[gnu::noinline]] void free_with_lock(Block& block);
   [[gnu::noinline]] bool try_free_with_lock(Block& block);
   void give(Block& block, Lock& held);
+  void record_use(Block& block, StreamIndex index);
   bool waits_when_freed(const Block& block) const;
 
   HeapRequest resolve(const Request& request, const Lookup& lookup);

@@ -49,11 +49,17 @@ bool has_ended(std::uint64_t thread) {
   return live_threads.numbers.count(thread) == 0;
 }
 
+cu::Context context_in(StreamKey key) {
+  return key.stream == cu::legacy_stream() ? reinterpret_cast<cu::Context>(key.tag) : nullptr;
+}
+
 }  // namespace
 
 StreamKey default_key(cu::Stream stream) {
   return stream == cu::per_thread_stream() ? StreamKey{stream, this_thread()} : StreamKey{cu::legacy_stream(), 0};
 }
+
+StreamKey context_key(cu::Context context) { return {cu::legacy_stream(), reinterpret_cast<std::uintptr_t>(context)}; }
 
 // Before CUDA 12 there are no stream ids, so every call may be passing another stream.
 StreamKey borrowed_key(const Device& device, cu::Stream stream) {
@@ -139,7 +145,7 @@ StreamIndex Streams::add(StreamKey key) {
   State& state = states_[index];
   state.key = key;
   state.events = &events;
-  state.immortal = is_default(key.stream);
+  state.immortal = is_default(key.stream) && context_in(key) == nullptr;
   state.blocking = is_blocking;
   state.gone = false;
   state.waited.clear();
@@ -149,8 +155,12 @@ StreamIndex Streams::add(StreamKey key) {
 
 // Other devices' primary contexts can be kept alive by a reference. Any other context could be destroyed at any time.
 Streams::Events& Streams::events_of(StreamKey key) {
-  if (is_default(key.stream)) return *events_.front();
-  const cu::Context context = device_.context_of(key.stream);
+  if (const cu::Context context = context_in(key)) return events_of(context);
+  return events_of(is_default(key.stream) ? nullptr : device_.context_of(key.stream));
+}
+
+// Null: the arena's own.
+Streams::Events& Streams::events_of(cu::Context context) {
   if (context == nullptr) return *events_.front();
   for (const auto& events : events_) {
     if (events->context == context) return *events;

@@ -32,7 +32,8 @@ class GraphMemory;
 struct StreamKey {
   cu::Stream stream = nullptr;
   // 0 if the CUstream cannot be reused while the key is known. Otherwise the thread of a per-thread stream, or the
-  // driver's id of a borrowed stream, whose CUstream may be reused for another one.
+  // driver's id of a borrowed stream, whose CUstream may be reused for another one. With the legacy stream: another
+  // device's context, all of whose streams are meant.
   std::uint64_t tag = 0;
   auto operator<=>(const StreamKey&) const = default;
 };
@@ -41,6 +42,8 @@ inline bool is_default(cu::Stream stream) {
 }
 // The default stream that a CUstream means in this thread.
 StreamKey default_key(cu::Stream stream);
+// All streams of another device's primary context. Memory can be ordered after them, but they cannot be used.
+StreamKey context_key(cu::Context context);
 // The stream must be alive.
 StreamKey borrowed_key(const Device& device, cu::Stream stream);
 
@@ -193,6 +196,7 @@ class Streams {
   StreamIndex promote(cu::Stream stream);
   bool can_drop(const State& state) const;
   Events& events_of(StreamKey key);
+  Events& events_of(cu::Context context);
   bool can_use(const State& state) const;
   void retire(StreamIndex index);
   void retire_same_handle(StreamKey key);
