@@ -9,10 +9,10 @@
     x = torch.ones(1024, 1024, device="cuda")
     print(pool.report())
 
-Out of memory is a ``torch.OutOfMemoryError`` with arena's text. Work in autograd's threads, ``record_stream`` and
-captured graphs are supported. ``torch.cuda.empty_cache()`` trims the arena, and
-``torch.cuda.set_per_process_memory_fraction()`` sets its cap. ``torch.cuda.memory_allocated()`` and its relatives raise
-with every allocator but PyTorch's own; ``pool.stats()`` has these figures.
+Out of memory is a ``torch.OutOfMemoryError`` that begins as PyTorch's own and goes on with arena's text. Work in
+autograd's threads, ``record_stream`` and captured graphs are supported. ``torch.cuda.empty_cache()`` trims the arena,
+and ``torch.cuda.set_per_process_memory_fraction()`` sets its cap. ``torch.cuda.memory_allocated()`` and its relatives
+raise with every allocator but PyTorch's own; ``pool.stats()`` has these figures.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _given: dict[int, Arena] = {}  # by device; devices without one use their defaul
 _served: dict[int, Arena] = {}  # the same, for devices that PyTorch took memory of
 _through: Callable[[int, int], tuple[str, str, str] | None] | None = None
 _allocator: Any = None  # PyTorch's object for our functions, once it is in use
+_segments: Any = None  # the same for MemPool, which takes segments for PyTorch's own allocator
 
 
 def use(pool: Arena | None = None) -> None:
@@ -70,15 +71,16 @@ def pool(pool: Arena) -> Iterator[Arena]:
     """Give PyTorch the memory of an arena in a part of the program: ``with arena.torch.pool(pool): ...``.
 
     Counts for this thread. After :func:`use`, each tensor is a block of the arena. Without it, PyTorch's own allocator
-    stays in charge, and takes its segments from the arena (``torch.cuda.MemPool``); they go back when the tensors are
-    gone.
+    stays in charge, and takes its segments from the arena (``torch.cuda.MemPool``, PyTorch 2.6 or later); they go back
+    when the tensors are gone. Out of memory is PyTorch's own error then, and the arena calls no Python:
+    ``on_oom`` and ``on_pressure`` functions count only after :func:`use`.
     """
     torch = _import_torch()
     _check(pool)
     with contextlib.ExitStack() as stack:
         if _allocator is None:
-            _connect()
-            segments = torch.cuda.MemPool(_new_allocator(torch).allocator())
+            allocator = _segment_allocator(torch)
+            segments = torch.cuda.MemPool(allocator.allocator())
             stack.enter_context(torch.cuda.use_mem_pool(segments, device=pool.device))
         _core.enter_torch_pool(pool)
         stack.callback(_core.leave_torch_pool)
@@ -121,6 +123,25 @@ def _new_allocator(torch: Any, *, is_watched: bool = False) -> Any:
         allocate, free = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names[1:])
         names = _through(allocate, free) or names
     return torch.cuda.memory.CUDAPluggableAllocator(*names)
+
+
+def _segment_allocator(torch: Any) -> Any:
+    """PyTorch's object for the functions that give its own allocator segments.
+
+    There is one, for ever: a MemPool has only its address, and PyTorch frees segments while the process exits.
+    """
+    global _segments
+    if not hasattr(getattr(torch.cuda, "MemPool", None), "use_count"):
+        raise UsageError(
+            f"PyTorch {torch.__version__} cannot give back segments of another allocator (2.6 can); call "
+            "arena.torch.use() before the first CUDA tensor, after which arena.torch.pool() needs no MemPool"
+        )
+    with _lock:
+        if _segments is None:
+            names = ("arena_torch_segment_alloc", "arena_torch_segment_free")
+            _segments = torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, *names)
+            _core.keep_forever(_segments)
+        return _segments
 
 
 def _plug_in(torch: Any) -> None:

@@ -89,21 +89,21 @@ std::uint64_t address_in(const py::object& memory, Bytes size) {
 
 // Memory from a function of the user. The object it returns has an address, and is kept until the memory is given back.
 PlainSource from_python(py::object function) {
-  // Released with the GIL, or leaked if the interpreter has ended.
-  const auto drop = [](PyObject* object) {
-    if (Py_IsInitialized() != 0) with_gil([&] { Py_DECREF(object); });
-  };
-  const std::shared_ptr<PyObject> held(function.release().ptr(), drop);
-  return [held, drop](Bytes size) -> std::optional<PlainMemory> {
+  const std::shared_ptr<PyObject> held(function.release().ptr(), &drop_when_possible);
+  return [held](Bytes size) -> std::optional<PlainMemory> {
+    if (WithoutPython::is_here()) {
+      throw UsageError(
+          "upstream= is a Python function, which cannot be called for PyTorch's own allocator; call arena.torch.use() "
+          "before the first CUDA tensor, or use an arena without upstream=");
+    }
     return with_gil([&]() -> std::optional<PlainMemory> {
       try {
-        // Without pybind11: its objects would be dropped if the thread ended during the call.
         PyObject* given = PyObject_CallFunction(held.get(), "K", static_cast<unsigned long long>(size));
         if (given == nullptr) throw py::error_already_set();
         auto memory = py::reinterpret_steal<py::object>(given);
         const std::uint64_t address = address_in(memory, size);
         PyObject* owner = memory.release().ptr();
-        return PlainMemory{address, [owner, drop] { drop(owner); }};
+        return PlainMemory{address, [owner] { drop_when_possible(owner); }};
       } catch (py::error_already_set& error) {
         if (!error.matches(PyExc_MemoryError)) throw;
         return std::nullopt;

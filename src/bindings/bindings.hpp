@@ -26,10 +26,28 @@ auto with_gil(const Function& function) {
   return function();
 }
 
+// While one lives, this thread neither waits for the GIL nor runs Python: Python objects that it would drop are dropped later.
+// For functions that are called with another library's lock held, for which a thread with the GIL may wait.
+class WithoutPython {
+ public:
+  WithoutPython() { ++depth_; }
+  ~WithoutPython() { --depth_; }
+  WithoutPython(const WithoutPython&) = delete;
+  WithoutPython& operator=(const WithoutPython&) = delete;
+  static bool is_here() { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
+
 // Whether the interpreter is shutting down: no Python code can run, and no thread can be waited for.
 bool is_finalizing();
 
-// Keeps a Python object alive. It is released with the GIL, or leaked if the interpreter has ended.
+// Drops a Python object with the GIL: now, later if this thread may not wait for it (WithoutPython), or never if the interpreter
+// has ended.
+void drop_when_possible(PyObject* object);
+
+// Keeps a Python object alive, and drops it when possible.
 std::shared_ptr<void> keep_alive(pybind11::object object);
 
 // Sets the Python exception for the C++ exception being handled. For functions that pybind11 does not call.

@@ -4,10 +4,12 @@
 #include <exception>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "bindings/bindings.hpp"
 #include "bindings/failure.hpp"
@@ -139,11 +141,46 @@ void raise_thrown() {
   }
 }
 
+namespace {
+
+// Python objects to drop when a thread runs Python. Never destroyed: a thread may still run when the process exits.
+struct PutOff {
+  std::mutex mutex;
+  std::vector<PyObject*> objects;
+};
+PutOff& put_off() {
+  static auto& objects = *new PutOff;
+  return objects;
+}
+
+int drop_put_off(void*) {
+  std::vector<PyObject*> objects;
+  {
+    const std::lock_guard lock(put_off().mutex);
+    objects.swap(put_off().objects);
+  }
+  for (PyObject* object : objects) Py_DECREF(object);
+  return 0;
+}
+
+}  // namespace
+
+void drop_when_possible(PyObject* held) {
+  if (Py_IsInitialized() == 0 || is_finalizing()) return;
+  if (!WithoutPython::is_here()) {
+    with_gil([&] { Py_DECREF(held); });
+    return;
+  }
+  {
+    const std::lock_guard lock(put_off().mutex);
+    put_off().objects.push_back(held);
+  }
+  Py_AddPendingCall(&drop_put_off,
+                    nullptr);  // if there are too many already, one of them may be ours, or the next drops it
+}
+
 std::shared_ptr<void> keep_alive(py::object object) {
-  const auto drop = [](PyObject* held) {
-    if (Py_IsInitialized() != 0 && !is_finalizing()) with_gil([&] { Py_DECREF(held); });
-  };
-  return std::shared_ptr<PyObject>(object.release().ptr(), drop);
+  return std::shared_ptr<PyObject>(object.release().ptr(), &drop_when_possible);
 }
 
 void bind_errors(py::module_& module) {

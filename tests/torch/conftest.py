@@ -68,6 +68,9 @@ def run_forked(item: pytest.Item) -> bool:
         answers.seek(0)
         errors.seek(0)
         reports = [pytest.TestReport._from_json(json.loads(line)) for line in answers]
+        for report in reports:
+            if isinstance(report.longrepr, list):  # where and why a test was skipped
+                report.longrepr = tuple(report.longrepr)
         said = errors.read()
     if code != 0 or said or not reports:
         text = f"the process of the test ended with exit code {code}, and said at its end:\n{said}"

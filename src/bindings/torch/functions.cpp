@@ -22,6 +22,8 @@
 namespace py = pybind11;
 
 #define ARENA_EXPORT extern "C" __attribute__((visibility("default"), used))
+ARENA_EXPORT void* arena_torch_segment_alloc(std::size_t size, int device, arena::cu::Stream stream);
+ARENA_EXPORT void arena_torch_segment_free(void* address, std::size_t size, int device, arena::cu::Stream stream);
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream);
 ARENA_EXPORT void arena_torch_empty_cache();
 ARENA_EXPORT void arena_torch_set_fraction(double fraction, int device);
@@ -163,10 +165,15 @@ auto call_python(const Function& function, Bytes requested = 0) {
   });
 }
 
-PoolState& pool_for(int device) {
+PoolState* find_entered(int device) {
   for (auto it = entered.rbegin(); it != entered.rend(); ++it) {
-    if ((*it)->device == device) return **it;
+    if ((*it)->device == device) return *it;
   }
+  return nullptr;
+}
+
+PoolState& pool_for(int device) {
+  if (PoolState* found = find_entered(device)) return *found;
   if (device < 0 || static_cast<std::size_t>(device) >= kDevices) throw std::runtime_error("arena: no such device");
   std::atomic<PoolState*>& slot = pools[static_cast<std::size_t>(device)];
   if (PoolState* known = slot.load(std::memory_order_acquire)) return *known;
@@ -255,6 +262,41 @@ void free(void* address) {
   Arena& core = *entry->pool->core;
   try {
     if (!core.try_free(*entry->block)) without_gil([&] { core.free(*entry->block); });
+  } catch (const std::exception&) {
+  }
+}
+
+// Segments for PyTorch's own allocator (torch.cuda.MemPool), which holds a mutex during these calls. Other threads wait for it with
+// the GIL, as in torch.cuda.memory_allocated(). So this neither takes the GIL nor lets it go, and runs no Python: no functions for
+// memory pressure or out of memory, no lines. Null if there is not enough memory: PyTorch then returns segments that it has
+// cached, tries again, and raises its own error.
+void* allocate_segment(std::size_t size, int device, cu::Stream stream) {
+  if (size == 0) return nullptr;
+  PoolState* pool = find_entered(device);
+  if (pool == nullptr) throw std::runtime_error("arena: the thread is not in arena.torch.pool() of this device");
+  const WithoutPython without_python;
+  constexpr auto kNoLine = static_cast<Line>(lines::Framework::kTorch);
+  try {
+    Block* block = pool->core->try_allocate(size, stream, kNoLine);
+    if (block == nullptr) {
+      block = &pool->core->allocate({.size = size, .stream = stream, .line = kNoLine, .is_last = false});
+    }
+    void* address = reinterpret_cast<void*>(block->address);
+    blocks().add(address, {.pool = pool, .block = block});
+    return address;
+  } catch (const OutOfMemory&) {
+    return nullptr;
+  }
+}
+
+void free_segment(void* address) {
+  if (blocks().is_inherited()) return;
+  const std::optional<Entry> entry = blocks().take(address);
+  if (!entry) return;
+  const WithoutPython without_python;
+  Arena& core = *entry->pool->core;
+  try {
+    if (!core.try_free(*entry->block)) core.free(*entry->block);
   } catch (const std::exception&) {
   }
 }
@@ -354,6 +396,9 @@ void bind(py::module_& module) {
       "torch_python_calls", [] { return python_calls.load(std::memory_order_relaxed); },
       "How often PyTorch's functions took the GIL so far.");
   module.def(
+      "keep_forever", [](const py::object& object) { object.inc_ref(); }, py::arg("object"),
+      "Never drop an object, not even when the interpreter ends.");
+  module.def(
       "torch_functions",
       [] {
         py::dict found;
@@ -376,6 +421,14 @@ ARENA_EXPORT void* arena_torch_alloc(std::size_t size, int device, arena::cu::St
 }
 
 ARENA_EXPORT void arena_torch_free(void* address, std::size_t, int, arena::cu::Stream) { arena::torch::free(address); }
+
+ARENA_EXPORT void* arena_torch_segment_alloc(std::size_t size, int device, arena::cu::Stream stream) {
+  return arena::torch::allocate_segment(size, device, stream);
+}
+
+ARENA_EXPORT void arena_torch_segment_free(void* address, std::size_t, int, arena::cu::Stream) {
+  arena::torch::free_segment(address);
+}
 
 ARENA_EXPORT void arena_torch_record_stream(void* address, arena::cu::Stream stream) {
   arena::torch::record_stream(address, stream);
