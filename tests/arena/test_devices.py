@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -254,3 +255,40 @@ def test_the_arena_does_without_rdma_even_if_releasing_a_handle_fails_at_first(m
     buffer = pool.allocate(MIB)
     assert not is_for_rdma(devices.use(0), buffer)
     pool.validate()
+
+
+@pytest.mark.parametrize(
+    ("peers", "vmm", "warns"),
+    [("none", True, True), ("none", False, False), ("all", True, False)],
+    ids=["no peers", "no peers, plain segments", "peers"],
+)
+def test_cupy_on_a_second_device_that_is_no_peer_is_warned_of_copies(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, peers: str, vmm: bool, warns: bool
+) -> None:
+    """CuPy copies between devices by cudaMemcpy, which faults on virtual memory there."""
+    bridge = pytest.importorskip("arena._cupy.bridge")
+    machine(devices=2, peers=peers)
+    monkeypatch.setattr(bridge, "_used", set())
+    pools = [arena.Arena(device=number, cap="8MiB", vmm=vmm) for number in range(2)]
+    monkeypatch.setattr(bridge, "default_arena", pools.__getitem__)
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        for device in (0, 0, 1, 1):
+            monkeypatch.setattr(bridge, "current_device", lambda device=device: device)
+            assert bridge.default_pool() is pools[device]
+    assert [("GPU 0 and GPU 1 cannot" in str(one.message)) for one in given] == ([True] if warns else [])
+    for pool in pools:
+        pool.close()
+
+
+def test_a_copy_between_devices_that_are_no_peers_needs_plain_segments_or_a_peer_copy(machine: Machine) -> None:
+    """What the warning says: cuMemcpy and cuMemcpyAsync fault, as a framework's own copies would."""
+    devices = machine(devices=2, peers="none")
+    for vmm in (True, False):
+        buffers = [devices.make(device=number, cap="8MiB", vmm=vmm).allocate(MIB) for number in range(2)]
+        cu = devices.use(0)
+        contexts = [devices.contexts.get(number) or cu.start(number) for number in range(2)]
+        cu.ok("cuCtxSetCurrent", contexts[0])
+        result = cu.cuMemcpyAsync(buffers[1].ptr, buffers[0].ptr, MIB, 0)
+        assert result == (ILLEGAL_ADDRESS if vmm else SUCCESS)
+        cu.ok("cuMemcpyPeer", buffers[1].ptr, contexts[1], buffers[0].ptr, contexts[0], MIB)

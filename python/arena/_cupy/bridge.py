@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex
 
@@ -18,6 +19,7 @@ from .._inspect.lines import pass_over
 from .._pool.arena import Arena
 from .._pool.buffer import Buffer
 from .._pool.defaults import default_arena
+from .._pool.registry import open_arenas
 from .._util.arguments import as_size
 from . import POOL_UNIT
 
@@ -30,6 +32,7 @@ except ImportError as error:
         "or cupy-cuda12x for CUDA 12), or use allocate(), which needs no framework"
     ) from error
 
+_used: set[int] = set()  # devices whose default arena CuPy takes memory of
 _MODULES = ("cupy_backends.cuda.stream", "cupy.cuda.device", "cupy.cuda.memory_hook")
 # cudaErrorInsufficientDriver, NoDevice and SymbolNotFound, which the runtime reports for the simulated driver. All
 # three are permanent.
@@ -67,7 +70,38 @@ def stream_of(pool: Arena) -> Any:
 
 def default_pool() -> Arena:
     """The default arena of CuPy's current device."""
-    return default_arena(current_device())
+    pool = default_arena(current_device())
+    if pool.device not in _used:
+        _used.add(pool.device)
+        _warn_of_copies(pool)
+    return pool
+
+
+def _warn_of_copies(pool: Arena) -> None:
+    """Warn when CuPy begins to use a device whose virtual memory it could not copy to or from those used before.
+
+    CuPy copies between devices by cudaMemcpy, which reaches virtual memory only with access to it, and there is no way
+    to make it use cudaMemcpyPeer, which needs none. Most programs on such machines use one device, and profit from
+    virtual memory there. So it stays the default, and only a program that uses a second device is warned.
+    """
+    for other in open_arenas():
+        if other.device != pool.device and other.device in _used and _needs_access(pool, other):
+            warnings.warn(
+                f"GPU {other.device} and GPU {pool.device} cannot access each other's memory, so CuPy's copies from "
+                "one to the other would fault on virtual memory; use arena.Arena(device=..., vmm=False) on both, or "
+                "copy through the host: cupy.asarray(cupy.asnumpy(x))",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+
+
+def _needs_access(pool: Arena, other: Arena) -> bool:
+    """Whether a copy between two arenas could fault."""
+    with contextlib.suppress(errors.UsageError):  # one is closed by now
+        are_peers = pool.device in other.peers and other.device in pool.peers
+        return (pool.vmm or other.vmm) and not are_peers
+    return False
 
 
 def malloc(pool: Arena, size: SupportsIndex) -> Any:
