@@ -131,15 +131,21 @@ DRIVER ?= cuda
 test-gpu: $(VENV)/.package $(VENV)/.test ## Run the conformance tests on a GPU (DRIVER=sim: simulated)
 	$(BIN)/python -m tests.gpu.run --driver $(DRIVER) $(TEST_GPU_FLAGS)
 
-# In an environment of its own. tests/torch/README.md says more.
+# In an environment of its own; with VERSIONS="2.8 2.9.1", the adapter's tests in one for each. tests/torch/README.md says more.
 TORCH := build/torch
-test-torch: $(VENV)/.package $(TORCH)/.ready ## Run PyTorch dry (installs its CUDA wheel into build/torch: 5 GB)
+VERSIONS ?=
+test-torch: $(VENV)/.package $(if $(VERSIONS),,$(TORCH)/.ready) ## Run PyTorch dry (installs its CUDA wheel: 5 GB; VERSIONS="2.8 2.15": each of these)
+ifneq ($(VERSIONS),)
+	$(PYTHON) tools/test_torch_versions.py --wheel build/wheel/*.whl $(VERSIONS) $(if $(PYTEST_FLAGS),-- $(PYTEST_FLAGS))
+else
 	$(TORCH)/bin/python -m pip --disable-pip-version-check -q install --no-compile --no-deps --force-reinstall build/wheel/*.whl
 	TEST_TORCH=1 $(TORCH)/bin/python -m pytest --durations=5 -p no:cacheprovider tests/torch tests/dryrun/test_torch.py $(PYTEST_FLAGS)
+endif
 
 $(TORCH)/.ready: pyproject.toml | $(VENV)/.python
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip --disable-pip-version-check -q install --no-compile $$($(BIN)/python tools/extras.py torch dependencies)
+	@$(TORCH)/bin/python -c 'import sys, torch; torch.version.cuda or sys.exit(f"the index gave PyTorch {torch.__version__}, which is built without CUDA: remove $(TORCH), and use an index that has the CUDA build (a folder in PIP_FIND_LINKS may have others)")'
 	@touch $@
 
 # Each environment takes 5 to 7 GB. Python 3.11 for all of them: older PyTorch has no wheels for newer ones.

@@ -16,7 +16,7 @@ import arena
 import arena.torch
 from arena import sim
 
-from .tensors import MIB, holds, mebibytes
+from .tensors import MIB, holds, mebibytes, write
 
 
 def test_a_tensor_is_a_block_of_the_arena(pool: arena.Arena) -> None:
@@ -44,9 +44,8 @@ def test_an_empty_tensor_takes_nothing(pool: arena.Arena) -> None:
 
 def test_out_of_memory_is_pytorchs_error_with_the_arenas_text_and_pytorch_goes_on(pool: arena.Arena) -> None:
     held = mebibytes(200)
-    with pytest.raises(torch.OutOfMemoryError) as failed:
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory: 100 MiB ") as failed:
         mebibytes(100)
-    assert str(failed.value).startswith("out of memory: 100 MiB ")
     assert "cap" in str(failed.value)
     assert pool.stats().failures == 1
     del held, failed
@@ -141,11 +140,11 @@ def test_record_stream_keeps_memory_until_the_other_stream_is_done(pool: arena.A
     torch.cuda.synchronize()
     with sim.temporarily(delay=50_000):
         with torch.cuda.stream(side):
-            x.zero_()
+            write(x)
         x.record_stream(side)
         del x
         y = mebibytes(8)
-        y.zero_()  # the race checker would see it if this were the same memory
+        write(y)  # the race checker would see it if this were the same memory
         other = y.data_ptr() != address
     torch.cuda.synchronize()
     assert other or pool.stats().waits > 0
@@ -157,10 +156,9 @@ def test_the_race_checker_sees_what_happens_without_record_stream(pool: arena.Ar
     torch.cuda.synchronize()
     with sim.temporarily(delay=50_000):
         with torch.cuda.stream(side):
-            x.zero_()
+            write(x)
         del x
-        y = mebibytes(8)
-        y.zero_()
+        write(mebibytes(8))
     torch.cuda.synchronize()
     assert len(sim.races()) > 0
     sim.clear_races()
@@ -184,7 +182,7 @@ def test_pytorchs_own_streams_are_kept_so_events_are_recorded_in_them(pool: aren
 
 def test_a_stream_from_elsewhere_is_not_used_later_and_may_be_destroyed(pool: arena.Arena) -> None:
     torch.cuda.init()
-    runtime = ctypes.CDLL("libcudart.so.13")
+    runtime = ctypes.CDLL(f"libcudart.so.{torch.version.cuda.partition('.')[0]}")
     streams = [ctypes.c_void_p() for _ in range(4)]
     for stream in streams:
         assert runtime.cudaStreamCreate(ctypes.byref(stream)) == 0
@@ -298,6 +296,7 @@ def test_such_parts_nest(pool: arena.Arena) -> None:
     assert (holds(inner, x), holds(outer, y)) == (True, True)
 
 
+@pytest.mark.skipif(not hasattr(getattr(torch.cuda, "MemPool", None), "use_count"), reason="PyTorch 2.6 can do that")
 def test_without_use_pytorchs_allocator_takes_its_segments_from_the_arena_in_that_part() -> None:
     mine = arena.Arena(cap="64MiB")
     before = mebibytes(4)

@@ -39,13 +39,14 @@ RAISE: dict[str, Callable[[], Any]] = {
     "_record_memory_history": memory._record_memory_history,
     "_snapshot": memory._snapshot,
     "_dump_snapshot": lambda: memory._dump_snapshot(os.devnull),
-    "get_per_process_memory_fraction": torch.cuda.get_per_process_memory_fraction,
-    "MemPool": torch.cuda.MemPool,
+    "get_per_process_memory_fraction": lambda: torch.cuda.get_per_process_memory_fraction(),
+    "MemPool": lambda: torch.cuda.MemPool(),
     "_cuda_attach_out_of_memory_observer": lambda: torch._C._cuda_attach_out_of_memory_observer(print),
 }
+LATER = {name for name in ("MemPool", "get_per_process_memory_fraction") if not hasattr(torch.cuda, name)}
 
 
-@pytest.mark.parametrize("name", RAISE)
+@pytest.mark.parametrize("name", sorted(RAISE.keys() - LATER))
 def test_a_question_that_only_pytorchs_allocator_answers_is_in_the_table(pool: arena.Arena, name: str) -> None:
     held = mebibytes(1)
     with pytest.raises(RuntimeError, match="does not yet support"):
@@ -54,6 +55,7 @@ def test_a_question_that_only_pytorchs_allocator_answers_is_in_the_table(pool: a
     del held
 
 
+@pytest.mark.skipif(not hasattr(getattr(torch, "accelerator", None), "memory_allocated"), reason="since PyTorch 2.9")
 def test_the_accelerators_figures_are_0(pool: arena.Arena) -> None:
     held = mebibytes(1)
     assert torch.accelerator.memory_allocated() == 0
@@ -161,7 +163,8 @@ def from_arena(pool: arena.Arena) -> dict[str, int]:
 
 def test_the_arena_gives_the_figures_of_pytorchs_own_allocator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
-    monkeypatch.setenv("CUBLASLT_WORKSPACE_SIZE", "0")
+    if hasattr(torch, "accelerator"):  # an older PyTorch asks for 0 bytes then, and takes the answer for a failure
+        monkeypatch.setenv("CUBLASLT_WORKSPACE_SIZE", "0")
     file = tmp_path / "answers"
     child = os.fork()
     if child == 0:  # PyTorch has one allocator in a process

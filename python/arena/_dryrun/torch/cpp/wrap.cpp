@@ -2,6 +2,7 @@
 // would there; then its result, which PyTorch's CPU kernel computed before, is written into its memory. What is not
 // computed is marked as unknown.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <deque>
@@ -456,7 +457,18 @@ thread_local std::int64_t Wrapped::Hint::current = -1;
 
 thread_local int Reading::depth = 0;
 
+namespace {
+
+// PyTorch warns of the first kernel that is replaced, once in a process. Here that is on purpose.
+struct NoWarning final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+}  // namespace
+
 int wrap_all() {
+  NoWarning handler;
+  const c10::WarningUtils::WarningHandlerGuard no_warning(&handler);
   static auto& registrations = *new std::deque<c10::RegistrationHandleRAII>;
   static auto& known = *new std::unordered_set<std::string>;  // a library may bring more kernels later
   int wrapped = 0;
