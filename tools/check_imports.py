@@ -34,6 +34,7 @@ LAYERS = (
     "_trace",
     "_pool",
     "_cupy",
+    "_torch",
     "torch",
     "numba",
     "cuda_core",

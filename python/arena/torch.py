@@ -12,7 +12,7 @@
 Out of memory is a ``torch.OutOfMemoryError`` that begins as PyTorch's own and goes on with arena's text. Work in
 autograd's threads, ``record_stream`` and captured graphs are supported. ``torch.cuda.empty_cache()`` trims the arena,
 and ``torch.cuda.set_per_process_memory_fraction()`` sets its cap. ``torch.cuda.memory_allocated()`` and its relatives
-raise with every allocator but PyTorch's own; ``pool.stats()`` has these figures.
+answer from the arena.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from . import _core
 from ._inspect.lines import pass_over
 from ._pool.arena import Arena
 from ._pool.defaults import default_arena
+from ._torch import pools, questions
 from .errors import ArenaError, UsageError
 
 __all__ = ["is_in_use", "pool", "use"]
@@ -159,6 +160,9 @@ def _plug_in(torch: Any) -> None:
             "first CUDA tensor"
         ) from None
     _allocator = allocator
+    replaced = _core.extend_torch_allocator()
+    questions.answer(torch)
+    pools.keep_allocators(torch, replaced)
 
 
 def _add_functions(allocator: Any) -> None:

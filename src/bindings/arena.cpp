@@ -283,6 +283,16 @@ void bind_arena(py::module_& module) {
       .def_property_readonly("validates", &Arena::validates, "Whether every operation ends with validate().")
       .def("reserved", &Arena::reserved, py::call_guard<WithoutGil>(),
            "Bytes of physical memory taken from the driver.")
+      .def(
+          "reserved_so_far",
+          [](const Arena& arena) {
+            const Arena::Reserved its = [&] {
+              const WithoutGil without_gil;
+              return arena.reserved_and_peak();
+            }();
+            return py::make_tuple(its.returned, its.mappings, its.mappings_at_peak);
+          },
+          "Bytes returned to the driver so far; mappings of handles now, and when most was reserved.")
       .def("live", &Arena::live, py::call_guard<WithoutGil>(), "Bytes in allocations, after rounding.")
       .def("scopes", &scopes_of,
            "All scopes so far, by path: live bytes, live allocations, the peak, how often it was entered, and the last "

@@ -254,6 +254,14 @@ RelaxedCapture::~RelaxedCapture() {
   if (device_.can_relax() && exchange() != cu::Result::kSuccess) exchange();  // or the thread would stay relaxed
 }
 
+// In the current context: a null stream is that context's.
+cu::Result Device::copy_to_peer(const Device& other, std::uint64_t to, std::uint64_t from, std::uint64_t size,
+                                cu::Stream stream) const {
+  const auto copy = count().cuMemcpyPeerAsync;
+  if (copy == nullptr) return cu::Result::kNotSupported;
+  return copy(to, other.context(), from, context(), size, stream);
+}
+
 void Device::copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const {
   const ContextScope scope(*driver_, context_.get());
   driver_->check(count().cuMemcpyDtoH(to, from, size), "cuMemcpyDtoH");

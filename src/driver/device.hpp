@@ -93,6 +93,10 @@ class Device {
   // Whether memory can be allocated while another stream is being captured, under a RelaxedCapture.
   bool can_relax() const { return driver_->functions().cuThreadExchangeStreamCaptureMode != nullptr; }
 
+  // Copies to another device, with peer access or without it, in the order of a stream. `to` is that device's memory. Any error is
+  // the caller's to report; kNotSupported if the driver is too old.
+  cu::Result copy_to_peer(const Device& other, std::uint64_t to, std::uint64_t from, std::uint64_t size,
+                          cu::Stream stream) const;
   void copy_to_host(void* to, std::uint64_t from, std::uint64_t size) const;
   void copy_from_host(std::uint64_t to, const void* from, std::uint64_t size) const;
 

@@ -1,5 +1,6 @@
 #include "bindings/torch/functions.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -17,6 +18,11 @@
 #include "bindings/slow_path.hpp"
 #include "bindings/torch/error.hpp"
 #include "bindings/torch/graphs.hpp"
+#include "bindings/torch/history.hpp"
+#include "bindings/torch/memory.hpp"
+#include "bindings/torch/plugged.hpp"
+#include "bindings/torch/questions.hpp"
+#include "bindings/torch/statistics.hpp"
 #include "core/process.hpp"
 
 namespace py = pybind11;
@@ -34,7 +40,6 @@ ARENA_EXPORT void arena_torch_release_graph(int device, arena::torch::PoolId id)
 namespace arena::torch {
 namespace {
 
-constexpr std::size_t kDevices = 64;
 constexpr std::size_t kShards = 16;  // of the table of blocks: threads seldom meet in one
 
 // What Python decides: arena.torch sets it once.
@@ -122,19 +127,6 @@ BlockTable& blocks() {
   return table;
 }
 
-GraphPools& graph_pools() {
-  static auto& pools = *new GraphPools;
-  return pools;
-}
-
-// Without the GIL, whether or not the caller has it. For what waits for the device, or for another thread.
-template <typename Function>
-auto without_gil(const Function& function) {
-  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return function();
-  const WithoutGil released;
-  return function();
-}
-
 // Turns a Python exception into one that PyTorch passes on to its caller. With the GIL.
 [[noreturn]] void rethrow_for_torch(py::error_already_set& error, Bytes requested) {
   const std::string text = py::str(error.value()).cast<std::string>();
@@ -163,6 +155,14 @@ auto call_python(const Function& function, Bytes requested = 0) {
       rethrow_for_torch(error, requested);
     }
   });
+}
+
+// The memory of a torch.cuda.MemPool with an allocator of its own, if the request belongs to one.
+PoolState* pool_of_its_own(int device, cu::Stream stream) {
+  const std::shared_ptr<PoolState> own = graph_pools().route(device, stream);
+  if (!own) return nullptr;
+  stream_of_request = stream;
+  return &pool_table().keep(own);
 }
 
 PoolState* find_entered(int device) {
@@ -224,6 +224,41 @@ void tell_python(PoolState& pool, Block& block) {
   }
 }
 
+// Every request and every free passes here, with the lock of no one.
+void count_allocated(int device, const Block& block) {
+  statistics_of(device).add(block.size, block.requested);
+  if (!history().is_on()) return;
+  history().add({.address = block.address,
+                 .size = block.requested,
+                 .stream = reinterpret_cast<std::uint64_t>(block.cu_stream),
+                 .line = block.line,
+                 .device = device});
+}
+
+void count_freed(int device, const Block& block) {
+  statistics_of(device).remove(block.size, block.requested);
+  if (!history().is_on()) return;
+  for (const auto action : {HistoryEvent::Action::kFreeRequested, HistoryEvent::Action::kFreeCompleted}) {
+    history().add({.action = action,
+                   .address = block.address,
+                   .size = block.requested,
+                   .stream = reinterpret_cast<std::uint64_t>(block.cu_stream),
+                   .device = device});
+  }
+}
+
+// PyTorch's observers may call Python, and may allocate.
+void count_failed(const Arena& core, Bytes size, Line line) {
+  const int device = core.device().number();
+  statistics_of(device).add_failure();
+  if (history().is_on()) {
+    const Bytes free = without_gil([&] { return core.device().free(); });
+    history().add(
+        {.action = HistoryEvent::Action::kOutOfMemory, .address = free, .size = size, .line = line, .device = device});
+  }
+  report_out_of_memory(device, size);
+}
+
 [[gnu::noinline]] Block& allocate_missed(PoolState& pool, Request request) {
   look_at_stream(pool, request.stream);
   expect_moving(pool);
@@ -239,18 +274,29 @@ void tell_python(PoolState& pool, Block& block) {
   } catch (const OutOfMemory& error) {
     failure = error.failure();
   }
-  return *call_python([&] { return &allocate_after_failure(pool, request, *failure); }, request.size);
+  return *call_python(
+      [&] {
+        try {
+          return &allocate_after_failure(pool, request, *failure);
+        } catch (const py::error_already_set& error) {
+          if (error.matches(PyExc_MemoryError)) count_failed(*pool.core, request.size, request.line);
+          throw;
+        }
+      },
+      request.size);
 }
 
 void* allocate(std::size_t size, int device, cu::Stream stream) {
   if (size == 0) return nullptr;
-  PoolState& pool = pool_for(device);
+  PoolState* own = pool_of_its_own(device, stream);
+  PoolState& pool = own != nullptr ? *own : pool_for(device);
   const Line line = line_of_caller();
   graph_pools().join(*pool.core, stream);
   Block* block = pool.watched() != Watched::kAll ? pool.core->try_allocate(size, stream, line) : nullptr;
   if (block == nullptr) block = &allocate_missed(pool, {.size = size, .stream = stream, .line = line});
   void* address = reinterpret_cast<void*>(block->address);
   blocks().add(address, {.pool = &pool, .block = block});
+  count_allocated(pool.device, *block);
   return address;
 }
 
@@ -260,6 +306,7 @@ void free(void* address) {
   const std::optional<Entry> entry = blocks().take(address);
   if (!entry) return;
   Arena& core = *entry->pool->core;
+  count_freed(entry->pool->device, *entry->block);
   try {
     if (!core.try_free(*entry->block)) without_gil([&] { core.free(*entry->block); });
   } catch (const std::exception&) {
@@ -371,7 +418,42 @@ void release_graph(PoolId id) {
 
 }  // namespace
 
+GraphPools& graph_pools() {
+  static auto& pools = *new GraphPools;
+  return pools;
+}
+
+std::shared_ptr<Arena> arena_for(int device) { return pool_for(device).core; }
+
+std::vector<std::shared_ptr<Arena>> arenas_of(int device) {
+  std::vector<std::shared_ptr<Arena>> found;
+  for (const PoolState* pool : pool_table().all()) {
+    if (pool->device == device) found.push_back(pool->core);
+  }
+  return found;
+}
+
+// An arena whose memory is live is in the table.
+void add_live(const Arena& core, Block& block) {
+  const std::vector<PoolState*> all = pool_table().all();
+  const auto pool = std::ranges::find_if(all, [&](const PoolState* one) { return one->core.get() == &core; });
+  blocks().add(reinterpret_cast<void*>(block.address), {.pool = *pool, .block = &block});
+  count_allocated((*pool)->device, block);
+}
+
+void free_address(void* address) { free(address); }
+
+Line line_at(void* address) {
+  if (blocks().is_inherited()) return 0;
+  const std::optional<Entry> entry = blocks().find(address);
+  return entry ? entry->block->line : 0;
+}
+
+bool is_inherited() { return blocks().is_inherited(); }
+
 void bind(py::module_& module) {
+  bind_plugged(module);
+  bind_questions(module);
   module.def(
       "connect_torch",
       [](const py::object& source_of, const py::object& is_pooled, const py::object& set_fraction) {

@@ -261,6 +261,16 @@ Bytes Arena::reserved() const {
   return heap_.reserved();
 }
 
+Arena::Reserved Arena::reserved_and_peak() const {
+  check_process();
+  const std::lock_guard held(mutex_.for_inspection());
+  return {.now = heap_.reserved(),
+          .peak = heap_.backing->peak() * heap_.backing->granule(),
+          .returned = heap_.backing->returned(),
+          .mappings = heap_.backing->maps() - heap_.backing->unmaps(),
+          .mappings_at_peak = heap_.peak.stats.maps - heap_.peak.stats.unmaps};
+}
+
 Bytes Arena::live() const {
   check_process();
   const std::lock_guard held(mutex_.for_inspection());

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/blocks/blocks.hpp"
@@ -64,10 +65,27 @@ class Arena {
 
   // Until end_graph(), this thread allocates for a graph that is being captured. The graph keeps the memory until it is
   // released. Memory allocated in a capture without a graph is kept until release_graphs().
-  std::shared_ptr<GraphMemory> begin_graph();
+  //
+  // With the memory of an earlier graph, which this takes over: the two are never launched at the same time.
+  std::shared_ptr<GraphMemory> begin_graph(GraphMemory* earlier = nullptr);
   void end_graph(GraphMemory& graph);
   void release_graph(GraphMemory& graph);
   void release_graphs();
+  // The live blocks of a graph.
+  struct GraphBlock {
+    std::uint64_t address = 0;
+    Offset offset = 0;
+    Bytes size = 0, requested = 0;
+    StreamIndex stream = 0;
+    cu::Stream cu_stream = nullptr;
+    std::uint64_t capture = 0;
+    Line line = 0;
+  };
+  std::vector<GraphBlock> live_in(const GraphMemory& graph);
+  // What the graph has, as addresses and sizes.
+  std::vector<std::pair<std::uint64_t, Bytes>> ranges_of(const GraphMemory& graph);
+  // Makes a block that the graph had live again, at its address. Throws UsageError if something else is there.
+  Block& revive(const std::shared_ptr<GraphMemory>& graph, const GraphBlock& block);
   // A scope for the allocations of this thread from now on.
   std::shared_ptr<Scope> begin_scope(const std::string& name, std::optional<Bytes> budget);
   void end_scope(Scope& scope);
@@ -114,6 +132,12 @@ class Arena {
   bool rdma() const;               // whether memory is created for GPUDirect RDMA
   std::string remark() const;      // what is unusual on this device, and why; otherwise empty
   Bytes reserved() const;
+  struct Reserved {
+    Bytes now = 0, peak = 0;
+    Bytes returned = 0;                                // to the driver, so far
+    std::uint64_t mappings = 0, mappings_at_peak = 0;  // of handles
+  };
+  Reserved reserved_and_peak() const;
   Bytes live() const;
   Bytes cap() const;
   // Does not call the driver: `device_free` is the last answer, corrected by what the arena took and released since.

@@ -125,6 +125,26 @@ Block* Heap::take_from_graph(const HeapRequest& request) {
   return &new_block(taken->offset, request, taken->chunk);
 }
 
+Block* Heap::take_from_graph_at(const HeapRequest& request, Offset offset, std::uint64_t capture) {
+  const std::optional<GraphMemory::Taken> taken = request.graph->take_at(offset, request.rounded);
+  if (!taken) return nullptr;
+  Block& block = new_block(taken->offset, request, taken->chunk);
+  block.capture = capture;
+  return &block;
+}
+
+void Heap::take_over(GraphMemory& from, const std::shared_ptr<GraphMemory>& to) {
+  const auto it = std::ranges::find_if(graphs, [&](const auto& other) { return other.get() == &from; });
+  if (it == graphs.end()) return;
+  const std::shared_ptr<GraphMemory> kept = *it;
+  graphs.erase(it);
+  to->take_over(from);
+  blocks.each([&](Block& block) {
+    if (block.graph == kept) block.graph = to;
+  });
+  check_if_validating();
+}
+
 Block& Heap::new_block(Offset offset, const HeapRequest& request, Offset chunk) {
   if (chunk == kNoChunk) backing->touch(backing->span_of(offset, request.rounded));
   Block& block = blocks.add(backing->address_of(offset));

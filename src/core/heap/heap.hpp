@@ -41,6 +41,10 @@ class Heap {
   Block& take_at(Offset offset, const HeapRequest& request);
   // A block from memory that the same stream freed in the same capture: the graph runs its work in that order.
   Block* take_from_graph(const HeapRequest& request);
+  // The same at a place that the graph's memory has; null if it is not free.
+  Block* take_from_graph_at(const HeapRequest& request, Offset offset, std::uint64_t capture);
+  // Memory and live blocks of an earlier capture belong to a later one from now on.
+  void take_over(GraphMemory& from, const std::shared_ptr<GraphMemory>& to);
   // Frees a block.
   void give(Block& block);
   // The graph will not be launched again: its memory becomes ordinary memory once everything that runs now is done, and

@@ -15,17 +15,39 @@ thread_local EnteredByThread<GraphMemory> entered_graphs;
 std::optional<GraphMemory::Taken> GraphMemory::take(Bytes size, Order order) {
   auto best = pieces_.end();
   for (auto it = pieces_.begin(); it != pieces_.end(); ++it) {
-    if (it->second.order != order || it->second.size < size) continue;
+    if (!it->second.order.precedes(order) || it->second.size < size) continue;
     if (best == pieces_.end() || it->second.size < best->second.size) best = it;
   }
   if (best == pieces_.end()) return std::nullopt;
-  const Offset offset = best->first;
-  Piece rest = best->second;
-  pieces_.erase(best);
-  rest.size -= size;
+  return take_from(best, best->first, size);
+}
+
+std::optional<GraphMemory::Taken> GraphMemory::take_at(Offset offset, Bytes size) {
+  auto it = pieces_.upper_bound(offset);
+  if (it == pieces_.begin()) return std::nullopt;
+  --it;
+  if (it->first + it->second.size < offset + size) return std::nullopt;
+  return take_from(it, offset, size);
+}
+
+GraphMemory::Taken GraphMemory::take_from(std::map<Offset, Piece>::iterator piece, Offset offset, Bytes size) {
+  const Offset begin = piece->first, end = begin + piece->second.size;
+  Piece rest = piece->second;
+  pieces_.erase(piece);
+  rest.size = offset - begin;
+  if (rest.size > 0) pieces_.emplace(begin, rest);
+  rest.size = end - (offset + size);
   if (rest.size > 0) pieces_.emplace(offset + size, rest);
   free_ -= size;
-  return Taken{offset, rest.chunk};
+  return {offset, rest.chunk};
+}
+
+void GraphMemory::take_over(GraphMemory& from) {
+  chunks_.insert(chunks_.end(), from.chunks_.begin(), from.chunks_.end());
+  for (const auto& [offset, piece] : from.pieces_) {
+    give(offset, piece.size, {piece.order.stream, kEarlierCapture}, piece.chunk);
+  }
+  from.clear();
 }
 
 void GraphMemory::give(Offset offset, Bytes size, Order order, Offset chunk) {

@@ -4,6 +4,9 @@
 //
 //   chunk  a place taken from the gaps for a graph. It stays touched and pinned until the release
 //   piece  a free part of a chunk, freed by one stream in one capture; only the same stream and capture may reuse it
+//
+// Captures may share memory, if their graphs are launched in the order of their captures and never at the same time. Then a later
+// capture takes over the memory of an earlier one, and the same stream may reuse its pieces.
 #pragma once
 
 #include <atomic>
@@ -25,10 +28,14 @@ class GraphMemory {
     Bytes size = 0;
   };
   // A graph runs the work of one stream in one capture in order. Capture 0: not in a capture.
+  static constexpr std::uint64_t kEarlierCapture = ~std::uint64_t{0};  // one whose memory was taken over
   struct Order {
     StreamIndex stream = 0;
     std::uint64_t capture = 0;
     bool operator==(const Order&) const = default;
+    bool precedes(const Order& later) const {
+      return *this == later || (stream == later.stream && capture == kEarlierCapture);
+    }
   };
   struct Piece {
     Bytes size = 0;
@@ -43,7 +50,11 @@ class GraphMemory {
     Offset chunk = 0;
   };
   std::optional<Taken> take(Bytes size, Order order);
+  // The same at one place; none if not all of it is free.
+  std::optional<Taken> take_at(Offset offset, Bytes size);
   void give(Offset offset, Bytes size, Order order, Offset chunk);
+  // Takes over all chunks and pieces.
+  void take_over(GraphMemory& from);
 
   Bytes free_bytes() const { return free_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
@@ -55,6 +66,8 @@ class GraphMemory {
   bool has_ended() const { return ended_; }
 
  private:
+  Taken take_from(std::map<Offset, Piece>::iterator piece, Offset offset, Bytes size);
+
   std::vector<Chunk> chunks_;
   std::map<Offset, Piece> pieces_;
   Bytes free_ = 0;

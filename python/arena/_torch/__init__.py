@@ -1,0 +1,1 @@
+"""Answers PyTorch's questions about memory that comes from an arena."""
