@@ -137,6 +137,11 @@ def test_nvml_sees_the_simulated_devices_without_initialising_cuda() -> None:
     assert again.value == device.value
     assert lib.nvmlDeviceGetName(device.value, text, 96) == OK
     assert lib.nvmlDeviceGetName(device.value, text, 2) == 7  # NVML_ERROR_INSUFFICIENT_SIZE
+    fabric = (ctypes.c_uint * 9)((2 << 24) | 36, *[7] * 8)  # nvmlGpuFabricInfo_v2_t
+    assert lib.nvmlDeviceGetGpuFabricInfoV(device.value, fabric) == OK
+    assert list(fabric) == [(2 << 24) | 36, *[0] * 8]  # its state is "not supported"
+    fabric[0] = 36
+    assert lib.nvmlDeviceGetGpuFabricInfoV(device.value, fabric) == 25  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
     assert lib.nvmlDeviceGetHandleByIndex_v2(2, ctypes.byref(device)) == 2
     assert lib.nvmlShutdown() == OK
     assert lib.nvmlShutdown() == 1

@@ -19,6 +19,7 @@ constexpr int kUnsupported = 3;    // NVML_ERROR_NOT_SUPPORTED
 constexpr int kNotFound = 6;       // NVML_ERROR_NOT_FOUND
 constexpr int kTooSmall = 7;       // NVML_ERROR_INSUFFICIENT_SIZE
 constexpr int kNoDriver = 9;       // NVML_ERROR_DRIVER_NOT_LOADED
+constexpr int kWrongVersion = 25;  // NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 constexpr int kMaxDevices = 64;
 
 constexpr int kClockRate = 13, kPciBus = 33, kPciDevice = 34, kPciDomain = 50, kMajor = 75,
@@ -101,6 +102,21 @@ bool read_memory(int device, Memory& memory) {
   return true;
 }
 
+// The part that all versions of nvmlGpuFabricInfo have. The state 0 means that there is no fabric, which is not an error:
+// PyTorch's expandable segments ask, and take an error for a broken driver.
+struct Fabric {
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+};
+
+int describe_fabric(Word handle, Fabric* fabric) {
+  if (device_of(handle) < 0 || fabric == nullptr) return users > 0 ? kBadArgument : kUninitialized;
+  *fabric = {};
+  return 0;
+}
+
 int start() {
   if (driver_function("cuInit") == nullptr) return kNoDriver;
   ++users;
@@ -158,6 +174,8 @@ const char* error_text(Word result) {
       return "Insufficient Size";
     case kNoDriver:
       return "Driver Not Loaded";
+    case kWrongVersion:
+      return "Argument version mismatch";
     default:
       return "Unknown Error";
   }
@@ -257,6 +275,19 @@ STANDIN_FUNCTION(nvmlDeviceGetCudaComputeCapability) {
 STANDIN_FUNCTION(nvmlDeviceGetUtilizationRates) {
   if (device_of(a0) < 0) return users > 0 ? kBadArgument : kUninitialized;
   return write<std::uint64_t>(a1, 0) ? 0 : kBadArgument;
+}
+
+STANDIN_FUNCTION(nvmlDeviceGetGpuFabricInfo) { return describe_fabric(a0, reinterpret_cast<Fabric*>(a1)); }
+
+// A version is the size of the struct and, in the highest byte, its number. The fields after the version are those of
+// Fabric and then of its health.
+STANDIN_FUNCTION(nvmlDeviceGetGpuFabricInfoV) {
+  constexpr unsigned kSecond = (2u << 24) | 36, kThird = (3u << 24) | 40;
+  if (device_of(a0) < 0 || a1 == 0) return users > 0 ? kBadArgument : kUninitialized;
+  auto* const version = reinterpret_cast<unsigned*>(a1);
+  if (*version != kSecond && *version != kThird) return kWrongVersion;
+  std::memset(version + 1, 0, (*version & 0xFFFFFF) - sizeof *version);
+  return 0;
 }
 
 // (device, device, capability, status): 0 if they can access each other, 1 if the chipset does not support it
