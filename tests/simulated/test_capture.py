@@ -69,6 +69,15 @@ def test_waiting_and_querying_are_refused_while_a_stream_is_captured(cu: Cu, cal
     assert end(cu, stream)[0] == CAPTURE_INVALIDATED
 
 
+@pytest.mark.parametrize("call", ["cuMemPoolGetAttribute", "cuMemPoolSetAttribute"])
+def test_a_pools_attributes_are_not_looked_at_while_a_stream_is_captured(cu: Cu, call: str) -> None:
+    release_threshold, value = 4, ctypes.c_uint64()
+    stream, pool = cu.stream(), cu.out("cuDeviceGetDefaultMemPool", 0)
+    begin(cu, stream)
+    assert getattr(cu, call)(pool, release_threshold, ctypes.byref(value)) == CAPTURE_UNSUPPORTED
+    assert end(cu, stream)[0] == CAPTURE_INVALIDATED
+
+
 def test_memory_is_created_and_mapped_while_a_stream_is_captured(cu: Cu) -> None:
     """PyTorch's expandable segments grow during captures, in global mode, as its own tests do on GPUs."""
     stream, address = cu.stream(), cu.reserve(2 * MIB)

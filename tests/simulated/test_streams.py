@@ -176,6 +176,18 @@ def test_an_event_that_was_never_recorded_is_complete(cu: Cu) -> None:
     assert cu.cuStreamWaitEvent(0, event, 0) == SUCCESS
 
 
+def test_no_time_elapses_between_two_devices(two_devices: tuple[Cu, int, int]) -> None:
+    cu, _, second = two_devices
+    stream, start, time_ms = cu.stream(), cu.event(), ctypes.c_float()
+    cu.ok("cuEventRecord", start, stream)
+    cu.ok("cuStreamSynchronize", stream)
+    cu.ok("cuCtxSetCurrent", second)
+    other, end = cu.stream(), cu.event()
+    cu.ok("cuEventRecord", end, other)
+    cu.ok("cuStreamSynchronize", other)
+    assert cu.cuEventElapsedTime(ctypes.byref(time_ms), start, end) == "CUDA_ERROR_INVALID_HANDLE"
+
+
 def test_elapsed_time_needs_two_timed_and_completed_events(cu: Cu) -> None:
     start, end, stream, time_ms = cu.event(), cu.event(), cu.stream(), ctypes.c_float()
     elapsed = lambda a, b: cu.cuEventElapsedTime(ctypes.byref(time_ms), a, b)  # noqa: E731

@@ -101,6 +101,7 @@ Result elapsed(float* milliseconds, cu::Event start, cu::Event end) {
     for (const EventRef& event : {first, second}) {
       require(event->recorded && (event->flags & cu::bits(cu::EventFlag::kDisableTiming)) == 0, kInvalidHandle);
     }
+    require(first->context->device == second->context->device, kInvalidHandle);
     if (!first->mark.reached() || !second->mark.reached()) return kNotReady;
     *milliseconds = milliseconds_between(*first, *second, call.machine.settings.values);
     return kSuccess;

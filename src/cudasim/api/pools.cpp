@@ -306,6 +306,7 @@ CUDASIM_EXPORT Result cuMemPoolGetAttribute(cu::MemPool handle, cu::MemPoolAttri
   return enter("cuMemPoolGetAttribute", Need::kDriver, [&](Call& call) {
     require(value != nullptr, kInvalidValue);
     const PoolRef pool = pool_of(call, handle);
+    check_safe_in_capture(call);
     if (is_reuse(what)) {
       const int on = pool->reuse[cu::bits(what) - 1] ? 1 : 0;
       std::memcpy(value, &on, sizeof on);
@@ -323,6 +324,7 @@ CUDASIM_EXPORT Result cuMemPoolSetAttribute(cu::MemPool handle, cu::MemPoolAttri
     using enum cu::MemPoolAttribute;
     require(value != nullptr, kInvalidValue);
     const PoolRef pool = pool_of(call, handle);
+    check_safe_in_capture(call);
     if (is_reuse(what)) {
       int on = 0;
       std::memcpy(&on, value, sizeof on);
