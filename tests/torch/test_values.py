@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import arena
 from arena import sim
 from arena._dryrun import marks
 from arena._dryrun import unknown as unknown_values
@@ -97,6 +98,16 @@ def test_what_is_made_on_the_device_is_there() -> None:
     assert torch.linspace(0, 1, 5, device="cuda").tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert torch.eye(3, device="cuda").trace().item() == 3
     assert sorted(torch.randperm(100, device="cuda").tolist()) == list(range(100))
+
+
+def test_memory_that_an_arena_gives_again_is_unknown(pool: arena.Arena) -> None:
+    x = torch.ones(1000, device="cuda")
+    address = x.data_ptr()
+    assert is_known(x)
+    del x
+    y = torch.empty(1000, device="cuda")
+    assert (y.data_ptr(), is_known(y)) == (address, False)
+    assert pool.stats().live > 0
 
 
 def test_random_numbers_follow_the_seed_of_the_device_and_leave_those_of_the_cpu_alone() -> None:

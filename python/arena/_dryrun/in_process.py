@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import sim
+from .. import torch as arena_torch
 from .._cards import Card, find_card
 from .._sim.library import library
 from .._util.sizes import Size, parse_size
@@ -75,6 +76,7 @@ def begin(profile: Card, size: int, values: str = "control") -> None:
     marks.enable(values != "none")
     dry_cupy.enable()
     dry_torch.enable(values)
+    arena_torch.hand_through(dry_torch.through)
     _device = wanted
 
 

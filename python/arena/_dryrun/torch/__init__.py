@@ -8,6 +8,6 @@ and :mod:`ledger` keeps account of what was live at the peak.
 from __future__ import annotations
 
 from .ledger import TorchLedger
-from .values import enable, problem, sized_facts
+from .values import enable, problem, sized_facts, through
 
-__all__ = ["TorchLedger", "enable", "problem", "sized_facts"]
+__all__ = ["TorchLedger", "enable", "problem", "sized_facts", "through"]

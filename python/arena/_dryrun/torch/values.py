@@ -16,7 +16,7 @@ from ...errors import ArenaError
 from .. import reads, unknown
 from .build import built_extension
 
-__all__ = ["enable", "problem", "sized_facts"]
+__all__ = ["enable", "problem", "sized_facts", "through"]
 
 WITH_KERNELS = ("torchvision", "torchaudio")  # register operators of their own when they are imported
 # PyTorch's names of types, as C++ has them.
@@ -61,6 +61,17 @@ def enable(mode: str) -> None:
 def problem() -> str:
     """Why nothing is computed for PyTorch; empty if it is, or PyTorch is not used."""
     return _problem
+
+
+def through(allocate: int, free: int) -> tuple[str, str, str] | None:
+    """The file and the functions to give PyTorch instead of these, for an allocator that is plugged in.
+
+    What they give out holds nothing that is known.
+    """
+    if _extension is None:
+        return None
+    _extension.arena_values_connect(ctypes.c_void_p(allocate), ctypes.c_void_p(free))
+    return _extension._name, "arena_values_alloc", "arena_values_free"
 
 
 def _begin(mode: str, torch: Any) -> None:

@@ -1,4 +1,4 @@
-// What Python calls, through ctypes.
+// What Python calls, through ctypes. PyTorch calls the last two.
 #include "blocks.hpp"
 #include "marks.hpp"
 #include "notes.hpp"
@@ -24,3 +24,11 @@ ARENA_EXPORT int arena_values_follow() { return follow_allocator() ? 1 : 0; }
 
 // Fills in what was sized by numbers that are not known; returns how many there are.
 ARENA_EXPORT int arena_values_sized(SizedTotals* totals, int room) { return sized_totals(totals, room); }
+
+ARENA_EXPORT void arena_values_connect(PluggedAllocate allocate, PluggedFree free) { connect_plugged(allocate, free); }
+ARENA_EXPORT void* arena_values_alloc(std::size_t size, int device, void* stream) {
+  return allocate_plugged(size, device, stream);
+}
+ARENA_EXPORT void arena_values_free(void* address, std::size_t size, int device, void* stream) {
+  release_plugged(address, size, device, stream);
+}

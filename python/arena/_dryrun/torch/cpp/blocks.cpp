@@ -7,6 +7,12 @@
 #include "notes.hpp"
 
 namespace arena::values {
+namespace {
+
+PluggedAllocate plugged_allocate = nullptr;
+PluggedFree plugged_free = nullptr;
+
+}  // namespace
 
 void block_taken(std::uint64_t address, std::uint64_t size) {
   if (marks.mark != nullptr) marks.mark(address, size, static_cast<int>(State::kUnknown));
@@ -32,6 +38,22 @@ bool follow_allocator() {
     return false;
   }
   return true;
+}
+
+void connect_plugged(PluggedAllocate allocate, PluggedFree free) {
+  plugged_allocate = allocate;
+  plugged_free = free;
+}
+
+void* allocate_plugged(std::size_t size, int device, void* stream) {
+  void* address = plugged_allocate(size, device, stream);
+  if (address != nullptr) block_taken(reinterpret_cast<std::uint64_t>(address), size);
+  return address;
+}
+
+void release_plugged(void* address, std::size_t size, int device, void* stream) {
+  block_freed(reinterpret_cast<std::uint64_t>(address));
+  plugged_free(address, size, device, stream);
 }
 
 }  // namespace arena::values
