@@ -134,7 +134,7 @@ test-gpu: $(VENV)/.package $(VENV)/.test ## Run the conformance tests on a GPU (
 # In an environment of its own; with VERSIONS="2.8 2.9.1", the adapter's tests in one for each. tests/torch/README.md says more.
 TORCH := build/torch
 VERSIONS ?=
-test-torch: $(VENV)/.package $(if $(VERSIONS),,$(TORCH)/.ready) ## Run PyTorch dry (installs its CUDA wheel: 5 GB; VERSIONS="2.8 2.15": each of these)
+test-torch: $(VENV)/.package $(if $(VERSIONS),,$(TORCH)/.ready) ## Run PyTorch dry (5 GB); VERSIONS="2.8 2.15": the adapter, on each
 ifneq ($(VERSIONS),)
 	$(PYTHON) tools/test_torch_versions.py --wheel build/wheel/*.whl $(VERSIONS) $(if $(PYTEST_FLAGS),-- $(PYTEST_FLAGS))
 else
