@@ -96,10 +96,9 @@ def test_a_full_disk_is_noticed_before_the_program_runs(tmp_path: Path, command:
 def test_a_recording_that_cannot_begin_later_is_a_problem_and_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     program, path = tmp_path / "program.py", tmp_path / "here/run.arena"
-    program.write_text("import shutil, arena; shutil.rmtree('here'); arena.Arena().allocate(1000); print('went on')")
+    code = f"import shutil, arena; shutil.rmtree({str(path.parent)!r}); arena.Arena().allocate(1000); print('went on')"
+    program.write_text(code)
     words = [sys.executable, "-m", "arena", "run", "--record", str(path), str(program)]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "ARENA_DRIVER": "sim"}
-    )
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "ARENA_DRIVER": "sim"})
     assert (done.returncode, done.stdout) == (0, "went on\n")
     assert f"arena: {path} cannot be written: the folder {path.parent} does not exist\n" in done.stderr
