@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import arena
 from arena import sim
 from arena._util.sizes import format_size
+from arena._words.plain import plain
 
 SIZE = 64 << 20
 
@@ -261,7 +262,7 @@ def says_which(error: BaseException, value: object, call: str) -> bool:
         return True  # they are empty: the error names what is missing
     names = [repr(value)[:40], type(value).__name__, argument, argument.split("_")[0]]
     if isinstance(value, (str, bytes)):
-        names.append(os.fsdecode(value)[:40] or "path")
+        names.append(plain(os.fsdecode(value))[:40] or "path")
     elif isinstance(value, int):
         names += [hex(value), f"{value:,}", format_size(value)]
     return any(name in str(error) for name in names)
