@@ -76,8 +76,6 @@ def run_forked(item: pytest.Item) -> bool:
         text = f"the process of the test ended with exit code {code}, and said at its end:\n{said}"
         reports.append(pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "teardown"))
     for report in reports:
-        if isinstance(report.longrepr, list):  # of a skipped test: JSON has no tuples
-            report.longrepr = (report.longrepr[0], report.longrepr[1], report.longrepr[2])
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return False

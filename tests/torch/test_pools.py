@@ -217,8 +217,8 @@ def test_the_state_of_a_pool_is_checked_and_restored(pool: arena.Arena) -> None:
 
 
 def trees() -> list[int]:
-    """Several graphs in one pool: what follows a replayed graph is recorded from the state that the pool had after it."""
-    from torch._inductor import cudagraph_trees  # in the process of its own, as it prints something at the end
+    """Several graphs in one pool: what follows a replayed graph is recorded from the state after it."""
+    from torch._inductor import cudagraph_trees  # in a process of its own: it prints something at the end
 
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).cuda()
     trained = torch.compile(model, backend="cudagraphs")

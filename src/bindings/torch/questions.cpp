@@ -70,7 +70,7 @@ const char* name_of(HistoryEvent::Action action) {
   }
 }
 
-py::list events() {
+py::list list_events() {
   py::list found;
   for (const HistoryEvent& event : history().events()) {
     found.append(py::make_tuple(name_of(event.action), event.device, event.address, event.size, event.stream,
@@ -79,7 +79,7 @@ py::list events() {
   return found;
 }
 
-py::list pools() {
+py::list list_pools() {
   std::vector<GraphPools::Owned> all;
   if (!is_inherited()) {
     const WithoutGil released;
@@ -98,7 +98,7 @@ void bind_history(py::module_& module) {
       py::kw_only(), py::arg("clears"), "Keep the last events of PyTorch's memory, at most so many.");
   module.def("stop_torch_history", [] { history().stop(); }, "Keep none, and drop those that were kept.");
   module.def("is_torch_history_on", [] { return history().is_on(); }, "Whether events are kept.");
-  module.def("torch_history", &events,
+  module.def("torch_history", &list_events,
              "The events as (action, device, address, size, stream, lines, microseconds since 1970).");
 }
 
@@ -129,7 +129,7 @@ void bind_questions(py::module_& module) {
       "torch_arenas",
       [](int device) { return is_inherited() ? std::vector<std::shared_ptr<Arena>>{} : arenas_of(checked(device)); },
       py::arg("device"), "The cores of the arenas of a device that PyTorch took memory from.");
-  module.def("torch_pools", &pools,
+  module.def("torch_pools", &list_pools,
              "PyTorch's pools as (id, id of the arena, whether all its memory is the pool's, [(address, size)]).");
   module.def(
       "torch_lines", [](std::uintptr_t address) { return lines::frames(line_at(reinterpret_cast<void*>(address))); },
