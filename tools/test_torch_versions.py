@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
-NAMES = ("adapter", "adapter_graphs", "conformance", "devices", "mem_pool", "out_of_memory", "questions")
+NAMES = (
+    *("adapter", "adapter_graphs", "conformance", "devices", "mem_pool", "out_of_memory"),
+    *("pools", "questions", "snapshots", "statistics", "table_of_functions"),
+)
 TESTS = [f"tests/torch/test_{name}.py" for name in NAMES]
 # Beside PyTorch. The rest is what PyTorch itself asks for.
 NEEDED = ["pytest>=8", "pytest-timeout>=2.3", "rich>=13", "typer>=0.15", "accelerate", "lightning", "transformers"]

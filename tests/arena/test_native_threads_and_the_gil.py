@@ -22,6 +22,7 @@ static void *ensure(void *unused) {
 }
 static void *acquire(void *unused) {
   PyEval_AcquireThread(state);
+  PyEval_ReleaseThread(state);
   return unused;
 }
 static void *wait_for_condition(void *unused) {

@@ -186,12 +186,15 @@ second = stranded.attempt()
 
 def test_a_library_that_is_loaded_while_threads_are_inspected_is_noticed(tmp_path: Path) -> None:
     code = """
-from arena._pool import threads
-inspect = threads._inspect
+from arena._pool import moving, threads
+inspect, find = threads._inspect, threads.find_standstill
 def load_and_inspect():
     ctypes.CDLL(sys.argv[1])
     return inspect()
-threads._inspect = load_and_inspect
+def find_late(wait):
+    threads._inspect = load_and_inspect
+    return find(wait)
+moving.find_standstill = find_late
 """
     assert outcome(code, library(tmp_path, "libibverbs.so.1")) == REFUSED
 

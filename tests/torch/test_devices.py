@@ -44,3 +44,17 @@ def test_memory_that_another_devices_default_stream_uses_is_protected(machine: N
     for device in (0, 1):
         torch.cuda.synchronize(device)
     assert [str(race) for race in sim.races()] == []
+
+
+@pytest.mark.parametrize("peers", ["all", "none"])
+def test_tensors_are_copied_between_devices(peers: str) -> None:
+    """PyTorch uses cudaMemcpyAsync with another allocator than its own, which faults on virtual memory without peers."""
+    sim.configure(devices=2, peers=peers)
+    arena.torch.use()
+    x = torch.arange(1000, device="cuda:0")
+    there = x.to("cuda:1")
+    back = torch.empty_like(x)
+    back.copy_(there, non_blocking=True)
+    assert back.tolist() == there.tolist() == list(range(1000))
+    assert arena.default_arena(0).vmm
+    assert arena.default_arena(1).vmm

@@ -6,6 +6,7 @@ Tensors of known contents are checked after each attempt, and the race checker i
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import threading
 import time
@@ -31,6 +32,10 @@ from ..threads import thread_in_native_code
 from .stranded import Stranded
 from .trainings import train
 
+# PyTorch 2.9 warns of what its own loader does.
+pytestmark = pytest.mark.filterwarnings("ignore:The argument 'device' of Tensor:DeprecationWarning")
+
+GRANULE = 2 << 20
 MOVED, THREADS = "moved", 'another thread may launch work (compact="auto")'
 NCCL = 'NCCL may have registered its pages (compact="auto")'
 
@@ -169,7 +174,7 @@ def test_live_data_is_not_moved_beside_a_thread_in_native_code() -> None:
     with thread_in_native_code():
         assert stranded.attempt() == THREADS
         before = stranded.moved
-        with pytest.raises(torch.OutOfMemoryError, match="another thread may launch work"):
+        with pytest.raises(RuntimeError, match="another thread may launch work"):
             mean_of(stranded.size).backward()
         assert stranded.moved == before
     assert stranded.attempt() == MOVED
@@ -202,7 +207,7 @@ def test_live_data_is_moved_beside_the_pinning_thread_of_a_loader() -> None:
     batch = next(batches)[0]
     assert batch.is_pinned()
     time.sleep(0.2)
-    assert "pt_data_pin" in names_of_threads() or torch.__version__ < "2.11"
+    assert batches._pin_memory_thread.is_alive()
     assert stranded.attempt() == MOVED
 
 
@@ -210,22 +215,33 @@ def names_of_threads() -> set[str]:
     return {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
 
 
-CAP = "119MiB"  # the training's live bytes, and 4%
+def trained(cap: int, compact: bool | str) -> int:
+    """Train in a fork. Return the live bytes at the peak, or 0 if memory ran out."""
+    answer = Path(f"/proc/self/fd/{os.memfd_create('live')}")
+    child = os.fork()
+    if child == 0:
+        pool = arena.Arena(cap=cap, compact=compact)
+        arena.torch.use(pool)
+        try:
+            train()
+            answer.write_text(str(pool.stats().peak_live))
+        except RuntimeError as error:
+            answer.write_text("0" if "out of memory" in str(error) else f"{error}")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    return int(answer.read_text())
 
 
-def test_a_training_fits_because_live_data_is_moved() -> None:
+def test_a_training_fits_by_moving_live_data_where_it_does_not_without() -> None:
     """Forward, backward and optimizer; checkpoints, hooks, and a loader whose batches a thread pins."""
-    pool = arena.Arena(cap=CAP)
+    live = trained(1 << 30, compact=False)
+    caps = (int(live * (1 + percent / 100)) // GRANULE * GRANULE for percent in range(12, 0, -1))
+    cap = next(cap for cap in caps if not trained(cap, compact=False))
+    pool = arena.Arena(cap=cap)
     arena.torch.use(pool)
     train()
     assert pool.stats().rebacked > 0
     assert sim.findings() == []
-
-
-def test_the_same_training_does_not_fit_if_nothing_is_moved() -> None:
-    arena.torch.use(arena.Arena(cap=CAP, compact=False))
-    with pytest.raises(torch.OutOfMemoryError):
-        train()
 
 
 def test_live_data_is_not_moved_while_nccl_has_a_communicator() -> None:
