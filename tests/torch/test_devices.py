@@ -48,7 +48,7 @@ def test_memory_that_another_devices_default_stream_uses_is_protected(machine: N
 
 @pytest.mark.parametrize("peers", ["all", "none"])
 def test_tensors_are_copied_between_devices(peers: str) -> None:
-    """PyTorch uses cudaMemcpyAsync with another allocator than its own, which faults on virtual memory without peers."""
+    """With an allocator that is not its own, PyTorch uses cudaMemcpyAsync: a fault on virtual memory without peers."""
     sim.configure(devices=2, peers=peers)
     arena.torch.use()
     x = torch.arange(1000, device="cuda:0")
