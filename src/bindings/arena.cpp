@@ -27,8 +27,7 @@ cu::Stream stream_from(std::uint64_t number) { return reinterpret_cast<cu::Strea
 
 // One attempt, without moving live data. arena.Arena.allocate() does more: see slow_path.hpp.
 py::object allocate(const std::shared_ptr<Arena>& arena, Bytes size, std::uint64_t stream) {
-  const Request request{
-      .size = size, .stream = stream_from(stream), .line = lines::current(lines::Framework::kNone)};
+  const Request request{.size = size, .stream = stream_from(stream), .line = lines::current(lines::Framework::kNone)};
   Block* block = nullptr;
   {
     const WithoutGil without_gil;

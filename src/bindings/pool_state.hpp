@@ -90,7 +90,9 @@ class PoolState : public std::enable_shared_from_this<PoolState> {
   bool has_due_gauge() const;
 
   // Whether the platform refused virtual memory, and Python has to warn of it.
-  bool has_platform_warning() const { return expects_virtual_memory_.load(std::memory_order_relaxed) && core->is_plain(); }
+  bool has_platform_warning() const {
+    return expects_virtual_memory_.load(std::memory_order_relaxed) && core->is_plain();
+  }
   bool expects_virtual_memory() const { return expects_virtual_memory_; }
   // Returns whether it was expected until now.
   bool stop_expecting_virtual_memory() { return expects_virtual_memory_.exchange(false); }

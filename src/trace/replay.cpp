@@ -127,7 +127,8 @@ void Replay::allocate(const TraceEvent& event) {
 Block* Replay::request(const TraceEvent& event) {
   keep_stream(event);
   try {
-    Block& block = arena_->allocate({.size = event.size, .stream = stream_of(event), .line = line_of(event), .moving = moving_});
+    Block& block =
+        arena_->allocate({.size = event.size, .stream = stream_of(event), .line = line_of(event), .moving = moving_});
     live_ += block.size;
     return &block;
   } catch (const OutOfMemory& error) {

@@ -14,10 +14,8 @@ Lookup Arena::look_up(Bytes size, cu::Stream stream) const {
   const StreamKey key{cu::legacy_stream(), 0};
   const Bytes rounded = block_size(size);
   StreamCache* cache = heap_.caches.find(key);
-  return {.rounded = rounded,
-          .key = key,
-          .cache = cache,
-          .may_be_cached = cache != nullptr && cache->may_have(rounded)};
+  return {
+      .rounded = rounded, .key = key, .cache = cache, .may_be_cached = cache != nullptr && cache->may_have(rounded)};
 }
 
 Lookup Arena::look_up_stream(Bytes size, cu::Stream stream) const {
