@@ -298,7 +298,7 @@ def test_live_data_is_not_moved_while_a_native_thread_launches_work(
             before = native.count()
             with pytest.raises(OutOfMemoryError, match="re-backing not allowed"):
                 pool.allocate(56 * MIB)
-            with pytest.raises(arena.UsageError, match="another thread could launch work"):
+            with pytest.raises(arena.UsageError, match="another thread may launch work"):
                 pool.trim(compact=True)
             while native.count() == before:
                 time.sleep(0.001)

@@ -63,10 +63,10 @@ def is_of_nccl(path: str) -> bool:
 
 def _mapped() -> Iterator[str]:
     try:
-        with open("/proc/self/maps") as lines:
-            paths = {fields[5].strip() for line in lines if len(fields := line.split(maxsplit=5)) > 5}
+        lines = _read("/proc/self/maps").splitlines()
     except OSError:  # nothing is moved there
         return
+    paths = {os.fsdecode(fields[5].strip()) for line in lines if len(fields := line.split(maxsplit=5)) > 5}
     for path in paths:
         name = path.rpartition("/")[2]
         for start, library in _IN_USE_IF_LOADED.items():
@@ -77,6 +77,15 @@ def _mapped() -> Iterator[str]:
                 yield library
         if _begins_with(name, _STORAGE) and _is_storage_open(path):
             yield "GPUDirect Storage"
+
+
+def _read(path: str) -> bytes:
+    """Read a file, also while the interpreter shuts down, when there is no ``open()`` any more."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(functools.partial(os.read, file, 1 << 20), b""))
+    finally:
+        os.close(file)
 
 
 def _begins_with(name: str, start: str) -> bool:
