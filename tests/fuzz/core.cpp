@@ -111,12 +111,13 @@ class Player {
     const cu::Stream stream = some_stream();
     Block* block = how >= 128 ? arena_->try_allocate(size, stream) : nullptr;
     try {
-      if (block == nullptr) block = &arena_->allocate(size, stream, {.line = how % 3u, .moving = moving});
+      if (block == nullptr)
+        block = &arena_->allocate({.size = size, .stream = stream, .line = how % 3u, .moving = moving});
       return hold(*block, size);
     } catch (const OutOfMemory& error) {
       if (failing_ || closed_ || error.failure().largest == 0) return;
       // The error says that this would have passed.
-      block = &arena_->allocate(error.failure().largest, stream, {.moving = moving});
+      block = &arena_->allocate({.size = error.failure().largest, .stream = stream, .moving = moving});
       hold(*block, error.failure().largest);
     }
   }
