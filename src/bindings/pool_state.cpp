@@ -57,14 +57,13 @@ bool PoolState::has_due_gauge() const {
 
 void PoolState::expect_moving() {
   if (!is_auto_compact_) return;
-  threads_.store(thread_count(), std::memory_order_relaxed);
   core->expect_moving(moving_if(is_only_thread()));
 }
 
-bool PoolState::must_expect_moving() {
+bool PoolState::has_other_threads() {
   if (!is_auto_compact_) return false;
   const int now = thread_count();
-  return now == 0 || now != threads_.load(std::memory_order_relaxed);
+  return now == 0 || threads_.exchange(now, std::memory_order_relaxed) != now;
 }
 
 void bind_pool_state(py::module_& module) {

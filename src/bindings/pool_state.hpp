@@ -102,8 +102,8 @@ class PoolState : public std::enable_shared_from_this<PoolState> {
   // Before a miss. Tells the core whether live data may be moved, as far as that is known without inspecting other threads, which
   // takes too long. Needs the GIL.
   void expect_moving();
-  // Whether that may have changed since: the process has another number of threads. Without the GIL.
-  bool must_expect_moving();
+  // Whether that may have changed: the process has another number of threads than at the last call. Without the GIL.
+  bool has_other_threads();
 
  private:
   struct GaugeNode {
@@ -113,7 +113,7 @@ class PoolState : public std::enable_shared_from_this<PoolState> {
 
   const bool is_auto_compact_;
   std::atomic<bool> expects_virtual_memory_;
-  std::atomic<int> threads_ = -1;  // when the core was last told whether to expect moving
+  std::atomic<int> threads_ = -1;  // at the last has_other_threads()
   std::atomic<Watched> watched_ = Watched::kNone;
   std::atomic<GaugeNode*> gauges_ = nullptr;  // only grows, so that it can be read without a lock, also after a fork
 #ifndef Py_GIL_DISABLED

@@ -38,6 +38,7 @@ class PendingRequest {
       if (stream_owner) core_.keep_stream(request_.stream, std::move(stream_owner));
       state_->rearm_gauges();
       block = try_with(Moving::kForbidden, Attempt::kMayBeRepeated);
+      if (block != nullptr) has_news_ = state_->has_news();
     }
     return own(block);
   }
@@ -67,6 +68,14 @@ class PendingRequest {
   }
 
   py::object take() { return std::exchange(made_, {}); }
+  // As PoolState's, after a successful attempt.
+  bool has_news() {
+    if (!has_news_) {
+      const WithoutGil without_gil;
+      has_news_ = state_->has_news();
+    }
+    return *has_news_;
+  }
 
  private:
   bool is_compactable() {
@@ -105,6 +114,7 @@ class PendingRequest {
   py::object huge_size_;
   Product product_;
   std::optional<Failure> failure_;
+  std::optional<bool> has_news_;
   py::object made_;
 };
 
@@ -150,12 +160,7 @@ void report_news(PoolState& state, Pool& pool) {
 
 py::object finish(PoolState& state, Pool& pool, PendingRequest& request) {
   py::object made = request.take();
-  if (state.watched() == Watched::kNone && !state.has_platform_warning()) return made;
-  const bool has_news = [&] {
-    const WithoutGil without_gil;
-    return state.has_news();
-  }();
-  if (has_news) report_news(state, pool);
+  if (request.has_news()) report_news(state, pool);
   return made;
 }
 

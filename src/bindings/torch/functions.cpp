@@ -209,7 +209,7 @@ Line line_of_caller() {
 
 // Threads come and go seldom, and only then is the GIL needed for it.
 void expect_moving(PoolState& pool) {
-  if (!pool.must_expect_moving() || Py_IsInitialized() == 0 || is_finalizing()) return;
+  if (!pool.has_other_threads() || Py_IsInitialized() == 0 || is_finalizing()) return;
   call_python([&] { pool.expect_moving(); });
 }
 
