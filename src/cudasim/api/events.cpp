@@ -412,7 +412,7 @@ CUDASIM_EXPORT Result cuEventSynchronize(cu::Event handle) {
     const EventRef event = event_for_host(call, handle);
     if (!event->recorded) return kSuccess;
     call.wait.push_back(event->mark);
-    call.waited.join(event->clock);
+    call.order_after(event->clock);
     return kSuccess;
   });
 }

@@ -45,7 +45,7 @@ Result finish(Call& call, Result result) {
   if (call.wait.empty()) return result;
   for (const Mark& mark : call.wait) mark.wait();
   const std::lock_guard lock(call.machine.mutex);
-  call.machine.checker.host_waited(call.waited);
+  if (call.waited) call.machine.checker.host_waited(*call.waited);
   trim_pools(call.machine);
   const Result failed = call.context ? call.context->error.load() : kSuccess;
   return result == kSuccess ? failed : result;
@@ -71,8 +71,18 @@ bool is_function(std::string_view name) {
   return false;
 }
 
+CallLog::Function& CallLog::find(std::string_view name) {
+  Recent& recent = recent_[reinterpret_cast<std::uintptr_t>(name.data()) / 8 % recent_.size()];
+  const bool is_same = recent.name.data() == name.data() && recent.name.size() == name.size();
+  if (!is_same && recent.name != name) {
+    const auto found = functions_.find(name);
+    recent = {found->first, &found->second};
+  }
+  return *recent.function;
+}
+
 Result CallLog::count(std::string_view function) {
-  Function& f = functions_.at(function);
+  Function& f = find(function);
   ++f.calls;
   ++number_;
   Result planned = kSuccess;
@@ -86,6 +96,15 @@ Result CallLog::count(std::string_view function) {
   }
   if (planned != kSuccess) std::erase_if(f.faults, [](const Fault& fault) { return fault.times == 0; });
   return planned;
+}
+
+void CallLog::charge(std::string_view function, const PriceTable& prices, std::uint64_t bytes) {
+  Function& f = find(function);
+  if (f.table != prices.id()) {
+    f.table = prices.id();
+    f.points = prices.points_of(function);
+  }
+  clock_ += PriceTable::price_at(f.points, bytes);
 }
 
 std::vector<Fault> CallLog::plans() const {
@@ -106,7 +125,7 @@ void CallLog::reset_counts() {
 
 void Call::wait_for(const StreamRef& stream) {
   wait.push_back(stream->last());
-  waited.join(stream->clock);
+  order_after(stream->clock);
 }
 
 void Call::wait_unlocked(const std::vector<Mark>& marks) {
@@ -140,7 +159,7 @@ Result enter(std::string_view name, Need need, Body body) {
     result = check_need(call, need);
     if (result != kSuccess) return result;
     result = run_body(call, body);
-    if (result == kSuccess) m.calls.charge(m.settings.prices->price(name, call.priced_bytes));
+    if (result == kSuccess) m.calls.charge(name, *m.settings.prices, call.priced_bytes);
   }
   result = finish(call, result);
   if (result == kSuccess && !call.unknown_reads.empty()) m.values.report(call.unknown_reads);

@@ -2,11 +2,13 @@
 // needs, and waits if the call asked for that, after releasing the machine's mutex.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "cudasim/machine/checker.hpp"
 #include "cudasim/machine/exports.hpp"
 #include "cudasim/machine/streams.hpp"
+#include "cudasim/settings/prices.hpp"
 #include "cudasim/settings/settings.hpp"
 
 namespace cudasim {
@@ -42,12 +45,14 @@ class CallLog {
   struct Function {
     std::uint64_t calls = 0;
     std::vector<Fault> faults;
+    std::uint64_t table = 0;  // of prices, by which it was charged last
+    const PriceTable::Points* points = nullptr;
   };
   CallLog();
   // Counts a call. Returns the error that is planned for it, or success.
   Result count(std::string_view function);
   std::uint64_t number() const { return number_; }  // of the current call, counted from 1 and never reset
-  void charge(double microseconds) { clock_ += microseconds; }
+  void charge(std::string_view function, const PriceTable& prices, std::uint64_t bytes);
   void plan(const Fault& fault) { functions_.at(fault.function).faults.push_back(fault); }
   std::vector<Fault> plans() const;  // still to come
   void drop_plans();
@@ -62,7 +67,16 @@ class CallLog {
   const std::unordered_map<std::string_view, Function>& functions() const { return functions_; }
 
  private:
+  // The functions that were called last, by the address of their name, which is a literal: hashing it would take longer than the
+  // rest of a short call.
+  struct Recent {
+    std::string_view name;
+    Function* function = nullptr;
+  };
+  Function& find(std::string_view name);
+
   std::unordered_map<std::string_view, Function> functions_;
+  std::array<Recent, 64> recent_;
   double clock_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t stalls_ = 0;  // calls that waited for the device's work
@@ -84,11 +98,15 @@ struct Call {
   std::uint64_t priced_bytes = 0;  // size of the memory that the call works on
   StreamRef run_inline;            // a stream whose task this thread runs
   std::vector<Mark> wait;          // marks that the call waits for before it returns
-  Clock waited;                    // what is ordered before the host after that wait
+  std::optional<Clock> waited;     // what is ordered before the host after that wait
   std::unique_lock<std::mutex>* lock = nullptr;
   std::vector<UnknownRead> unknown_reads;  // by copies to the host, reported when the call succeeds
 
   void wait_for(const StreamRef& stream);
+  void order_after(const Clock& clock) {  // the host, after that wait
+    if (!waited) waited.emplace();
+    waited->join(clock);
+  }
   // Waits in the middle of a body, without the machine's mutex. Throws Refusal if the machine was reset during the
   // wait; any other state may have changed, too. The race checker ignores this wait.
   void wait_unlocked(const std::vector<Mark>& marks);

@@ -41,19 +41,16 @@ class Registry {
   void add(Handle handle, std::shared_ptr<Object> object) {
     const std::size_t slot = slot_of(handle);
     if (slot >= slots_.size()) slots_.resize(slot + 1);
-    slots_[slot] = object.get();
-    objects_.emplace(handle, std::move(object));
+    slots_[slot] = &objects_.emplace(handle, std::move(object)).first->second;
   }
   // The object of a handle, or null, without a reference to it: for calls that must be quick.
   Object* peek(Handle handle) const {
-    const auto number = reinterpret_cast<std::uint64_t>(handle);
-    if (number <= slots_from_ || number > next_ || (number - base_) % kStep != 0) return nullptr;
-    const std::size_t slot = slot_of(handle);
-    return slot < slots_.size() ? slots_[slot] : nullptr;
+    const std::shared_ptr<Object>* found = entry(handle);
+    return found != nullptr ? found->get() : nullptr;
   }
   std::shared_ptr<Object> find(Handle handle) const {
-    const auto it = objects_.find(handle);
-    return it == objects_.end() ? nullptr : it->second;
+    const std::shared_ptr<Object>* found = entry(handle);
+    return found != nullptr ? *found : nullptr;
   }
   bool erase(Handle handle, const Death& death) {
     if (objects_.erase(handle) == 0) return false;
@@ -88,6 +85,13 @@ class Registry {
   }
 
  private:
+  // In objects_; null if there is none.
+  const std::shared_ptr<Object>* entry(Handle handle) const {
+    const auto number = reinterpret_cast<std::uint64_t>(handle);
+    if (number <= slots_from_ || number > next_ || (number - base_) % kStep != 0) return nullptr;
+    const std::size_t slot = slot_of(handle);
+    return slot < slots_.size() ? slots_[slot] : nullptr;
+  }
   std::size_t slot_of(Handle handle) const {
     return static_cast<std::size_t>((reinterpret_cast<std::uint64_t>(handle) - slots_from_) / kStep);
   }
@@ -99,7 +103,7 @@ class Registry {
   std::uint64_t next_;
   std::uint64_t reset_at_;  // handles up to here are from before the last reset
   std::map<Handle, std::shared_ptr<Object>> objects_;
-  std::vector<Object*> slots_;  // by number, from slots_from_ on
+  std::vector<const std::shared_ptr<Object>*> slots_;  // in objects_, by number, from slots_from_ on
   std::uint64_t slots_from_;
   std::unordered_map<Handle, Death> dead_;
   std::vector<Handle> free_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -105,7 +106,7 @@ void append_json(std::string& out, double number) {
 PriceTable::PriceTable(std::string name, Rows rows, Facts facts)
     : name_(std::move(name)), rows_(std::move(rows)), facts_(std::move(facts)) {}
 
-const std::vector<PricePoint>* PriceTable::points_of(std::string_view function) const {
+const PriceTable::Points* PriceTable::points_of(std::string_view function) const {
   for (const auto& [name, points] : rows_) {
     if (name == function) return &points;
   }
@@ -114,8 +115,12 @@ const std::vector<PricePoint>* PriceTable::points_of(std::string_view function) 
   return nullptr;
 }
 
-double PriceTable::price(std::string_view function, std::uint64_t bytes) const {
-  const auto* found = points_of(function);
+std::uint64_t PriceTable::next_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+double PriceTable::price_at(const Points* found, std::uint64_t bytes) {
   if (found == nullptr) return 0;
   const std::vector<PricePoint>& points = *found;
   const PricePoint &first = points.front(), &last = points.back();

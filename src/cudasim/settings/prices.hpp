@@ -31,13 +31,19 @@ class PriceTable {
   // Below the first point, the price is that of the first. Beyond the last, it grows with the slope from the first to
   // the last point, but never falls, because noise in the measurements could make it negative. Calls without points are
   // free.
-  double price(std::string_view function, std::uint64_t bytes) const;
+  double price(std::string_view function, std::uint64_t bytes) const { return price_at(points_of(function), bytes); }
+  // The same in two steps. Null for a call that is free; valid as long as the table.
+  using Points = std::vector<PricePoint>;
+  const Points* points_of(std::string_view function) const;
+  static double price_at(const Points* points, std::uint64_t bytes);
+  std::uint64_t id() const { return id_; }  // of this table alone, never 0
   // {"name": ..., "facts": {...}, "calls": {"cuMemCreate": [[2097152, 193], ...], ...}}
   std::string json() const;
 
  private:
-  const std::vector<PricePoint>* points_of(std::string_view function) const;
+  static std::uint64_t next_id();
 
+  const std::uint64_t id_ = next_id();
   std::string name_;
   Rows rows_;
   Facts facts_;
