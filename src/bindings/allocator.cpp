@@ -101,36 +101,45 @@ std::optional<Bytes> size_from(PyObject* given) {
   return std::nullopt;
 }
 
-std::optional<cu::Stream> stream_for(const PoolState& state) {
-  if (state.is_simulated && cupy::has_no_runtime()) return cu::Stream{};
-  return cupy::current_stream(state.device);
-}
-
-// Whether the memory is on CuPy's current device, as far as that is known without a runtime.
-bool is_for_current_device(const PoolState& state) {
-  if (state.is_simulated && cupy::has_no_runtime()) return true;
-  const std::optional<int> device = cupy::current_device();
-  return device ? *device == state.device : state.is_simulated;
+// The same for the quick path; negative if it is none.
+[[gnu::always_inline]] inline Py_ssize_t quick_size_from(PyObject* given) {
+  if (PyLong_CheckExact(given)) return PyLong_AsSsize_t(given);
+  const std::optional<Bytes> size = size_from(given);
+  return size ? static_cast<Py_ssize_t>(*size) : -1;
 }
 
 enum class Serves { kOneDevice, kCurrentDevice };
 
-// CuPy's current stream, if it may be given memory of the arena; nothing if Python has to find that out.
-[[gnu::always_inline]] inline std::optional<cu::Stream> cupy_stream(const PoolState* state, Serves serves) {
-  if (state == nullptr || (state->is_simulated && !cupy::may_simulate())) return std::nullopt;
-  if (serves == Serves::kOneDevice && !is_for_current_device(*state)) return std::nullopt;
-  return stream_for(*state);
+// CuPy's current stream, if it may be given memory of the arena. False if Python has to find that out. No std::optional here, nor
+// below it: a hit would spend a good part of its time on passing them through memory.
+[[gnu::always_inline]] inline bool find_cupy_stream(const PoolState& state, Serves serves, cu::Stream& stream) {
+  if (state.is_simulated) {
+    if (!cupy::may_simulate()) return false;
+    if (cupy::has_no_runtime()) {
+      stream = nullptr;
+      return true;
+    }
+  }
+  if (serves == Serves::kOneDevice) {
+    const int device = cupy::current_device();
+    if (device < 0 ? !state.is_simulated : device != state.device) return false;
+  }
+  return cupy::find_current_stream(state.device, stream);
 }
 
 // Null without an exception if it is not a hit.
-PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
+[[gnu::always_inline]] inline PyObject* malloc_quickly(Slot& slot, PyObject* given, Serves serves) {
   try {
-    const std::optional<Bytes> size = size_from(given);
-    if (!size || !cupy::is_unhooked()) return nullptr;
+    const Py_ssize_t size = quick_size_from(given);
+    if (size < 0) {
+      PyErr_Clear();
+      return nullptr;
+    }
+    if (!cupy::is_unhooked()) return nullptr;
     PoolRef state = slot.get();
-    const std::optional<cu::Stream> stream = cupy_stream(state.get(), serves);
-    if (!stream || state->watched() == Watched::kAll) return nullptr;
-    Block* block = state->core->try_allocate(*size, *stream, lines::current(Framework::kCupy));
+    cu::Stream stream = nullptr;
+    if (!state || !find_cupy_stream(*state, serves, stream) || state->watched() == Watched::kAll) return nullptr;
+    Block* block = state->core->try_allocate(static_cast<Bytes>(size), stream, lines::current(Framework::kCupy));
     if (block == nullptr) return nullptr;
     PyObject* made = cupy::new_pointer(std::move(state), *block);
     if (made == nullptr) PyErr_Clear();
@@ -169,9 +178,8 @@ PyObject* malloc_missed_on(const PoolRef& state, PyObject* pool, Bytes size, cu:
     const std::optional<Bytes> size = size_from(given);
     if (size && cupy::is_unhooked()) {
       const PoolRef state = slot.get();
-      if (const std::optional<cu::Stream> stream = cupy_stream(state.get(), serves)) {
-        return malloc_missed_on(state, pool, *size, *stream);
-      }
+      cu::Stream stream = nullptr;
+      if (state && find_cupy_stream(*state, serves, stream)) return malloc_missed_on(state, pool, *size, stream);
     }
   } catch (const std::exception&) {
     raise_thrown();
@@ -214,13 +222,10 @@ std::optional<PythonRequest> with_arguments(Request request, PyObject* const* ar
   if (count == 1) return PythonRequest{.request = request};
   PyObject* given = arguments[1];
   if (!PyLong_CheckExact(given)) return with_object(request, given);
-  const auto stream = PyLong_AsUnsignedLongLong(given);
-  if (stream != ~0ULL || PyErr_Occurred() == nullptr) {
-    request.stream = reinterpret_cast<cu::Stream>(stream);
-    return PythonRequest{.request = request};
-  }
-  PyErr_Clear();
-  return std::nullopt;
+  const std::optional<cu::Stream> stream = read_stream_number(given);
+  if (!stream) return std::nullopt;
+  request.stream = *stream;
+  return PythonRequest{.request = request};
 }
 
 // Null without an exception if it is not a hit.
@@ -401,9 +406,9 @@ PyObject* new_allocator_type() {
 
 Slot* current_slot() {
   if (!cupy::is_connected()) return nullptr;
-  const std::optional<int> device = cupy::has_no_runtime() ? 0 : cupy::current_device();
-  if (!device || static_cast<std::size_t>(*device) >= default_slots().size()) return nullptr;
-  return &default_slots()[static_cast<std::size_t>(*device)];
+  const int device = cupy::has_no_runtime() ? 0 : cupy::current_device();
+  if (device < 0 || static_cast<std::size_t>(device) >= default_slots().size()) return nullptr;
+  return &default_slots()[static_cast<std::size_t>(device)];
 }
 
 PyObject* malloc_by_default(PyObject*, PyObject* size) {

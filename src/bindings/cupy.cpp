@@ -1,7 +1,8 @@
 #include "bindings/cupy.hpp"
 
-#include <algorithm>
+#include <array>
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include "bindings/buffer.hpp"
@@ -42,8 +43,8 @@ enum class Way { kWritten, kCalled };
 struct Found {
   PyTypeObject* block_memory;
   PyTypeObject* pointer;
+  void* pointer_methods;
   Way way;
-  PyObject* no_arguments;
   int (*has_hooks)(int);
   PyObject* (*hooks)(int);
   int (*device)(int);                 // null if not found
@@ -60,7 +61,9 @@ std::atomic<bool> is_simulation_allowed{false};
 std::atomic<bool> may_have_hooks{false};
 thread_local bool was_asked = false;
 
-bool need_not_ask() { return was_asked && !may_have_hooks.load(std::memory_order_relaxed); }
+[[gnu::always_inline]] inline bool need_not_ask() {
+  return was_asked && !may_have_hooks.load(std::memory_order_relaxed);
+}
 
 // CuPy's hooks of this thread, in a dictionary; null if that fails.
 py::object hooks_of(const Found& cupy) {
@@ -83,7 +86,7 @@ void call_free_hooks(const char* method, const BlockMemory& memory, std::uint64_
 }
 
 // May be called while an exception is set, which must survive.
-void give_back(const BlockMemory& memory, const PoolState& state) {
+[[gnu::noinline]] void give_back(const BlockMemory& memory, const PoolState& state) {
   Arena& core = *state.core;
   if (need_not_ask()) return free_quietly(core, *memory.block);
   const py::error_scope pending;
@@ -93,6 +96,49 @@ void give_back(const BlockMemory& memory, const PoolState& state) {
   free_quietly(core, *memory.block);
   call_free_hooks("free_postprocess", memory, address);
 }
+
+// The same if that needs neither hooks nor waiting; otherwise false.
+[[gnu::always_inline]] inline bool try_give_back(const BlockMemory& memory, const PoolState& state) {
+  if (!need_not_ask()) return false;
+  try {
+    return state.core->try_free(*memory.block);
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+// Dropped objects are used again: Python's allocator would take as long as the arena's cache. Arrays come and go in turn, so a few
+// are enough. Under the GIL only. They keep their reference to their type.
+#ifdef Py_GIL_DISABLED
+BlockMemory* new_memory(const Found& cupy) {
+  return reinterpret_cast<BlockMemory*>(PyObject_New(PyObject, cupy.block_memory));
+}
+void delete_memory(PyObject* memory) {
+  PyTypeObject* type = Py_TYPE(memory);
+  type->tp_free(memory);
+  Py_DECREF(type);
+}
+#else
+constexpr std::size_t kMostUnused = 256;
+std::array<PyObject*, kMostUnused> unused_memory;
+std::size_t unused_count = 0;
+
+[[gnu::always_inline]] inline BlockMemory* new_memory(const Found& cupy) {
+  if (unused_count == 0) return reinterpret_cast<BlockMemory*>(PyObject_New(PyObject, cupy.block_memory));
+  PyObject* made = unused_memory[--unused_count];
+  _Py_NewReference(made);
+  return reinterpret_cast<BlockMemory*>(made);
+}
+[[gnu::always_inline]] inline void delete_memory(PyObject* memory) {
+  if (unused_count < kMostUnused) {
+    unused_memory[unused_count++] = memory;
+    return;
+  }
+  PyTypeObject* type = Py_TYPE(memory);
+  type->tp_free(memory);
+  Py_DECREF(type);
+}
+#endif
 
 // Like CuPy's PooledMemory: the address is 0 afterwards, and a second call does nothing.
 PyObject* free_now(PyObject* self, PyObject*) {
@@ -115,13 +161,11 @@ void dealloc(PyObject* self) {
   // While the interpreter shuts down no code can run and no thread can be waited for; the end of the process frees everything.
   if (is_finalizing()) {
     [[maybe_unused]] const auto* lost = new PoolRef(std::move(memory.state));
-  } else if (memory.state) {
+  } else if (memory.state && !try_give_back(memory, *memory.state)) {
     give_back(memory, *memory.state);
   }
   std::destroy_at(&memory.state);
-  PyTypeObject* type = Py_TYPE(self);
-  type->tp_free(self);
-  Py_DECREF(type);
+  delete_memory(self);
 }
 
 PyTypeObject* new_type(const py::object& base) {
@@ -139,21 +183,20 @@ PyTypeObject* new_type(const py::object& base) {
   return reinterpret_cast<PyTypeObject*>(type);
 }
 
-// Steals the reference to the memory.
+// Steals the reference to the memory. Every field is written, so the object need not be made by its type. The garbage collector does
+// not track it: it refers to a BlockMemory, which refers to no object, so that it is in no cycle.
 PyObject* written_pointer(const Found& cupy, PyObject* memory) {
-  PyObject* made = cupy.pointer->tp_new(cupy.pointer, cupy.no_arguments, nullptr);
-  if (made == nullptr) {
+  auto* pointer = reinterpret_cast<MemoryPointer*>(PyObject_GC_New(PyObject, cupy.pointer));
+  if (pointer == nullptr) {
     Py_DECREF(memory);
     return nullptr;
   }
-  auto& pointer = *reinterpret_cast<MemoryPointer*>(made);
   const auto& base = *reinterpret_cast<const BaseMemory*>(memory);
-  pointer.ptr = base.ptr;
-  pointer.device_id = base.device_id;
-  PyObject* before = pointer.mem;
-  pointer.mem = memory;
-  Py_XDECREF(before);
-  return made;
+  pointer->methods = cupy.pointer_methods;
+  pointer->ptr = base.ptr;
+  pointer->device_id = base.device_id;
+  pointer->mem = memory;
+  return reinterpret_cast<PyObject*>(pointer);
 }
 
 PyObject* called_pointer(const Found& cupy, PyObject* memory) {
@@ -189,18 +232,17 @@ bool is_as_expected(const py::object& base, const py::object& sample) {
 }
 
 // Reads the fields of an object that CuPy made, and lets CuPy read those of one written here.
-bool can_be_written(const Found& cupy, const py::object& sample) {
-  if (!has_layout(cupy.pointer, sizeof(MemoryPointer), Collected::kYes) || cupy.pointer->tp_new == nullptr)
-    return false;
+bool can_be_written(Found& cupy, const py::object& sample) {
+  if (!has_layout(cupy.pointer, sizeof(MemoryPointer), Collected::kYes)) return false;
   const py::object called = py::handle(reinterpret_cast<PyObject*>(cupy.pointer))(sample, 16);
   const auto& fields = *reinterpret_cast<const MemoryPointer*>(called.ptr());
   if (fields.ptr != kSampleAddress + 16 || fields.device_id != kSampleDevice || fields.mem != sample.ptr()) {
     return false;
   }
+  cupy.pointer_methods = fields.methods;
   const auto written = py::reinterpret_steal<py::object>(written_pointer(cupy, sample.inc_ref().ptr()));
   if (!written) throw py::error_already_set();
-  return reinterpret_cast<const MemoryPointer*>(written.ptr())->methods == fields.methods &&
-         written.attr("ptr").cast<std::intptr_t>() == kSampleAddress &&
+  return written.attr("ptr").cast<std::intptr_t>() == kSampleAddress &&
          written.attr("device_id").cast<int>() == kSampleDevice && written.attr("mem").ptr() == sample.ptr();
 }
 
@@ -218,7 +260,6 @@ std::unique_ptr<Found> inspect(const py::object& memory_module, const py::dict& 
   if (!PyType_Check(base.ptr()) || !PyType_Check(pointer.ptr())) return nullptr;
   const py::object sample = memory_module.attr("UnownedMemory")(kSampleAddress, kSampleSize, py::none(), kSampleDevice);
   if (!is_as_expected(base, sample)) return nullptr;
-  cupy->no_arguments = py::tuple().release().ptr();
   cupy->pointer = reinterpret_cast<PyTypeObject*>(pointer.inc_ref().ptr());
   cupy->block_memory = new_type(base);
   cupy->way = can_be_written(*cupy, sample) ? Way::kWritten : Way::kCalled;
@@ -245,8 +286,9 @@ bool may_simulate() { return has_no_runtime() || is_simulation_allowed.load(std:
 
 bool has_no_runtime() { return no_runtime.load(std::memory_order_relaxed); }
 
-bool is_unhooked() {
-  if (need_not_ask()) return true;
+namespace {
+
+[[gnu::noinline]] bool ask_for_hooks() {
   const Found& cupy = *found.load(std::memory_order_acquire);
   const int answer = cupy.has_hooks(0);
   was_asked = true;
@@ -258,26 +300,30 @@ bool is_unhooked() {
   return hooks && PyObject_Size(hooks.ptr()) == 0;
 }
 
-std::optional<int> current_device() {
+}  // namespace
+
+bool is_unhooked() { return need_not_ask() || ask_for_hooks(); }
+
+int current_device() {
   const Found& cupy = *found.load(std::memory_order_acquire);
-  if (cupy.device == nullptr) return std::nullopt;
+  if (cupy.device == nullptr) return -1;
   const int device = cupy.device(0);
-  if (device >= 0) return device;
-  PyErr_Clear();
-  return std::nullopt;
+  if (device < 0) PyErr_Clear();
+  return device;
 }
 
-std::optional<cu::Stream> current_stream(int device) {
+bool find_current_stream(int device, cu::Stream& stream) {
   const Found& cupy = *found.load(std::memory_order_acquire);
-  std::intptr_t stream = -1;
+  std::intptr_t number = -1;
   if (cupy.stream_of != nullptr) {
-    stream = cupy.stream_of(device);
+    number = cupy.stream_of(device);
   } else if (cupy.current_stream != nullptr && current_device() == device) {
-    stream = cupy.current_stream();
+    number = cupy.current_stream();
   }
-  if (stream != -1) return reinterpret_cast<cu::Stream>(stream);
+  stream = reinterpret_cast<cu::Stream>(number);
+  if (number != -1) return true;
   PyErr_Clear();
-  return std::nullopt;
+  return false;
 }
 
 py::object current_stream_object(int device) {
@@ -286,20 +332,21 @@ py::object current_stream_object(int device) {
 
 py::handle error_type() { return error_class.load(std::memory_order_acquire); }
 
-PyObject* new_pointer(PoolRef state, Block& block) {
+PyObject* new_pointer(PoolRef&& state, Block& block) {
   const Found& cupy = *found.load(std::memory_order_acquire);
-  auto* made = PyObject_New(PyObject, cupy.block_memory);  // every field is written below
+  BlockMemory* made = new_memory(cupy);
   if (made == nullptr) {
     free_quietly(*state->core, block);
     return nullptr;
   }
-  auto& memory = *reinterpret_cast<BlockMemory*>(made);
+  BlockMemory& memory = *made;  // every field is written
   memory.base.ptr = static_cast<std::intptr_t>(block.address);
   memory.base.size = block.size;
   memory.base.device_id = state->device;
   std::construct_at(&memory.state, std::move(state));
   memory.block = &block;
-  return cupy.way == Way::kWritten ? written_pointer(cupy, made) : called_pointer(cupy, made);
+  auto* object = reinterpret_cast<PyObject*>(made);
+  return cupy.way == Way::kWritten ? written_pointer(cupy, object) : called_pointer(cupy, object);
 }
 
 void bind(py::module_& module) {

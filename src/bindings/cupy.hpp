@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "bindings/bindings.hpp"
 #include "bindings/pool_state.hpp"
@@ -21,9 +20,9 @@ bool is_unhooked();
 bool has_no_runtime();
 // Whether memory of the simulated driver may be handed to CuPy: not to one that drives a real device.
 bool may_simulate();
-std::optional<int> current_device();
-// The stream that is current on a device.
-std::optional<cu::Stream> current_stream(int device);
+int current_device();  // -1 if it cannot be asked
+// The stream that is current on a device. False if it cannot be asked.
+bool find_current_stream(int device, cu::Stream& stream);
 // The same as CuPy's object, which owns the stream. Throws what CuPy raises.
 pybind11::object current_stream_object(int device);
 // CuPy's own kind of arena.OutOfMemoryError; null before connect_cupy().
@@ -31,6 +30,6 @@ pybind11::handle error_type();
 
 // A block as CuPy's MemoryPointer, which owns it from now on. Null with an error set when there is no host memory: the
 // block is given back then.
-PyObject* new_pointer(PoolRef state, Block& block);
+PyObject* new_pointer(PoolRef&& state, Block& block);
 
 }  // namespace arena::cupy

@@ -30,29 +30,33 @@ py::object attribute(PyObject* object, PyObject* name) {
   return py::reinterpret_steal<py::object>(found);
 }
 
-std::optional<cu::Stream> from_number(PyObject* number) {
+// Returns (version of the protocol, number).
+std::optional<cu::Stream> from_protocol(const py::object& method) {
+  const auto answer = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(method.ptr()));
+  if (!answer || !PyTuple_CheckExact(answer.ptr()) || PyTuple_GET_SIZE(answer.ptr()) != 2) return std::nullopt;
+  return read_stream_number(PyTuple_GET_ITEM(answer.ptr(), 1));
+}
+
+// A number, or one of ctypes.
+std::optional<cu::Stream> from_handle(const py::object& handle) {
+  if (PyLong_CheckExact(handle.ptr())) return read_stream_number(handle.ptr());
+  const py::object value = attribute(handle.ptr(), names.value);
+  return value ? read_stream_number(value.ptr()) : std::nullopt;
+}
+
+}  // namespace
+
+// PyLong_AsUnsignedLongLong takes five times as long for a number of more than 30 bits, as most streams are.
+std::optional<cu::Stream> read_stream_number(PyObject* number) {
   if (!PyLong_CheckExact(number)) return std::nullopt;
+  const Py_ssize_t small = PyLong_AsSsize_t(number);
+  if (small >= 0) return reinterpret_cast<cu::Stream>(small);
+  PyErr_Clear();
   const auto stream = PyLong_AsUnsignedLongLong(number);
   if (stream != ~0ULL || PyErr_Occurred() == nullptr) return reinterpret_cast<cu::Stream>(stream);
   PyErr_Clear();
   return std::nullopt;
 }
-
-// Returns (version of the protocol, number).
-std::optional<cu::Stream> from_protocol(const py::object& method) {
-  const auto answer = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(method.ptr()));
-  if (!answer || !PyTuple_CheckExact(answer.ptr()) || PyTuple_GET_SIZE(answer.ptr()) != 2) return std::nullopt;
-  return from_number(PyTuple_GET_ITEM(answer.ptr(), 1));
-}
-
-// A number, or one of ctypes.
-std::optional<cu::Stream> from_handle(const py::object& handle) {
-  if (PyLong_CheckExact(handle.ptr())) return from_number(handle.ptr());
-  const py::object value = attribute(handle.ptr(), names.value);
-  return value ? from_number(value.ptr()) : std::nullopt;
-}
-
-}  // namespace
 
 std::optional<cu::Stream> read_stream(PyObject* given) {
   if (PyIndex_Check(given)) return std::nullopt;

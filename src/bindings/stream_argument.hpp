@@ -13,6 +13,9 @@ namespace arena {
 // raises, returns nothing and leaves the exception set.
 std::optional<cu::Stream> read_stream(PyObject* given);
 
+// The stream that a number stands for; nothing if it is no int, or out of range. Leaves no exception set.
+std::optional<cu::Stream> read_stream_number(PyObject* number);
+
 // Whether an object keeps its stream alive. A number does not, and neither does a wrapper of another library's stream. Throws
 // what the object's own code raises.
 bool owns_stream(PyObject* given);

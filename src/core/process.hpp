@@ -2,10 +2,14 @@
 // use.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace arena {
 
-std::uint32_t forks();  // between the process that loaded the library and the current one
+inline std::atomic<std::uint32_t> fork_count = 0;  // changes only in a child, while it has one thread
+
+// Between the process that loaded the library and the current one. Every request asks.
+inline std::uint32_t forks() { return fork_count.load(std::memory_order_relaxed); }
 
 }  // namespace arena

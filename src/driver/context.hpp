@@ -29,6 +29,7 @@ class ContextScope {
  public:
   ContextScope(const Driver& driver, cu::Context context);
   ~ContextScope();
+  bool has_changed() const { return pushed_; }  // whether another context was current, or none
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
 

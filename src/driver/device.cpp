@@ -120,11 +120,20 @@ std::shared_ptr<const PrimaryContext> Device::primary(cu::Context context) const
   return primary->get() == context ? primary : nullptr;
 }
 
+// A stream that is no default stream has a context of its own, whichever is current. So the driver is asked as things are, and only
+// if it refuses, because this thread has no context or one that failed, again with ours.
+template <typename Query>
+cu::Result Device::ask_about_stream(const Query& query) const {
+  const cu::Result result = query();
+  if (result == cu::Result::kSuccess) return result;
+  const ContextScope scope(*driver_, context_.get());
+  return scope.has_changed() ? query() : result;
+}
+
 std::optional<std::uint64_t> Device::stream_id(cu::Stream stream) const {
   if (driver_->functions().cuStreamGetId == nullptr) return std::nullopt;
-  const ContextScope scope(*driver_, context_.get());
   unsigned long long id = 0;
-  driver_->check(driver_->functions().cuStreamGetId(stream, &id), "cuStreamGetId");
+  driver_->check(ask_about_stream([&] { return driver_->functions().cuStreamGetId(stream, &id); }), "cuStreamGetId");
   return id;
 }
 
@@ -238,10 +247,17 @@ std::optional<std::uint64_t> Device::capture_of(cu::Stream stream) const {
   if (driver_->functions().cuStreamGetCaptureInfo == nullptr) {
     return is_capturing(stream) ? std::optional(++unknown) : std::nullopt;
   }
-  const ContextScope scope(*driver_, context_.get());
   cu::CaptureStatus status = cu::CaptureStatus::kNone;
   std::uint64_t id = 0;
-  driver_->check(driver_->functions().cuStreamGetCaptureInfo(stream, &status, &id), "cuStreamGetCaptureInfo");
+  const auto query = [&] { return driver_->functions().cuStreamGetCaptureInfo(stream, &status, &id); };
+  cu::Result result = cu::Result::kSuccess;
+  if (stream == cu::per_thread_stream()) {
+    const ContextScope scope(*driver_, context_.get());
+    result = query();
+  } else {
+    result = ask_about_stream(query);
+  }
+  driver_->check(result, "cuStreamGetCaptureInfo");
   return status != cu::CaptureStatus::kNone ? std::optional(id) : std::nullopt;
 }
 

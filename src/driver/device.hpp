@@ -103,6 +103,8 @@ class Device {
  private:
   friend class RelaxedCapture;
   bool has_room(cu::Result result, const char* call) const;
+  template <typename Query>
+  cu::Result ask_about_stream(const Query& query) const;
   bool is_capturing_here(cu::Stream stream) const;  // in the current context
   // Whether blocking streams of another device's context are being captured.
   bool has_captures(cu::Context context) const;

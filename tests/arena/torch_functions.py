@@ -1,4 +1,4 @@
-"""The C functions that PyTorch calls, for programs that have no PyTorch; for `exec` or `import` in a new process."""
+"""The C functions that PyTorch calls, for tests without PyTorch that run in a process of their own."""
 
 from __future__ import annotations
 

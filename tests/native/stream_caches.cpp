@@ -18,6 +18,20 @@ namespace {
 
 StreamKey key(std::uintptr_t number) { return {reinterpret_cast<cu::Stream>(number), 0}; }
 
+// As the heap does it.
+Block* take(StreamCache& cache, StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters) {
+  StreamCache::Bin* bin = cache.bin_that_has(rounded);
+  return bin != nullptr ? cache.take(*bin, stream, size, rounded, line, counters) : nullptr;
+}
+Block* pop(StreamCache& cache, Bytes size) {
+  StreamCache::Bin* bin = cache.bin_that_has(size);
+  return bin != nullptr ? cache.pop(*bin, size) : nullptr;
+}
+StreamCache::Push push(StreamCache& cache, Block& block) {
+  StreamCache::Bin* bin = cache.bin_that_wants(block.size);
+  return bin != nullptr ? cache.push(*bin, block) : StreamCache::Push::kRefused;
+}
+
 struct Counted {
   Bytes requested, size;
 };
@@ -39,11 +53,11 @@ TEST(a_stream_cache_serves_only_requests_of_exactly_its_block_sizes) {
   cache.start(block, 1000, caches.next_serial(cache, 8), 0);
   CHECK(block.live && cache.give(block, counters) && !block.live && !cache.is_empty());
   CHECK(!cache.give(block, counters));  // twice
-  CHECK(cache.may_have(1024) && !cache.may_have(512));
-  CHECK(cache.take(key(16), 500, 512, 0, counters) == nullptr);
-  CHECK(cache.take(key(17), 1000, 1024, 0, counters) == nullptr);
-  CHECK(cache.take(key(16), 1010, 1024, 0, counters) == nullptr);  // a new peak, which only the arena may count
-  CHECK(cache.take(key(16), 900, 1024, 7, counters) == &block);
+  CHECK(cache.bin_that_has(1024) != nullptr && cache.bin_that_has(512) == nullptr);
+  CHECK(take(cache, key(16), 500, 512, 0, counters) == nullptr);
+  CHECK(take(cache, key(17), 1000, 1024, 0, counters) == nullptr);
+  CHECK(take(cache, key(16), 1010, 1024, 0, counters) == nullptr);  // a new peak, which only the arena may count
+  CHECK(take(cache, key(16), 900, 1024, 7, counters) == &block);
   CHECK(block.live && block.requested == 900 && block.line == 7);
   CHECK(block.serial == 1 && cache.allocations() == 2 && cache.hits() == 1);
   caches.forget(0);
@@ -69,16 +83,16 @@ TEST(a_stream_cache_keeps_sizes_that_recur) {
   cache.set_policy(StreamCache::Access::kDirect, StreamCache::Admits::kAll);
   Block block;
   block.size = 4096;
-  CHECK(cache.push(block) == kRefused);  // never requested
+  CHECK(push(cache, block) == kRefused);  // never requested
   cache.miss(4096);
-  CHECK(cache.push(block) == kRefused);  // requested once
+  CHECK(push(cache, block) == kRefused);  // requested once
   cache.miss(4096);
-  CHECK(cache.push(block) == kCached && cache.pop(4096) == &block);
-  CHECK(cache.push(block) == kCached);
+  CHECK(push(cache, block) == kCached && pop(cache, 4096) == &block);
+  CHECK(push(cache, block) == kCached);
   cache.pop_all(StreamCache::Which::kAll, [&](Block& kept) { CHECK(&kept == &block); });  // halves the score
-  CHECK(cache.push(block) == kCached);
+  CHECK(push(cache, block) == kCached);
   cache.pop_all(StreamCache::Which::kAll, [](Block&) {});
-  CHECK(cache.push(block) == kRefused);
+  CHECK(push(cache, block) == kRefused);
 }
 
 TEST(a_stream_cache_can_flush_large_blocks_and_keep_small_ones) {
@@ -91,11 +105,11 @@ TEST(a_stream_cache_can_flush_large_blocks_and_keep_small_ones) {
   for (Block* block : {&small, &large}) {
     cache.miss(block->size);
     cache.miss(block->size);
-    CHECK(cache.push(*block) == StreamCache::Push::kCached);
+    CHECK(push(cache, *block) == StreamCache::Push::kCached);
   }
   CHECK(cache.has_large());
   cache.pop_all(StreamCache::Which::kLarge, [&](Block& block) { CHECK(&block == &large); });
-  CHECK(!cache.has_large() && !cache.is_empty() && cache.pop(small.size) == &small && cache.is_empty());
+  CHECK(!cache.has_large() && !cache.is_empty() && pop(cache, small.size) == &small && cache.is_empty());
 }
 
 // Among many sizes that occur once, in a cache with far fewer bins.
@@ -109,10 +123,10 @@ TEST(a_stream_cache_learns_a_size_among_many) {
   Bytes size = kAlignment;
   int kept = 0, hits = 0;
   const auto give = [&](Block& block) {
-    StreamCache::Push pushed = cache.push(block);
+    StreamCache::Push pushed = push(cache, block);
     if (pushed == StreamCache::Push::kFull) {
       cache.pop_all(StreamCache::Which::kAll, [](Block&) {});
-      pushed = cache.push(block);
+      pushed = push(cache, block);
     }
     return pushed == StreamCache::Push::kCached;
   };
@@ -120,7 +134,7 @@ TEST(a_stream_cache_learns_a_size_among_many) {
     block.size = size += kAlignment;
     cache.miss(block.size);
     kept += give(block);
-    if (cache.pop(often.size) == &often) {
+    if (pop(cache, often.size) == &often) {
       ++hits;
     } else {
       cache.miss(often.size);
@@ -144,7 +158,7 @@ TEST(a_stream_cache_forgets_sizes_that_do_not_recur) {
     for (int round = 0; round < 8; ++round) {
       for (const Block* rest = cache.miss(old[i].size); rest != nullptr; rest = rest->next) ++dropped;
     }
-    kept += cache.push(old[i]) == kCached;
+    kept += push(cache, old[i]) == kCached;
   }
   CHECK(kept > 40);
   for (int round = 0; round < 30; ++round) {
@@ -157,7 +171,7 @@ TEST(a_stream_cache_forgets_sizes_that_do_not_recur) {
   kept = 0;
   for (Block& block : young) {
     for (int round = 0; round < 8; ++round) cache.miss(block.size);
-    kept += cache.push(block) == kCached;
+    kept += push(cache, block) == kCached;
   }
   CHECK(kept > 40);
 }
@@ -258,7 +272,7 @@ TEST(a_stream_cache_gives_no_block_to_two_threads) {
       counters->remove(4, 4 * kAlignment);
     }
     for (int i = 0; i < 20'000; ++i) {
-      Block* block = cache.take(key(16), 1, kAlignment, line, *counters);
+      Block* block = take(cache, key(16), 1, kAlignment, line, *counters);
       if (block == nullptr) continue;
       ++taken;
       CHECK(block->line == line && block->live);

@@ -187,7 +187,7 @@ class Arena(Shown, PoolMethods, _core.Allocator):
         """Call a function when memory first passes that share of the cap, so that work can be shed or saved.
 
         ``of="live"`` counts what is allocated instead of what is reserved. Then every request is checked, cache hits
-        included, which takes about a microsecond. With ``rearm=0.7`` the function is called again each time the share
+        included, which takes a few microseconds. With ``rearm=0.7`` the function is called again each time the share
         is passed after memory was below 0.7 of the cap.
 
         >>> pool = Arena(cap="64MiB", device="sim:1GiB")

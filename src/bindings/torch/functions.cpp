@@ -16,6 +16,7 @@
 #include "bindings/lines.hpp"
 #include "bindings/pool_state.hpp"
 #include "bindings/slow_path.hpp"
+#include "bindings/torch/block_table.hpp"
 #include "bindings/torch/error.hpp"
 #include "bindings/torch/graphs.hpp"
 #include "bindings/torch/history.hpp"
@@ -23,7 +24,6 @@
 #include "bindings/torch/plugged.hpp"
 #include "bindings/torch/questions.hpp"
 #include "bindings/torch/statistics.hpp"
-#include "core/process.hpp"
 
 namespace py = pybind11;
 
@@ -39,8 +39,6 @@ ARENA_EXPORT void arena_torch_release_graph(int device, arena::torch::PoolId id)
 
 namespace arena::torch {
 namespace {
-
-constexpr std::size_t kShards = 16;  // of the table of blocks: threads seldom meet in one
 
 // What Python decides: arena.torch sets it once.
 struct Python {
@@ -81,47 +79,8 @@ std::array<std::atomic<PoolState*>, kDevices> pools;
 
 // What this thread uses instead: the `with arena.torch.pool(...)` blocks that it is in, innermost last.
 thread_local std::vector<PoolState*> entered;
+thread_local constinit std::size_t entered_count = 0;  // quicker to read: it has no constructor
 
-struct Entry {
-  PoolState* pool = nullptr;
-  Block* block = nullptr;
-};
-
-// PyTorch frees by address.
-class BlockTable {
- public:
-  void add(void* address, Entry entry) {
-    Shard& shard = shard_of(address);
-    const std::lock_guard lock(shard.mutex);
-    shard.blocks[address] = entry;
-  }
-  std::optional<Entry> take(void* address) {
-    Shard& shard = shard_of(address);
-    const std::lock_guard lock(shard.mutex);
-    const auto it = shard.blocks.find(address);
-    if (it == shard.blocks.end()) return std::nullopt;
-    const Entry entry = it->second;
-    shard.blocks.erase(it);
-    return entry;
-  }
-  // In a forked child a shard may stay locked for ever, and the blocks are the parent's.
-  bool is_inherited() const { return forks_at_creation_ != forks(); }
-  std::optional<Entry> find(void* address) {
-    Shard& shard = shard_of(address);
-    const std::lock_guard lock(shard.mutex);
-    const auto it = shard.blocks.find(address);
-    return it == shard.blocks.end() ? std::nullopt : std::optional(it->second);
-  }
-
- private:
-  struct alignas(64) Shard {
-    std::mutex mutex;
-    std::unordered_map<void*, Entry> blocks;
-  };
-  Shard& shard_of(void* address) { return shards_[(reinterpret_cast<std::uintptr_t>(address) >> 9) % kShards]; }
-  std::array<Shard, kShards> shards_;
-  std::uint32_t forks_at_creation_ = forks();
-};
 BlockTable& blocks() {
   static auto& table = *new BlockTable;
   return table;
@@ -166,6 +125,7 @@ PoolState* pool_of_its_own(int device, cu::Stream stream) {
 }
 
 PoolState* find_entered(int device) {
+  if (entered_count == 0) return nullptr;
   for (auto it = entered.rbegin(); it != entered.rend(); ++it) {
     if ((*it)->device == device) return *it;
   }
@@ -295,7 +255,12 @@ void* allocate(std::size_t size, int device, cu::Stream stream) {
   Block* block = pool.watched() != Watched::kAll ? pool.core->try_allocate(size, stream, line) : nullptr;
   if (block == nullptr) block = &allocate_missed(pool, {.size = size, .stream = stream, .line = line});
   void* address = reinterpret_cast<void*>(block->address);
-  blocks().add(address, {.pool = &pool, .block = block});
+  try {
+    blocks().add(address, {.pool = &pool, .block = block});
+  } catch (const std::bad_alloc&) {  // the host has no memory for the table
+    without_gil([&] { pool.core->free(*block); });
+    throw;
+  }
   count_allocated(pool.device, *block);
   return address;
 }
@@ -466,12 +431,16 @@ void bind(py::module_& module) {
       "cap to a fraction of a device.");
   module.def(
       "enter_torch_pool",
-      [](const py::object& pool) { entered.push_back(&pool_table().keep(pool_state_of(pool.ptr()))); }, py::arg("pool"),
-      "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
+      [](const py::object& pool) {
+        entered.push_back(&pool_table().keep(pool_state_of(pool.ptr())));
+        entered_count = entered.size();
+      },
+      py::arg("pool"), "Give PyTorch memory of this arena in this thread, until leave_torch_pool().");
   module.def(
       "leave_torch_pool",
       [] {
         if (!entered.empty()) entered.pop_back();
+        entered_count = entered.size();
       },
       "Give PyTorch memory of the arena before in this thread.");
   module.def(

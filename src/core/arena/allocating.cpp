@@ -13,37 +13,40 @@ Lookup Arena::look_up(Bytes size, cu::Stream stream) const {
   if (stream != nullptr && stream != cu::legacy_stream()) return look_up_stream(size, stream);
   const StreamKey key{cu::legacy_stream(), 0};
   const Bytes rounded = block_size(size);
-  StreamCache* cache = heap_.caches.find(key);
+  StreamCache* cache = heap_.caches.find_legacy();
   return {
-      .rounded = rounded, .key = key, .cache = cache, .may_be_cached = cache != nullptr && cache->may_have(rounded)};
+      .rounded = rounded, .key = key, .cache = cache, .bin = cache != nullptr ? cache->bin_that_has(rounded) : nullptr};
 }
 
+// A kept stream is identified by its CUstream alone. Any other may be a new one with the CUstream of an old one, so the driver is
+// asked which stream it is.
 Lookup Arena::look_up_stream(Bytes size, cu::Stream stream) const {
   StreamKey key = is_default(stream) ? default_key(stream) : StreamKey{stream, 0};
-  StreamCache* cache = heap_.caches.find(key);
-  if (cache == nullptr && !is_default(stream)) {
+  StreamCache* cache = is_default(stream) ? heap_.caches.find(key) : heap_.caches.find_explicit(stream);
+  if (!is_default(stream) && (cache == nullptr || !cache->serves(key))) {
     key = borrowed_key(heap_.device, stream);
-    cache = heap_.caches.find(key);
+    if (cache != nullptr && !cache->serves(key)) cache = nullptr;
   }
   const std::optional<std::uint64_t> capture = heap_.device.capture_of(stream);
   const Bytes rounded = block_size(size);
   return {.rounded = rounded,
           .key = key,
           .cache = cache,
-          .may_be_cached = !capture && cache != nullptr && cache->may_have(rounded),
+          .bin = !capture && cache != nullptr ? cache->bin_that_has(rounded) : nullptr,
           .capture = capture};
 }
 
 bool Arena::is_in_scope() const { return current_scope(heap_.id) != nullptr || current_graph(heap_.id) != nullptr; }
 
-Block* Arena::take_from_cache(const Lookup& lookup, Bytes size, Line line) {
-  if (!lookup.may_be_cached || (is_any_entered() && is_in_scope())) return nullptr;
+// `bin` may be null.
+inline Block* Arena::take_from_cache(StreamCache& cache, StreamCache::Bin* bin, StreamKey key, Bytes size,
+                                     Bytes rounded, Line line) {
+  if (bin == nullptr || (is_any_entered() && is_in_scope())) return nullptr;
   ThreadCounters* counters = heap_.tracker.find();
-  if (counters == nullptr) return nullptr;
-  return lookup.cache->take(lookup.key, size, lookup.rounded, line, *counters);
+  return counters != nullptr ? cache.take(*bin, key, size, rounded, line, *counters) : nullptr;
 }
 
-bool Arena::give_to_cache(Block& block) {
+inline bool Arena::give_to_cache(Block& block) {
   ThreadCounters* counters = heap_.tracker.find();
   return counters != nullptr && block.cache->give(block, *counters);
 }
@@ -58,6 +61,7 @@ HeapRequest Arena::resolve(const Request& asked, const Lookup& lookup) {
     const StreamKey key = streams.key(request.index);
     const std::uint64_t mark = streams.next_mark(request.index);
     request.cache = &heap_.caches.of(request.index, key, mark, streams.owner(request.index));
+    if (lookup.bin != nullptr) request.bin = request.cache->bin_that_has(lookup.rounded);
   }
   if (is_any_entered()) {
     request.scope = current_scope(heap_.id);
@@ -65,15 +69,16 @@ HeapRequest Arena::resolve(const Request& asked, const Lookup& lookup) {
   }
   if (lookup.key.stream != cu::legacy_stream()) note_capture(request);
   // Cached blocks have neither a scope nor a graph, and are ready for their own stream only.
-  request.may_be_cached &= !request.scope && !request.graph && !request.any_stream;
+  if (request.scope || request.graph || request.any_stream) request.bin = nullptr;
   return request;
 }
 
 Block& Arena::allocate(const Request& request) {
   check_process();
   const Lookup lookup = look_up(request.size, request.stream);
-  if (!request.any_stream) {
-    if (Block* block = take_from_cache(lookup, request.size, request.line)) return *block;
+  if (!request.any_stream && lookup.cache != nullptr) {
+    Block* block = take_from_cache(*lookup.cache, lookup.bin, lookup.key, request.size, lookup.rounded, request.line);
+    if (block != nullptr) return *block;
   }
   return allocate_with_lock(request, lookup);
 }
@@ -99,13 +104,26 @@ Block& Arena::allocate_with_lock(const Request& asked, const Lookup& lookup) {
   return block;
 }
 
-// A stream without a cache takes the slow path, where its owner may be kept.
+// A stream without a cache takes the slow path, where its owner may be kept. For the legacy stream, nothing is kept in memory: that
+// takes a good part of a hit.
 Block* Arena::try_allocate(Bytes size, cu::Stream stream, Line line) {
   if (is_inherited()) return nullptr;
-  const Lookup lookup = look_up(size, stream);
+  if (stream != nullptr && stream != cu::legacy_stream()) return try_allocate_on(stream, size, line);
+  StreamCache* cache = heap_.caches.find_legacy();
+  if (cache == nullptr) return nullptr;
+  const Bytes rounded = block_size(size);
+  StreamCache::Bin* bin = cache->bin_that_has(rounded);
+  const StreamKey key{cu::legacy_stream(), 0};
+  if (Block* block = take_from_cache(*cache, bin, key, size, rounded, line)) return block;
+  return try_allocate_with_lock({.size = size, .stream = stream, .line = line},
+                                {.rounded = rounded, .key = key, .cache = cache, .bin = bin});
+}
+
+Block* Arena::try_allocate_on(cu::Stream stream, Bytes size, Line line) {
+  const Lookup lookup = look_up_stream(size, stream);
   if (lookup.cache == nullptr) return nullptr;
-  if (Block* block = take_from_cache(lookup, size, line)) return block;
-  return try_allocate_with_lock(size, stream, line, lookup);
+  Block* block = take_from_cache(*lookup.cache, lookup.bin, lookup.key, size, lookup.rounded, line);
+  return block != nullptr ? block : try_allocate_with_lock({.size = size, .stream = stream, .line = line}, lookup);
 }
 
 // Because its owner is kept, the CUstream is known to be the same stream.
@@ -115,16 +133,16 @@ Block* Arena::try_allocate(Bytes size, cu::Stream stream, const void* owner, Lin
   if (cache == nullptr || !cache->is_owned_by(owner)) return nullptr;
   const Lookup lookup = look_up(size, stream);
   if (lookup.cache != cache) return nullptr;
-  if (Block* block = take_from_cache(lookup, size, line)) return block;
-  return try_allocate_with_lock(size, stream, line, lookup);
+  Block* block = take_from_cache(*lookup.cache, lookup.bin, lookup.key, size, lookup.rounded, line);
+  return block != nullptr ? block : try_allocate_with_lock({.size = size, .stream = stream, .line = line}, lookup);
 }
 
-Block* Arena::try_allocate_with_lock(Bytes size, cu::Stream stream, Line line, const Lookup& lookup) {
+Block* Arena::try_allocate_with_lock(const Request& asked, const Lookup& lookup) {
   const Lock held(mutex_, std::try_to_lock);
   if (!held || lookup.capture || heap_.is_over_limit() || heap_.streams.too_many()) return nullptr;
   if (!lookup.cache->serves(lookup.key)) return nullptr;  // the stream was dropped since it was looked up
   if (heap_.watch) sample_before(heap_, Watch::Trend::kRising);
-  const HeapRequest request = resolve({.size = size, .stream = stream, .line = line}, lookup);
+  const HeapRequest request = resolve(asked, lookup);
   if (request.scope && request.scope->exceeded_by(request.rounded) != nullptr) return nullptr;
   if (request.graph) {
     if (Block* block = heap_.take_from_graph(request)) return block;

@@ -162,11 +162,13 @@ class Arena {
   Lookup look_up(Bytes size, cu::Stream stream) const;
   [[gnu::noinline]] Lookup look_up_stream(Bytes size, cu::Stream stream) const;
   bool is_in_scope() const;
-  Block* take_from_cache(const Lookup& lookup, Bytes size, Line line);
-  bool give_to_cache(Block& block);
+  [[gnu::always_inline]] Block* take_from_cache(StreamCache& cache, StreamCache::Bin* bin, StreamKey key, Bytes size,
+                                                Bytes rounded, Line line);
+  [[gnu::always_inline]] bool give_to_cache(Block& block);
   // The slow path, in functions of its own to keep the fast path short.
   [[gnu::noinline]] Block& allocate_with_lock(const Request& request, const Lookup& lookup);
-  [[gnu::noinline]] Block* try_allocate_with_lock(Bytes size, cu::Stream stream, Line line, const Lookup& lookup);
+  [[gnu::noinline]] Block* try_allocate_on(cu::Stream stream, Bytes size, Line line);
+  [[gnu::noinline]] Block* try_allocate_with_lock(const Request& request, const Lookup& lookup);
   [[gnu::noinline]] void free_with_lock(Block& block);
   [[gnu::noinline]] bool try_free_with_lock(Block& block);
   void give(Block& block, Lock& held);

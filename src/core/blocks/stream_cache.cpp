@@ -4,26 +4,15 @@
 #include <chrono>
 
 namespace arena {
-namespace {
 
-std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
-
-}  // namespace
+std::int64_t StreamCache::now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
 
 void StreamCache::serve(StreamKey stream, const void* owner) {
   stream_ = stream.stream;
   tag_ = stream.tag;
   owner_ = owner;
-}
-
-Block* StreamCache::pop(Bytes rounded) {
-  Bin* bin = find(rounded);
-  if (bin == nullptr || bin->first == nullptr) return nullptr;
-  Block* block = bin->first;
-  bin->first = block->next;
-  bin->score = std::min(bin->score + 1, kHighestScore);
-  count(*block, -1);
-  return block;
 }
 
 // Empties a bin and returns its blocks.
@@ -60,50 +49,20 @@ Block* StreamCache::miss(Bytes rounded) {
   return drop(*least);
 }
 
-StreamCache::Push StreamCache::push(Block& block) {
-  Bin* bin = find(block.size);
-  if (bin == nullptr || bin->score == 0) return Push::kRefused;
-  if (size_ == kMost) return Push::kFull;
-  block.mark = mark_.load(std::memory_order_acquire);
-  block.next = bin->first;
-  bin->first = &block;
-  count(block, 1);
-  return Push::kCached;
-}
-
-void StreamCache::start(Block& block, Bytes requested, std::uint64_t serial, Line line) {
-  block.requested = requested;
-  block.serial = serial;
-  block.line = line;
-  block.born = line >= kFirstLine ? now() : 0;
-  block.live = true;
-  ++allocations_;
-}
-
-Block* StreamCache::take(StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters) {
-  if (!direct_ || !lock_.try_lock()) return nullptr;
-  const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !counters.has_room(size, rounded)) return nullptr;
-  Block* block = pop(rounded);
-  if (block == nullptr) return nullptr;
-  counters.add(size, rounded);
-  ++hits_;
-  start(*block, size, serials_.next++, line);
-  return block;
-}
-
-bool StreamCache::give(Block& block, ThreadCounters& counters) {
-  if (!direct_ || !may_want(block.size) || !lock_.try_lock()) return false;
-  const std::lock_guard held(lock_, std::adopt_lock);
-  if (!direct_ || !block.live || !would_admit(block) || push(block) != Push::kCached) return false;
-  block.live = false;
-  counters.remove(block.requested, block.size);
-  return true;
-}
-
+// By the CUstream alone, so that an explicit stream is found before its tag is known. Per-thread streams have all the same.
 std::size_t StreamCaches::home(StreamKey stream) {
-  const std::uint64_t value = reinterpret_cast<std::uint64_t>(stream.stream) + stream.tag;
+  const std::uint64_t thread = stream.stream == cu::per_thread_stream() ? stream.tag : 0;
+  const std::uint64_t value = reinterpret_cast<std::uint64_t>(stream.stream) + thread;
   return static_cast<std::size_t>(value * 0x9E3779B97F4A7C15u >> 32);
+}
+
+StreamCache* StreamCaches::find_explicit(cu::Stream stream) const {
+  const std::size_t first = home({stream, 0});
+  for (std::size_t i = 0; i < kProbes; ++i) {
+    StreamCache* cache = slots_[(first + i) % kSlots].load(std::memory_order_acquire);
+    if (cache != nullptr && cache->key().stream == stream) return cache;
+  }
+  return nullptr;
 }
 
 StreamCache* StreamCaches::find(StreamKey stream) const {
@@ -123,6 +82,7 @@ void StreamCaches::publish(StreamCache& cache, StreamKey stream) {
     if (there == nullptr || there == &cache || there->serves({})) place = &slot;
   }
   place->store(&cache, std::memory_order_release);
+  if (stream == StreamKey{cu::legacy_stream(), 0}) legacy_.store(&cache, std::memory_order_release);
 }
 
 StreamCache& StreamCaches::of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner) {

@@ -39,24 +39,32 @@ class alignas(64) StreamCache {
   enum class Access : std::uint8_t { kLocked, kDirect };
   static constexpr Bytes kSmall = Bytes{64} << 10;
 
+  // The blocks of one size.
+  struct Bin {
+    RelaxedAtomic<Bytes> size{0};
+    RelaxedAtomic<Block*> first{nullptr};
+    RelaxedAtomic<std::uint32_t> score{0};  // how often it was requested recently, up to kHighestScore
+  };
+
   // These do not need the arena's lock. If they return null or false, try again with it.
-  Block* take(StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters);
+  Block* take(Bin& bin, StreamKey stream, Bytes size, Bytes rounded, Line line, ThreadCounters& counters);
   bool give(Block& block, ThreadCounters& counters);
-  // Hints whether it is worth trying. Need no lock.
-  bool may_have(Bytes rounded) const {
-    const Bin* bin = find(rounded);
-    return bin != nullptr && bin->first != nullptr;
+  // Hints whether it is worth trying; null if not. Need no lock.
+  Bin* bin_that_has(Bytes rounded) {
+    Bin* bin = find(rounded);
+    return bin != nullptr && bin->first != nullptr ? bin : nullptr;
   }
-  bool may_want(Bytes rounded) const {
-    const Bin* bin = find(rounded);
-    return bin != nullptr && bin->score > 0;
+  Bin* bin_that_wants(Bytes rounded) {
+    Bin* bin = find(rounded);
+    return bin != nullptr && bin->score > 0 ? bin : nullptr;
   }
 
   // The rest needs the arena's lock and this cache's.
   explicit StreamCache(StreamIndex index) : index_(index) {}
   SpinLock& lock() { return lock_; }
   StreamIndex index() const { return index_; }
-  bool serves(StreamKey stream) const {  // as a hint, also without a lock
+  StreamKey key() const { return {stream_, tag_}; }  // likewise
+  bool serves(StreamKey stream) const {              // as a hint, also without a lock
     return stream_ == stream.stream && tag_ == stream.tag;
   }
   // Whether the arena keeps the stream through this owner. Also works without a lock: a live owner that was just kept
@@ -78,11 +86,27 @@ class alignas(64) StreamCache {
     return block.cacheable && stream_ != nullptr && would_admit(block.size);
   }
 
-  Block* pop(Bytes rounded);
+  // Null if the bin has no block of that size now.
+  Block* pop(Bin& bin, Bytes rounded) {
+    Block* block = bin.first;
+    if (block == nullptr || bin.size != rounded) return nullptr;
+    bin.first = block->next;
+    if (bin.score < kHighestScore) bin.score = bin.score + 1;
+    count(*block, -1);
+    return block;
+  }
   // Notes a miss for this size. Returns a list of evicted blocks, or null.
   Block* miss(Bytes rounded);
   enum class Push { kCached, kFull, kRefused };
-  Push push(Block& block);  // requires would_admit(block)
+  Push push(Bin& bin, Block& block) {  // requires would_admit(block)
+    if (bin.size != block.size || bin.score == 0) return Push::kRefused;
+    if (size_ == kMost) return Push::kFull;
+    block.mark = mark_.load(std::memory_order_acquire);
+    block.next = bin.first;
+    bin.first = &block;
+    count(block, 1);
+    return Push::kCached;
+  }
   bool is_empty() const { return size_ == 0; }
   bool has_large() const { return large_ > 0; }
   // Pops all blocks, or the large ones, and halves the scores of their sizes, because no request used them.
@@ -103,7 +127,14 @@ class alignas(64) StreamCache {
   }
 
   // Makes a popped or new block live. The caller has already counted it.
-  void start(Block& block, Bytes requested, std::uint64_t serial, Line line);
+  void start(Block& block, Bytes requested, std::uint64_t serial, Line line) {
+    block.requested = requested;
+    block.serial = serial;
+    block.line = line;
+    block.born = line >= kFirstLine ? now() : 0;
+    block.live = true;
+    ++allocations_;
+  }
 
   std::uint64_t hits() const { return hits_; }
   std::uint64_t allocations() const { return allocations_; }
@@ -115,20 +146,16 @@ class alignas(64) StreamCache {
   Serials& serials() { return serials_; }
 
  private:
-  struct Bin {
-    RelaxedAtomic<Bytes> size{0};
-    RelaxedAtomic<Block*> first{nullptr};
-    RelaxedAtomic<std::uint32_t> score{0};  // how often it was requested recently, up to kHighestScore
-  };
   static constexpr std::size_t kBins = 128, kProbes = 4;  // a size is in one of kProbes bins, beginning at its hash
   static constexpr std::uint32_t kMost = 256;             // blocks in the cache
   static constexpr std::uint32_t kHighestScore = 4;
 
+  static std::int64_t now();  // nanoseconds of the steady clock
   static std::size_t hash(Bytes size) {
     return static_cast<std::size_t>(size / kAlignment * 0x9E3779B97F4A7C15u >> (64 - std::bit_width(kBins - 1)));
   }
-  const Bin* find(Bytes size) const {
-    const Bin* bin = &bins_[hash(size)];
+  Bin* find(Bytes size) {
+    Bin* bin = &bins_[hash(size)];
     for (const Bin* end = bin + kProbes; bin != end; ++bin) {
       if (bin->size == size) return bin;
     }
@@ -137,9 +164,8 @@ class alignas(64) StreamCache {
   Block* drop(Bin& bin);
   void count(const Block& block, int more) {
     size_ += static_cast<std::uint32_t>(more);
-    if (block.size > kSmall) large_ += static_cast<std::uint32_t>(more);
+    large_ += block.size > kSmall ? static_cast<std::uint32_t>(more) : 0;
   }
-  Bin* find(Bytes size) { return const_cast<Bin*>(std::as_const(*this).find(size)); }
 
   const StreamIndex index_;
   RelaxedAtomic<bool> direct_{false};  // whether it may be used without the arena's lock
@@ -156,6 +182,30 @@ class alignas(64) StreamCache {
   std::array<Bin, kBins + kProbes - 1> bins_;
 };
 
+// These two are inlined: with their callers, they are all that a hit and its free do in the core.
+[[gnu::always_inline]] inline Block* StreamCache::take(Bin& bin, StreamKey stream, Bytes size, Bytes rounded, Line line,
+                                                       ThreadCounters& counters) {
+  if (!direct_ || !lock_.try_lock()) return nullptr;
+  const std::lock_guard held(lock_, std::adopt_lock);
+  if (!direct_ || !serves(stream) || serials_.next == serials_.end || !counters.has_room(size, rounded)) return nullptr;
+  Block* block = pop(bin, rounded);
+  if (block == nullptr) return nullptr;
+  counters.add(size, rounded);
+  ++hits_;
+  start(*block, size, serials_.next++, line);
+  return block;
+}
+
+[[gnu::always_inline]] inline bool StreamCache::give(Block& block, ThreadCounters& counters) {
+  Bin* bin = direct_ ? bin_that_wants(block.size) : nullptr;
+  if (bin == nullptr || !lock_.try_lock()) return false;
+  const std::lock_guard held(lock_, std::adopt_lock);
+  if (!direct_ || !block.live || !would_admit(block) || push(*bin, block) != Push::kCached) return false;
+  block.live = false;
+  counters.remove(block.requested, block.size);
+  return true;
+}
+
 // The caches of all streams of an arena. Everything but find() needs the arena's lock.
 //
 // At most kMost streams have a cache of their own, because a request that needs more memory flushes all of them. The
@@ -166,6 +216,9 @@ class StreamCaches {
 
   // The cache of a stream; null if there is none. It may already serve another stream, so the cache checks again.
   StreamCache* find(StreamKey stream) const;
+  // The same for an explicit stream, whatever its tag is: of the streams that had a CUstream, only the last has a cache.
+  StreamCache* find_explicit(cu::Stream stream) const;
+  StreamCache* find_legacy() const { return legacy_.load(std::memory_order_acquire); }
   // The cache of a stream: created if there is none, or taken over from the previous stream with that index. Blocks
   // cached from now on get the mark.
   StreamCache& of(StreamIndex index, StreamKey stream, std::uint64_t mark, const void* owner = nullptr);
@@ -232,6 +285,7 @@ class StreamCaches {
   std::vector<std::unique_ptr<StreamCache>> all_;  // by stream index
   StreamCache none_{kMost};                        // shared by streams without one of their own
   std::array<std::atomic<StreamCache*>, kSlots> slots_{};
+  std::atomic<StreamCache*> legacy_ = nullptr;  // of the legacy stream, which is never dropped
   StreamCache::Access access_ = StreamCache::Access::kLocked;
   StreamCache::Admits admits_ = StreamCache::Admits::kNone;
   std::uint64_t serials_ = 0;

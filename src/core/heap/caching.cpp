@@ -11,11 +11,11 @@ constexpr Bytes kMuchRoom = 8;  // there is much room while at most 1/8 of the c
 }  // namespace
 
 Block* Heap::take_cached(const HeapRequest& request) {
-  if (!request.may_be_cached) return nullptr;
+  if (request.bin == nullptr) return nullptr;
   Block* block = nullptr;
   {
     const StreamCaches::Guard held(caches, *request.cache);
-    block = request.cache->pop(request.rounded);
+    block = request.cache->pop(*request.bin, request.rounded);
   }
   if (block != nullptr) start(*block, request, Origin::kCached);
   return block;
@@ -23,10 +23,11 @@ Block* Heap::take_cached(const HeapRequest& request) {
 
 bool Heap::try_cache(Block& block) {
   StreamCache& cache = *block.cache;
-  if (!cache.may_want(block.size)) return false;
+  StreamCache::Bin* bin = cache.bin_that_wants(block.size);
+  if (bin == nullptr) return false;
   const auto push = [&] {
     const StreamCaches::Guard held(caches, cache);
-    return cache.would_admit(block) ? cache.push(block) : StreamCache::Push::kRefused;
+    return cache.would_admit(block) ? cache.push(*bin, block) : StreamCache::Push::kRefused;
   };
   StreamCache::Push pushed = push();
   if (pushed == StreamCache::Push::kFull && flush_cache(cache)) pushed = push();

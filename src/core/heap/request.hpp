@@ -42,7 +42,7 @@ struct Lookup {
   Bytes rounded = 0;  // the size of the block
   StreamKey key = {};
   StreamCache* cache = nullptr;               // of the stream, as a hint; null if there is none
-  bool may_be_cached = false;                 // the cache may have a block of this size
+  StreamCache::Bin* bin = nullptr;            // of the cache, which may have a block of this size; null if it has none
   std::optional<std::uint64_t> capture = {};  // that the stream is in
 };
 
