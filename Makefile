@@ -215,7 +215,7 @@ alone: $(VENV)/.build ## Compile each source alone, to check its includes (insta
 	for file in $$(find src -name '*.cpp'); do $$(sh .ci/get_clang.sh) -std=c++20 -fsyntax-only -Isrc \
 	  $$($(BIN)/python -m pybind11 --includes) $$file || exit 1; done
 
-count: $(VENV)/.package build/core_benchmark ## Count the instructions of the hit path (installs valgrind if you are root)
+count: $(VENV)/.package $(VENV)/.test build/core_benchmark ## Count the instructions of the hit path (installs valgrind if you are root)
 	@sh .ci/get_valgrind.sh
 	$(BIN)/python benchmarks/instructions.py
 
