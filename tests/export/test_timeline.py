@@ -116,7 +116,7 @@ def test_another_thread_still_keeps_live_data_in_place(make: MakeArena) -> None:
     with (
         thread_in_native_code(),
         arena.Timeline(pool, interval=60),
-        pytest.raises(arena.UsageError, match="another thread could launch work"),
+        pytest.raises(arena.UsageError, match="another thread may launch work"),
     ):
         pool.trim(compact=True)
 
